@@ -1,0 +1,1 @@
+"""The mlx-stack reliability proxy."""
