@@ -1,0 +1,342 @@
+"""The one schema of ``config.yaml`` and of the ``MLX_STACK_*`` environment.
+
+Every key has its default here; ``config.example.yaml`` shows them all and a test holds the two
+together. Reading file and environment is ``settings_source.py``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ENV_PREFIX = "MLX_STACK_"
+ENV_DELIMITER = "__"
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Count = Annotated[int, Field(ge=0)]
+AtLeastOne = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+TierName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+def _yaml_switch(value: object) -> object:
+    """YAML 1.1 reads a bare ``off``/``on`` as a boolean; where the word is meant, give it back."""
+    if value is False:
+        return "off"
+    return "on" if value is True else value
+
+
+_SwitchWord = BeforeValidator(_yaml_switch)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
+    )
+
+
+class ServerSettings(Section):
+    host: str = "127.0.0.1"
+    port: Port = 4100
+    workers: AtLeastOne = 1
+    max_body_bytes: AtLeastOne = 33_554_432
+    shutdown_grace_seconds: NotNegative = 30
+    api_keys: tuple[str, ...] = ()
+    admin_key: str | None = None
+    allow_bypass: bool = False
+
+
+class UpstreamSettings(Section):
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] = "http://127.0.0.1:4000"
+    api_key_env: str | None = "LITELLM_MASTER_KEY"
+    stream: Literal["always", "as_requested"] = "always"
+    max_connections: AtLeastOne = 512
+
+
+class StreamSettings(Section):
+    mode: Literal["live", "buffered"] = "live"
+    hold_seconds: NotNegative = 0
+    keepalive_seconds: NotNegative = 15
+    metadata: bool = False
+
+
+class TierSettings(Section):
+    model: str
+    context_window: AtLeastOne = 32_768
+    max_concurrency: AtLeastOne = 4
+    queue_timeout: NotNegative = 60
+    first_token_timeout: Positive = 300
+    idle_timeout: Positive = 60
+    tool_silence_timeout: Positive = 300
+    total_timeout: Positive = 900
+    health_url: str | None = None
+    local: bool = True
+    reasoning: bool = False
+    tools: Literal["auto"] | bool = "auto"
+    images: Literal["auto"] | bool = "auto"
+    response_format: Literal["auto"] | bool = "auto"
+    params: dict[str, Any] = {}
+    hint_placement: Literal["user", "tool_result"] = "user"
+
+
+class FrequencyOverride(Section):
+    warn: AtLeastOne
+    hard: AtLeastOne
+
+
+class LoopToolCallSettings(Section):
+    key: Literal["exact", "salient"] = "exact"
+    identical_warn: AtLeastOne = 3
+    identical_hard: AtLeastOne = 5
+    window: AtLeastOne = 20
+    frequency_warn: AtLeastOne = 30
+    frequency_hard: AtLeastOne = 50
+    frequency_overrides: dict[str, FrequencyOverride] = {}
+    name_cycle_min_length: AtLeastOne = 2
+    name_cycle_max_length: AtLeastOne = 4
+    name_cycle_warn: AtLeastOne = 3
+    name_cycle_hard: AtLeastOne = 4
+    require_no_progress: bool = True
+    same_error_warn: AtLeastOne = 5
+
+
+class InResponseSettings(Section):
+    max_repeats: AtLeastOne = 2
+
+
+class GenerationSettings(Section):
+    enabled: bool = True
+    min_laps: Annotated[int, Field(ge=2)] = 4
+    min_chars: AtLeastOne = 400
+    window_chars: Annotated[int, Field(ge=64)] = 16_384
+    max_trailing_whitespace: AtLeastOne = 512
+    max_reasoning_tokens: AtLeastOne = 12_288
+
+
+class JudgeSettings(Section):
+    enabled: bool = False
+    tier: TierName = "standard"
+    after_turns: AtLeastOne = 30
+    history: AtLeastOne = 20
+    first_interval: AtLeastOne = 3
+    interval_min: AtLeastOne = 5
+    interval_max: AtLeastOne = 15
+    confidence: Share = 0.9
+
+
+class LoopDetectionSettings(Section):
+    enabled: bool = True
+    window_size: AtLeastOne = 10
+    duplicate_threshold: Annotated[int, Field(ge=2)] = 3
+    warn_threshold: Annotated[int, Field(ge=2)] = 2
+    similarity_threshold: Share = 0.95
+    max_period: AtLeastOne = 16
+    compare: Literal["turn", "output"] = "turn"
+    on_break: Literal["escalate", "error", "stop"] = "escalate"
+    exempt_tools: tuple[str, ...] = ("wait", "sleep")
+    tool_calls: LoopToolCallSettings = LoopToolCallSettings()
+    in_response: InResponseSettings = InResponseSettings()
+    generation: GenerationSettings = GenerationSettings()
+    judge: JudgeSettings = JudgeSettings()
+    max_sessions: AtLeastOne = 10_000
+
+
+class ToolValidationSettings(Section):
+    enabled: bool = True
+    max_retries: Count = 3
+    retry_with_correction: bool = True
+    correction_role: Literal["user", "system"] = "user"
+    validate_json: bool = True
+    validate_schema: bool = True
+    validate_tool_names: bool = True
+    validate_plausibility: bool = True
+    repair: Annotated[Literal["safe", "off"], _SwitchWord] = "safe"
+    rescue_text_calls: bool = True
+    response_format: bool = True
+    on_exhausted: Literal["error", "return_last"] = "error"
+
+
+class ToolCallTokenSettings(Section):
+    apply: Literal["auto", "always", "never"] = "auto"
+    default_max_tokens: AtLeastOne = 2048
+    max_tokens: AtLeastOne = 4096
+
+
+class TokenLimits(Section):
+    per_session: AtLeastOne | None = None
+    per_hour: AtLeastOne | None = None
+    max_output_tokens: AtLeastOne | None = None
+
+
+class TokenBudgetSettings(Section):
+    enabled: bool = True
+    per_session: AtLeastOne = 500_000
+    per_hour: AtLeastOne = 2_000_000
+    max_output_tokens: AtLeastOne = 16_384
+    tool_calls: ToolCallTokenSettings = ToolCallTokenSettings()
+    count_cached_prompt: bool = False
+    per_key: dict[str, TokenLimits] = {}
+    per_tier: dict[str, TokenLimits] = {}
+    policy: Literal["warn_and_continue", "escalate", "hard_stop"] = "warn_and_continue"
+    downgrade_tier: TierName = "fast"
+    warn_at: Share = 0.8
+    session_ttl_seconds: Positive = 86_400
+
+
+class DegradeSettings(Section):
+    failures: AtLeastOne = 5
+    cooldown_seconds: Positive = 30
+
+
+class CloudFallbackSettings(Section):
+    provider: str = "openrouter"
+    model: str
+    api_key_env: str = "OPENROUTER_API_KEY"
+    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] = "https://openrouter.ai/api/v1"
+    max_tokens_per_hour: AtLeastOne = 200_000
+    enabled: bool = True
+
+
+EscalationReason = Literal[
+    "tool_validation_failure",
+    "loop_detected",
+    "timeout",
+    "server_error",
+    "context_overflow",
+    "empty_response",
+    "output_truncated",
+    "tier_busy",
+]
+
+
+class EscalationSettings(Section):
+    enabled: bool = True
+    chain: tuple[TierName, ...] = ("fast", "standard", "longctx", "premium")
+    max_retries_before_escalate: Count = 3
+    max_attempts: AtLeastOne = 10
+    exchange_timeout: Positive = 540
+    aliases: dict[str, TierName] = {}
+    cloud: bool = True
+    escalate_on: tuple[EscalationReason, ...] = get_args(EscalationReason)
+    sticky_seconds: NotNegative = 300
+    unknown_models: Literal["chain", "passthrough"] = "chain"
+    degrade: DegradeSettings = DegradeSettings()
+    cloud_fallback: CloudFallbackSettings | None = None
+
+
+class ComplexRequestSettings(Section):
+    min_prompt_tokens: Count = 4000
+    tools: bool = True
+
+
+class MemoryPressureSettings(Section):
+    enabled: bool = True
+    source: Annotated[Annotated[str, Field(pattern=r"^(auto|off|https?://\S+)$")], _SwitchWord] = (
+        "auto"
+    )
+    interval_seconds: Positive = 5
+    sustained_seconds: NotNegative = 60
+    escalate_complex: bool = True
+    complex: ComplexRequestSettings = ComplexRequestSettings()
+    critical_action: Literal["shed", "ignore"] = "shed"
+
+
+class ReliabilitySettings(Section):
+    loop_detection: LoopDetectionSettings = LoopDetectionSettings()
+    tool_validation: ToolValidationSettings = ToolValidationSettings()
+    token_budget: TokenBudgetSettings = TokenBudgetSettings()
+    escalation: EscalationSettings = EscalationSettings()
+    memory_pressure: MemoryPressureSettings = MemoryPressureSettings()
+
+
+class StateSettings(Section):
+    backend: Literal["memory", "sqlite", "redis"] = "memory"
+    path: str = "~/.mlx-stack/reliability.db"
+    redis_url: str | None = None
+
+
+class ObservabilitySettings(Section):
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "console", "json"] = "auto"
+    events_retention_days: Positive = 14
+    capture_failures: bool = False
+
+
+DEFAULT_TIERS: dict[str, dict[str, Any]] = {
+    "fast": {"model": "fast"},
+    "standard": {"model": "standard"},
+    "longctx": {"model": "longctx", "context_window": 131_072},
+    "premium": {"model": "premium", "local": False},
+}
+
+
+class Settings(BaseSettings):
+    """All settings, checked. Make it with ``settings_source.load``."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER
+    )
+
+    server: ServerSettings = ServerSettings()
+    upstream: UpstreamSettings = UpstreamSettings()
+    stream: StreamSettings = StreamSettings()
+    tiers: dict[TierName, TierSettings] = Field(default_factory=dict, min_length=1)
+    reliability: ReliabilitySettings = ReliabilitySettings()
+    state: StateSettings = StateSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
+
+    @classmethod
+    def settings_customise_sources(  # type: ignore[override]
+        cls, settings_cls: Any, init_settings: Any, **_: Any
+    ) -> Any:
+        # settings_source.load() merges file and environment itself, so that a tier of the file and one key of it in
+        # the environment make one tier; what reaches the model is already whole.
+        return (init_settings,)
+
+    @model_validator(mode="after")
+    def _names_agree(self) -> Settings:
+        escalation = self.reliability.escalation
+        places: list[tuple[str, str]] = [
+            ("reliability.escalation.chain", n) for n in escalation.chain
+        ]
+        places += [
+            (f"reliability.escalation.aliases.{alias}", name)
+            for alias, name in escalation.aliases.items()
+        ]
+        for path, name in places:
+            if name not in self.tiers:
+                raise ValueError(f"{path}: {unknown_name(name, self.tiers, 'tier')}")
+        if not escalation.chain:
+            raise ValueError("reliability.escalation.chain: needs at least one tier")
+        if len(set(escalation.chain)) != len(escalation.chain):
+            raise ValueError("reliability.escalation.chain: names a tier twice")
+        if "auto" in self.tiers:
+            raise ValueError(
+                "tiers.auto: `auto` is the name clients use for the chain's first tier"
+            )
+        if "*" in self.server.api_keys and not is_loopback(self.server.host):
+            raise ValueError(
+                'server.api_keys: "*" lets anyone in, which is allowed only on a loopback '
+                f"`server.host` (127.0.0.1, ::1, localhost), not on {self.server.host}"
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a bind address or host name means this machine only."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+def unknown_name(name: str, known: Iterable[Any], what: str) -> str:
+    names = [str(n) for n in known]
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if near:
+        return f"unknown {what} `{name}`; did you mean `{near[0]}`?"
+    return f"unknown {what} `{name}`; known: {', '.join(names)}"
