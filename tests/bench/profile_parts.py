@@ -1,0 +1,70 @@
+"""Where the proxy's CPU goes, by part: `bench_proxy --profile`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench import figures, load, servers
+
+PACKAGE = re.compile(r"site-packages/([^/]+?)(?:\.py)?(?:/|$)")
+LOADS: list[tuple[str, Callable[[int], bytes], int, int]] = [
+    ("requests, not streamed", figures.body_maker(figures.SHORT, 0, False), 16, 3000),
+    ("streamed requests, 10 pieces", figures.body_maker(figures.SHORT, 1, True), 16, 2500),
+    ("streamed chunks, 500 a reply", figures.body_maker(figures.LONG, 1, True), 8, 80),
+]
+
+
+def part_of(filename: str) -> str:
+    """`app/core/gate.py` for ours, the package for others."""
+    if "/app/" in filename and "site-packages" not in filename:
+        return "app/" + filename.rsplit("/app/", 1)[1]
+    found = PACKAGE.search(filename)
+    if found:
+        return found[1]
+    if filename.startswith("<"):
+        return "(built in)"
+    return "standard library: " + Path(filename).stem
+
+
+def lines_of(title: str, samples: list[dict[str, Any]]) -> list[str]:
+    own: Counter[str] = Counter()
+    under: Counter[str] = Counter()
+    functions: Counter[str] = Counter()
+    total = sum(sample["count"] for sample in samples)
+    for sample in samples:
+        stack = [(part_of(filename), name) for filename, name in sample["stack"]]
+        own[stack[0][0]] += sample["count"]
+        functions[f"{stack[0][0]}: {stack[0][1]}"] += sample["count"]
+        for part in {part for part, _ in stack}:
+            under[part] += sample["count"]
+    lines = [f"Profile: {title} ({total} samples of CPU time)", "   own  with callees  part"]
+    for part, count in own.most_common(22):
+        lines.append(f"{count / total:6.1%}  {under[part] / total:12.1%}  {part}")
+    lines.append("   own  function")
+    for name, count in functions.most_common(22):
+        lines.append(f"{count / total:6.1%}  {name}")
+    return [*lines, ""]
+
+
+async def profile(upstream: int, folder: Path) -> str:
+    """Each kind of load on a fresh proxy under the sampler."""
+    lines: list[str] = []
+    for number, (title, make_body, connections, requests) in enumerate(LOADS):
+        file = folder / f"samples-{number}.json"
+        os.environ["SAMPLES_FILE"] = str(file)
+        server = servers.start_proxy(upstream, folder, wrapper=["tests.bench.sampler"])
+        try:
+            await load.run_load(server.port, make_body, 4, 20)
+            server.process.send_signal(signal.SIGUSR1)
+            await load.run_load(server.port, make_body, connections, requests)
+        finally:
+            server.stop()
+        lines += lines_of(title, json.loads(file.read_text()))
+    return "\n".join(lines)

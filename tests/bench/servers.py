@@ -1,0 +1,176 @@
+"""Starts what is measured, each in a process of its own, and asks what it has used."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import resource
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).parents[2]
+STREAM_LIMIT = 4096
+PROXY_CONFIG = {
+    "server": {"host": "127.0.0.1"},
+    "upstream": {"max_connections": STREAM_LIMIT},
+    "tiers": {"fast": {"model": "fast", "max_concurrency": STREAM_LIMIT}},
+    "reliability": {"escalation": {"chain": ["fast"]}},
+    "state": {"backend": "memory"},
+    "observability": {"log_level": "warning"},
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def allow_many_sockets(wanted: int = 8192) -> int:
+    """Raise our own soft limit of open files (children inherit it); returns what we got."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+@dataclass
+class Server:
+    """A child that serves on `port`; its output is in `log`."""
+
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def __post_init__(self) -> None:
+        self.measured = psutil.Process(self.process.pid)
+
+    def cpu_seconds(self) -> float:
+        """User and system time of the process, and of children that still run."""
+        used = 0.0
+        for process in [self.measured, *self.measured.children(recursive=True)]:
+            times = process.cpu_times()
+            used += times.user + times.system
+        return used
+
+    def rss(self) -> int:
+        family = [self.measured, *self.measured.children(recursive=True)]
+        return sum(process.memory_info().rss for process in family)
+
+    def wait_ready(self, path: str, timeout: float, headers: dict[str, str] | None = None) -> None:
+        deadline = time.monotonic() + timeout
+        url = f"http://127.0.0.1:{self.port}{path}"
+        while True:
+            if self.process.poll() is not None:
+                raise RuntimeError(
+                    f"{self.name} ended with {self.process.returncode}: {self.said()}"
+                )
+            try:
+                request = urllib.request.Request(url, headers=headers or {})
+                with urllib.request.urlopen(request, timeout=2):
+                    return
+            except (urllib.error.URLError, OSError):
+                if time.monotonic() > deadline:
+                    raise RuntimeError(
+                        f"{self.name} is not ready after {timeout:.0f} s: {self.said()}"
+                    ) from None
+                time.sleep(0.1)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")[-1500:]
+
+    def stop(self) -> None:
+        """End this child, and only it: politely, then for good."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+def start(name: str, port: int, argv: list[str], folder: Path, **env: str) -> Server:
+    log = folder / f"{name.replace(' ', '_')}.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv,
+            cwd=ROOT,
+            env={**os.environ, **env},
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+        )
+    return Server(name, port, process, log)
+
+
+def start_upstream(folder: Path) -> Server:
+    port = free_port()
+    argv = [sys.executable, "-m", "tests.bench.fast_upstream", str(port)]
+    server = start("upstream", port, argv, folder)
+    server.wait_ready("/v1/models", 20)
+    return server
+
+
+def start_relay(kind: str, upstream: int, folder: Path) -> Server:
+    """`kind` is `aiohttp` or `httpx`: a factory in relays.py."""
+    port = free_port()
+    argv = [sys.executable, "-m", "uvicorn", "--factory", f"tests.bench.relays:{kind}_relay"]
+    argv += ["--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--no-access-log"]
+    address = f"http://127.0.0.1:{upstream}"
+    server = start(f"{kind} relay", port, argv, folder, RELAY_UPSTREAM=address)
+    server.wait_ready("/v1/models", 20)
+    return server
+
+
+def start_proxy(upstream: int, folder: Path, wrapper: list[str] | None = None) -> Server:
+    """The proxy as anyone starts it; `wrapper` is what runs `app` instead of `python -m`."""
+    port = free_port()
+    config = {
+        **PROXY_CONFIG,
+        "server": {**PROXY_CONFIG["server"], "port": port},
+        "upstream": {**PROXY_CONFIG["upstream"], "base_url": f"http://127.0.0.1:{upstream}"},
+    }
+    file = folder / f"proxy-{port}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    argv = [sys.executable, "-m", *(wrapper or []), "app", "serve", "--config", str(file)]
+    server = start("this proxy", port, argv, folder)
+    server.wait_ready("/health", 30)
+    return server
+
+
+def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
+    """LiteLLM alone, set up as README says; None where it isn't installed."""
+    program = shutil.which("litellm", path=str(Path(sys.executable).parent))
+    if not program or importlib.util.find_spec("litellm") is None:
+        return None
+    port = free_port()
+    address = f"http://127.0.0.1:{upstream}/v1"
+    model = {"model": "openai/fast", "api_base": address, "api_key": secrets.token_hex(16)}
+    config = {
+        "model_list": [{"model_name": "fast", "litellm_params": model}],
+        "router_settings": {"disable_cooldowns": True, "num_retries": 0},
+        "litellm_settings": {"telemetry": False},
+    }
+    file = folder / "litellm.yaml"
+    file.write_text(yaml.safe_dump(config))
+    argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
+    settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    server = start("LiteLLM alone", port, argv, folder, LITELLM_LOG="ERROR", **settings)
+    server.wait_ready("/health/liveliness", 90)
+    return server
