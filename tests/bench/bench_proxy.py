@@ -46,6 +46,7 @@ def start_servers(
     starters = {
         "aiohttp relay": lambda: servers.start_relay("aiohttp", upstream.port, folder),
         "httpx relay": lambda: servers.start_relay("httpx", upstream.port, folder),
+        "transport relay": lambda: servers.start_relay("transport", upstream.port, folder),
         "this proxy": lambda: servers.start_proxy(upstream.port, folder),
         "LiteLLM alone": lambda: servers.start_litellm(upstream.port, folder, load.KEY),
     }

@@ -33,7 +33,7 @@ class Size:
         )
 
 
-LIGHT = Size(1600, 1200, 48, 8, 200)
+LIGHT = Size(1200, 900, 40, 8, 200)
 HEAVY = Size(96, 64, 4, 2, 40)  # for a server that needs ten times the CPU
 
 

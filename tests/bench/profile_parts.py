@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -64,6 +65,10 @@ async def profile(upstream: int, folder: Path) -> str:
             await load.run_load(server.port, make_body, 4, 20)
             server.process.send_signal(signal.SIGUSR1)
             await load.run_load(server.port, make_body, connections, requests)
+            server.process.send_signal(signal.SIGUSR2)
+            async with asyncio.timeout(20):
+                while not file.exists():  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(0.05)
         finally:
             server.stop()
         lines += lines_of(title, json.loads(file.read_text()))

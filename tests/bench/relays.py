@@ -1,4 +1,4 @@
-"""Two bare relays, the yardsticks: raw ASGI, the request forwarded, the answer's bytes passed on.
+"""Bare relays, the yardsticks: raw ASGI, the request forwarded, the answer's bytes passed on.
 
 They look at nothing, so what they cost is what any proxy of this make has to pay. The address of
 the upstream comes in RELAY_UPSTREAM. Run by uvicorn as factories.
@@ -109,6 +109,35 @@ def httpx_relay() -> App:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             await reply.aclose()
+        await send({"type": "http.response.body", "body": b""})
+
+    return app
+
+
+def transport_relay() -> App:
+    """httpx's request and response over the aiohttp transport, without httpx's client around."""
+    base = os.environ["RELAY_UPSTREAM"]
+    transport: AiohttpTransport
+
+    def start() -> None:
+        nonlocal transport
+        transport = AiohttpTransport(limits=httpx.Limits(max_connections=CONNECTIONS))
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await lifespan(receive, send, start, lambda: transport.aclose())
+            return
+        body = await read_body(receive)
+        request = httpx.Request(
+            scope["method"], base + scope["path"], content=body, headers=request_headers(scope)
+        )
+        reply = await transport.handle_async_request(request)
+        try:
+            await send(response_start(reply.status_code, reply.headers.raw))
+            async for data in reply.stream:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            await reply.stream.aclose()
         await send({"type": "http.response.body", "body": b""})
 
     return app

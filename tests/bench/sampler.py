@@ -1,8 +1,9 @@
 """Runs a module under a sampling profiler: `python -m tests.bench.sampler app serve …`.
 
-A timer of CPU time interrupts the main thread; where it stood is counted, stack by stack. At the
-end the counts go to the file that SAMPLES_FILE names. Time in C is counted to the Python line that
-called it. Only CPU time is sampled, so a server that waits adds nothing.
+A timer of CPU time interrupts the main thread; where it stood is counted, stack by stack. SIGUSR1
+begins it (before that all is imports); SIGUSR2 ends it and writes the counts to the file that
+SAMPLES_FILE names (the end of the process would be too late: uvicorn dies by its signal). Time in
+C is counted to the Python line that called it. Only CPU time is sampled: waiting adds nothing.
 """
 
 from __future__ import annotations
@@ -28,28 +29,28 @@ def sample(_signum: int, frame: FrameType | None) -> None:
     counts[tuple(stack)] += 1
 
 
-def write_samples(path: str) -> None:
+def begin(*_: Any) -> None:
+    signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
+
+
+def end(*_: Any) -> None:
+    signal.setitimer(signal.ITIMER_PROF, 0)
     stacks: list[Any] = [
         {"count": count, "stack": [[code.co_filename, code.co_qualname] for code in stack]}
         for stack, count in counts.items()
     ]
-    with open(path, "w") as out:
+    path = os.environ["SAMPLES_FILE"]
+    with open(path + ".part", "w") as out:
         json.dump(stacks, out)
+    os.replace(path + ".part", path)
 
 
 def main() -> None:
-    path = os.environ["SAMPLES_FILE"]
     sys.argv = sys.argv[1:]
-    # Until the first request all is imports; whoever measures sends SIGUSR1 when it begins.
     signal.signal(signal.SIGPROF, sample)
-    signal.signal(
-        signal.SIGUSR1, lambda *_: signal.setitimer(signal.ITIMER_PROF, INTERVAL, INTERVAL)
-    )
-    try:
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        write_samples(path)
+    signal.signal(signal.SIGUSR1, begin)
+    signal.signal(signal.SIGUSR2, end)
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ def start_upstream(folder: Path) -> Server:
 
 
 def start_relay(kind: str, upstream: int, folder: Path) -> Server:
-    """`kind` is `aiohttp` or `httpx`: a factory in relays.py."""
+    """`kind` is `aiohttp`, `httpx` or `transport`: a factory in relays.py."""
     port = free_port()
     argv = [sys.executable, "-m", "uvicorn", "--factory", f"tests.bench.relays:{kind}_relay"]
     argv += ["--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--no-access-log"]
