@@ -1,0 +1,1 @@
+"""What tests share: a scripted upstream over real sockets, replies to script, a running proxy."""
