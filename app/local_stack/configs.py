@@ -1,0 +1,83 @@
+"""The two files `up` writes: LiteLLM's configuration and the proxy's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .tiers import LocalTier
+
+KEY_VARIABLE = "LITELLM_MASTER_KEY"
+# Whoever presses Ctrl-C at a terminal wants an end; an answer that is nearly done may still finish.
+SHUTDOWN_GRACE_SECONDS = 5
+
+
+def litellm_config(tiers: Sequence[LocalTier]) -> dict[str, Any]:
+    """One model group for each tier, and nothing that retries or takes a tier out: we do that."""
+    return {
+        "model_list": [
+            {
+                "model_name": tier.name,
+                "litellm_params": {
+                    # mlx_lm.server would unload its model for a name it doesn't know; this is the
+                    # name it gives the model it was started with.
+                    "model": "openai/default_model",
+                    "api_base": f"{tier.base_url}/v1",
+                    "api_key": "unused",
+                    # /v1/responses by way of chat completions: mlx_lm.server has only those.
+                    "use_chat_completions_api": True,
+                },
+                "model_info": {"mode": "chat"},
+            }
+            for tier in tiers
+        ],
+        "litellm_settings": {
+            "num_retries": 0,
+            "telemetry": False,
+            "use_chat_completions_url_for_anthropic_messages": True,
+        },
+        "router_settings": {"disable_cooldowns": True, "num_retries": 0},
+        "general_settings": {"master_key": f"os.environ/{KEY_VARIABLE}"},
+    }
+
+
+def proxy_config(
+    tiers: Sequence[LocalTier], port: int, litellm_port: int, state: Path
+) -> dict[str, Any]:
+    """The proxy in front of that LiteLLM, with the tiers that were started and no others."""
+    names = [tier.name for tier in tiers]
+    return {
+        "server": {
+            "host": "127.0.0.1",
+            "port": port,
+            "api_keys": ["*"],
+            "shutdown_grace_seconds": SHUTDOWN_GRACE_SECONDS,
+        },
+        "upstream": {
+            "base_url": f"http://127.0.0.1:{litellm_port}",
+            "api_key_env": KEY_VARIABLE,
+        },
+        "tiers": {tier.name: _proxy_tier(tier) for tier in tiers},
+        "reliability": {
+            "escalation": {"chain": names},
+            "token_budget": {"downgrade_tier": names[0]},
+        },
+        "state": {"path": str(state)},
+    }
+
+
+def _proxy_tier(tier: LocalTier) -> dict[str, Any]:
+    settings: dict[str, Any] = {"model": tier.name, "health_url": f"{tier.base_url}/health"}
+    if tier.context_window is not None:
+        settings["context_window"] = tier.context_window
+    return settings
+
+
+def write_yaml(path: Path, data: dict[str, Any]) -> None:
+    """Write a configuration, with a first line that says who writes it."""
+    text = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+    head = "# Written by `mlx-stack-proxy up`, anew at each start: changes here are lost.\n"
+    path.write_text(head + text, encoding="utf-8")
