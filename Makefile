@@ -1,0 +1,90 @@
+# The two commands to begin with:   make run   ·   make test
+# Works with GNU make 3.81, which is what macOS has.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Options for the command behind a target: make run ARGS="--tier fast=./my-model"
+ARGS ?=
+# The Python to build the environment with; any from 3.11 on is found by itself.
+PYTHON ?=
+
+LOCAL := $(VENV)/.installed-local
+DEV := $(VENV)/.installed-dev
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run test lint format types unit e2e bench clean
+
+help:  ## show this
+	@echo "make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '  %-10s %s\n' $$name "$$text"; done
+
+run: $(LOCAL)  ## install what is needed, then start the whole local stack
+	@$(BIN)/mlx-stack-proxy up $(ARGS)
+
+test: lint types unit  ## install what is needed, then lint, check types and run all tests
+
+lint: $(DEV)  ## ruff: rules and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV)  ## mypy, strict
+	$(BIN)/mypy
+
+unit: $(DEV)
+	$(BIN)/pytest -rs --cov=app --cov-report=term:skip-covered $(ARGS)
+
+e2e: $(DEV)  ## only the tests against the real stack
+	$(BIN)/pytest -rs tests/e2e $(ARGS)
+
+bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
+	$(BIN)/python -m tests.bench.bench_proxy $(ARGS)
+
+format: $(DEV)  ## let ruff put the code in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove the environment and everything generated
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	find app tests deploy -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# What is installed is written down in a file each, so that a second run has nothing to do.
+# `dev` holds all of `local`.
+$(LOCAL): pyproject.toml constraints.txt
+	@if test -e $(DEV); then $(MAKE) --no-print-directory $(DEV); \
+	else $(MAKE) --no-print-directory install EXTRAS=local; fi
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt
+	@$(MAKE) --no-print-directory install EXTRAS=local,dev
+	@touch $(LOCAL) $@
+
+.PHONY: install environment
+install: environment
+	@echo "Installing into $(VENV) (about two minutes the first time) ..."
+	@$(PIP) install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
+	@echo "Installed."
+
+# An interpreter counts only if it runs and can make environments: version managers leave names
+# that don't run, and Debian has a Python without venv.
+environment:
+	@if $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
+	then exit 0; fi; \
+	found=; \
+	for python in $(PYTHON) python3.11 python3.12 python3.13 python3.14 python3 python; do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		found=$$python; \
+		"$$python" -c 'import venv, ensurepip' 2>/dev/null || continue; \
+		echo "Making $(VENV) with $$("$$python" --version) ..."; \
+		rm -rf $(VENV) && "$$python" -m venv $(VENV); exit; \
+	done; \
+	if test -n "$$found"; then \
+		echo "$$found can't make virtual environments: install its venv package" \
+			"(on Debian and Ubuntu: apt install python3-venv)." >&2; \
+	else \
+		echo "This needs Python 3.11 or newer, and none was found: install one" \
+			"(macOS: brew install python@3.13), or say where it is: make PYTHON=/path/to/python." >&2; \
+	fi; \
+	exit 1

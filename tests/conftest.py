@@ -1,0 +1,35 @@
+"""Rules for all tests: what may be skipped where, and how property tests run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+IN_CI = os.environ.get("CI", "").lower() in ("true", "1")
+
+# On a busy machine the first example may take long: no deadline, in neither profile.
+_QUIET = (HealthCheck.too_slow,)
+settings.register_profile(
+    "ci", max_examples=50, derandomize=True, deadline=None, suppress_health_check=_QUIET
+)
+settings.register_profile("dev", max_examples=100, deadline=None, suppress_health_check=_QUIET)
+settings.load_profile("ci" if IN_CI else "dev")
+
+
+def missing(what: str) -> None:
+    """End this test because something outside PyPI isn't here: a skip, or in CI a failure."""
+    if IN_CI:
+        pytest.fail(f"{what} is missing, and CI has to have it", pytrace=False)
+    pytest.skip(f"{what} is missing")
+
+
+def require_program(name: str) -> str:
+    """Where a program is that a test needs; without it the test is skipped, or fails in CI."""
+    path = shutil.which(name)
+    if path is None:
+        missing(f"the program {name}")
+    assert path is not None
+    return path
