@@ -296,8 +296,8 @@ class Settings(BaseSettings):
     def settings_customise_sources(  # type: ignore[override]
         cls, settings_cls: Any, init_settings: Any, **_: Any
     ) -> Any:
-        # settings_source.load() merges file and environment itself, so that a tier of the file and one key of it in
-        # the environment make one tier; what reaches the model is already whole.
+        # settings_source.load() merges file and environment itself, so that a tier of the file and
+        # one key of it in the environment make one tier; what arrives here is already whole.
         return (init_settings,)
 
     @model_validator(mode="after")

@@ -1,0 +1,1 @@
+"""The HTTP edge: who may come in, what came, and where it goes."""

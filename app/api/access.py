@@ -1,0 +1,81 @@
+"""Who may come in, and with which key requests go on (DESIGN §7, keys)."""
+
+from __future__ import annotations
+
+import hmac
+from urllib.parse import urlsplit
+
+from ..errors import ProxyError, invalid
+from ..proxy.services import upstream_key
+from ..proxy.upstream import RawHeaders
+from ..settings import Settings, is_loopback
+from .incoming import Incoming
+
+_BEARER = "bearer "
+_KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+
+
+class Access:
+    def __init__(self, settings: Settings) -> None:
+        keys = settings.server.api_keys
+        self._open = "*" in keys
+        self._keys = tuple(key.encode() for key in keys if key != "*")
+        self._loopback = is_loopback(settings.server.host)
+        self._upstream_key = upstream_key(settings)
+
+    def check_origin(self, request: Incoming) -> None:
+        """Keep web pages out: a browser must not be led to use a model on the user's machine.
+
+        A page's script sends an ``Origin`` that is not ours; a name that an attacker points at
+        127.0.0.1 (DNS rebinding) stands in ``Host``.
+        """
+        host = request.headers.get("host", "")
+        if self._loopback and host and not is_loopback(_hostname(host)):
+            raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
+        origin = request.headers.get("origin")
+        foreign = origin is not None and urlsplit(origin).netloc != host
+        if foreign or request.headers.get("sec-fetch-site") == "cross-site":
+            raise invalid("requests from web pages are not answered", "origin", status=403)
+
+    def check_key(self, request: Incoming) -> str:
+        """Let in only the configured keys, if there are any; the key that owns the sessions.
+
+        Raises :class:`ProxyError` (401).
+        """
+        if self._open or not self._keys:
+            return ""
+        given = _given_key(request)
+        # Every key is compared, and in constant time: neither which nor how nearly is told.
+        matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
+        if not any(matches):
+            raise ProxyError(
+                401,
+                "invalid_request_error",
+                "this API key is not known; send one of server.api_keys as "
+                "`Authorization: Bearer …`",
+                code="invalid_api_key",
+            )
+        return given
+
+    def upstream_headers(self, headers: RawHeaders) -> tuple[RawHeaders, bool]:
+        """The headers with the key to use for LiteLLM; whether we put that in."""
+        if self._open or self._keys:
+            headers = [h for h in headers if h[0] not in _KEY_HEADERS]
+        elif not self._loopback or any(h[0] in _KEY_HEADERS for h in headers):
+            return headers, False
+        if self._upstream_key is None:
+            return headers, self._open or bool(self._keys)
+        return [*headers, (b"authorization", f"Bearer {self._upstream_key}".encode())], True
+
+
+def _given_key(request: Incoming) -> str:
+    value = request.headers.get("authorization", "")
+    if value[: len(_BEARER)].lower() == _BEARER:
+        return value[len(_BEARER) :].strip()
+    return request.headers.get("x-api-key") or request.headers.get("api-key") or ""
+
+
+def _hostname(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host

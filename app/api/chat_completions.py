@@ -1,0 +1,175 @@
+"""``POST /v1/chat/completions``: from bytes to an exchange, and its account at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from .. import log
+from ..core import client_request, session_id, tiers
+from ..core.exchange import ClientRequest, Exchange
+from ..errors import invalid
+from ..metrics import OTHER
+from ..proxy.downstream import Downstream
+from ..proxy.runner import Run
+from ..proxy.services import Services
+from ..proxy.upstream import passed_on
+from ..proxy.watch import Watch
+from ..state.store import SessionDelta, SessionState, StoreError
+from .access import Access
+from .control_headers import read_controls
+from .incoming import ClientGone, Incoming, check_length, read_body
+
+# What describes the client's connection or body rather than its request.
+_NOT_SENT_UP = frozenset(
+    {
+        b"host",
+        b"content-length",
+        b"content-type",
+        b"accept",
+        b"accept-encoding",
+        b"expect",
+        b"origin",
+        b"cookie",
+    }
+)
+_ALWAYS = [
+    (b"content-type", b"application/json"),
+    (b"accept", b"text/event-stream, application/json"),
+    (b"accept-encoding", b"identity"),
+]
+
+
+class ChatCompletions:
+    def __init__(self, services: Services, access: Access) -> None:
+        self._services = services
+        self._access = access
+        self._said_unknown: set[str] = set()
+
+    async def handle(
+        self,
+        request: Incoming,
+        receive: Callable[[], Awaitable[Any]],
+        send: Callable[[Any], Awaitable[None]],
+    ) -> None:
+        """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
+        services = self._services
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        owner = self._access.check_key(request)
+        _check_content_type(request)
+        most = services.settings.server.max_body_bytes
+        check_length(request, most)
+        controls = read_controls(request.headers, services.settings)
+        try:
+            body = await read_body(receive, most)
+        except ClientGone:
+            return
+        parsed = client_request.parse(body)
+        route = await self._route(parsed, controls.tier, controls.cloud, request)
+        session = session_id.identify(request.headers, parsed.body, owner)
+        exchange = Exchange(request.id, parsed, controls, session, route, started)
+        await self._load(exchange)
+        up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *_ALWAYS]
+        headers, our_key = self._access.upstream_headers(up)
+        downstream = Downstream(send, clock)
+        run = Run(
+            services,
+            exchange,
+            headers=headers,
+            our_key=our_key,
+            downstream=downstream,
+            watch=Watch(receive),
+        )
+        services.metrics.overhead.observe(clock() - started)
+        try:
+            await run.run()
+        finally:
+            self._account(exchange, run.outcome, clock() - started)
+        await self._commit(exchange)
+
+    async def _route(
+        self, parsed: ClientRequest, tier: str | None, cloud: bool, request: Incoming
+    ) -> tiers.Route:
+        services = self._services
+        models = services.models
+        listed = models.known
+        if listed is None:
+            listed = await models.get(request.headers.get("authorization"))
+        try:
+            route = tiers.route(parsed.model, tier, cloud, listed, services.settings)
+        except tiers.NoSuchTier as error:
+            raise invalid(str(error), error.param) from None
+        if route.unknown_model and len(self._said_unknown) < 1000:
+            self._say_unknown(parsed.model, route)
+        return route
+
+    def _say_unknown(self, model: str, route: tiers.Route) -> None:
+        if model not in self._said_unknown:
+            self._said_unknown.add(model)
+            log.get().warning(
+                "unknown_model", model=model[:128], served_by=route.tiers[0], said="once"
+            )
+
+    async def _load(self, exchange: Exchange) -> SessionState | None:
+        try:
+            return await self._services.store.load(
+                exchange.session.hash, self._services.wall_clock()
+            )
+        except StoreError as error:
+            self._store_failed(error)
+            return None
+
+    async def _commit(self, exchange: Exchange) -> None:
+        delta = SessionDelta(turns=1, tier=exchange.tier)
+        try:
+            await self._services.store.commit(
+                exchange.session.hash, delta, self._services.wall_clock()
+            )
+        except StoreError as error:
+            self._store_failed(error)
+
+    def _store_failed(self, error: StoreError) -> None:
+        self._services.metrics.store_errors.inc()
+        log.fault("store_error", error)
+
+    def _account(self, exchange: Exchange, outcome: str, seconds: float) -> None:
+        tier = exchange.tier if exchange.route.tiers else OTHER
+        metrics = self._services.metrics
+        metrics.requests.labels(tier, outcome).inc()
+        metrics.request.labels(tier).observe(seconds)
+        log.get().info(
+            "exchange",
+            request_id=exchange.id,
+            session=exchange.session.header,
+            tier=exchange.tier,
+            outcome=outcome,
+            attempts=len(exchange.attempts),
+            retries=exchange.retries,
+            stream=exchange.request.stream,
+            seconds=round(seconds, 4),
+            **_failures(exchange),
+        )
+
+
+def _failures(exchange: Exchange) -> dict[str, Any]:
+    failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
+    return {"failed": failed} if failed else {}
+
+
+def _check_content_type(request: Incoming) -> None:
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type != "application/json" and not content_type.endswith("+json"):
+        raise invalid(
+            "the content type must be application/json; with curl, add "
+            "-H 'Content-Type: application/json'",
+            "content-type",
+            status=415,
+        )
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise invalid(
+            "compressed request bodies are not read; send it as it is",
+            "content-encoding",
+            status=415,
+        )

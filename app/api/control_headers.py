@@ -1,0 +1,48 @@
+"""The ``X-MLX-Stack-*`` request headers (DESIGN §7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..core.exchange import Controls
+from ..errors import invalid
+from ..settings import Settings
+
+_BYPASSABLE = ("loop", "validation", "budget")
+
+
+def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
+    """What a client asks for. ``headers``: names in lower case. Raises :class:`ProxyError`."""
+    return Controls(
+        tier=headers.get("x-mlx-stack-tier"),
+        escalation=_choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
+        cloud=_choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on",
+        stream=_choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
+        bypass=_bypass(headers, settings),
+    )
+
+
+def _choice(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = headers.get(name.lower())
+    if value is None:
+        return default
+    value = value.strip().lower()
+    if value not in allowed:
+        raise invalid(f"header {name} must be {' or '.join(allowed)}, not {value[:64]!r}", name)
+    return value
+
+
+def _bypass(headers: Mapping[str, str], settings: Settings) -> frozenset[str]:
+    name = "X-MLX-Stack-Bypass"
+    value = headers.get(name.lower())
+    if value is None:
+        return frozenset()
+    if not settings.server.allow_bypass:
+        raise invalid(f"header {name} is not allowed here (server.allow_bypass)", name)
+    words = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+    unknown = sorted(words.difference(_BYPASSABLE))
+    if unknown:
+        raise invalid(
+            f"header {name} takes {', '.join(_BYPASSABLE)}, not {unknown[0][:64]!r}", name
+        )
+    return words

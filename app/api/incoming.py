@@ -1,0 +1,101 @@
+"""A request's line and headers, checked; and its body, bounded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import invalid
+
+MAX_HEADERS = 200
+MAX_HEADER_BYTES = 64 * 1024
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+# Two of one of these leave open which is meant, and servers on the way may choose differently.
+_SINGLE = frozenset(
+    {"host", "content-length", "content-type", "authorization", "transfer-encoding"}
+)
+_OURS = "x-mlx-stack-"
+
+
+class ClientGone(Exception):
+    """The client left before its request was whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One HTTP request without its body.
+
+    ``target``: path and query as they came. ``headers``: names in lower case, the last of several
+    of one name; ``raw_headers`` has all. ``id``: the client's ``x-request-id``, or a new one.
+    """
+
+    method: str
+    path: str
+    target: str
+    headers: dict[str, str]
+    raw_headers: list[tuple[bytes, bytes]]
+    id: str
+
+
+def read_incoming(scope: Any) -> Incoming:
+    """The request in an ASGI scope. Raises :class:`ProxyError` (400) for senseless headers."""
+    raw: list[tuple[bytes, bytes]] = scope["headers"]
+    if len(raw) > MAX_HEADERS:
+        raise invalid(f"more than {MAX_HEADERS} headers")
+    headers: dict[str, str] = {}
+    size = 0
+    for name_bytes, value_bytes in raw:
+        size += len(name_bytes) + len(value_bytes)
+        name = name_bytes.decode("latin-1")
+        if name in headers and (name in _SINGLE or name.startswith(_OURS)):
+            raise invalid(f"header {name[:64]} is given twice", name[:64])
+        headers[name] = value_bytes.decode("latin-1")
+    if size > MAX_HEADER_BYTES:
+        raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes")
+    given = headers.get("x-request-id", "")
+    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + os.urandom(12).hex()
+    target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+    query = scope.get("query_string") or b""
+    if query:
+        target += "?" + query.decode("latin-1")
+    return Incoming(scope["method"], scope["path"], target, headers, raw, request_id)
+
+
+def check_length(request: Incoming, most: int) -> None:
+    """Refuse a body that announces itself as too long, before it is read."""
+    length = request.headers.get("content-length")
+    if length is None:
+        return
+    if not length.isascii() or not length.isdigit():
+        raise invalid("header content-length is no number", "content-length")
+    if len(length) > 18 or int(length) > most:
+        raise too_large(most)
+
+
+async def read_body(receive: Callable[[], Awaitable[Any]], most: int) -> bytes:
+    """The whole body. Raises :class:`ProxyError` (413), :class:`ClientGone`."""
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")
+        if len(body) > most:
+            raise too_large(most)
+        return body
+    parts = bytearray()
+    while True:
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        parts += message.get("body", b"")
+        if len(parts) > most:
+            raise too_large(most)
+        if not message.get("more_body"):
+            return bytes(parts)
+        message = await receive()
+
+
+def too_large(most: int) -> Exception:
+    return invalid(
+        f"the request body is larger than {most} bytes (server.max_body_bytes)", status=413
+    )

@@ -1,0 +1,125 @@
+"""What an operator looks at: health, readiness, metrics, models."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+
+from .. import __version__, metrics
+from ..core.tiers import AUTO, is_listed
+from ..errors import INVALID_REQUEST, ProxyError
+from ..proxy.model_list import names_in
+from ..proxy.services import Services, upstream_key
+from ..proxy.upstream import UpstreamError
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+__all__ = ["AsyncIterator", "build"]
+
+
+def build(services: Services, lifespan: Lifespan) -> FastAPI:
+    """The FastAPI app of these endpoints."""
+    app = FastAPI(
+        title="mlx-stack reliability proxy",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+
+    @app.get("/health")
+    async def health() -> Response:
+        return _json({"status": "stopping" if services.stopping else "ok", "version": __version__})
+
+    @app.get("/ready")
+    async def ready() -> Response:
+        state = await readiness(services)
+        return _json(state, 200 if state["ready"] else 503)
+
+    @app.get("/metrics")
+    async def prometheus() -> Response:
+        return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
+
+    @app.get("/v1/models")
+    async def models(request: Request) -> Response:
+        return await _models(services, request.headers.get("authorization"))
+
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str, request: Request) -> Response:
+        listed = orjson.loads((await _models(services, request.headers.get("authorization"))).body)
+        for entry in listed.get("data", []):
+            if isinstance(entry, dict) and entry.get("id") == name:
+                return _json(entry)
+        return _error(
+            ProxyError(404, INVALID_REQUEST, f"unknown model {name[:64]!r}", param="model")
+        )
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def not_here(request: Request, error: Any) -> Response:
+        what = f"{request.method} {request.url.path[:128]}"
+        sentence = f"{what}: there is nothing here; chat completions are at /v1/chat/completions"
+        return _error(ProxyError(error.status_code, INVALID_REQUEST, sentence))
+
+    return app
+
+
+async def readiness(services: Services) -> dict[str, Any]:
+    """Whether LiteLLM answers, whether our key is right, and which tiers' models it has."""
+    tiers = {name: {"model": tier.model} for name, tier in services.settings.tiers.items()}
+    key = upstream_key(services.settings)
+    try:
+        status, body = await services.models.fetch(None)
+    except (UpstreamError, TimeoutError) as error:
+        reached = str(error) or "no answer in time"
+        return {"ready": False, "litellm": reached, "tiers": _states(tiers, "unreachable")}
+    if services.stopping:
+        return {"ready": False, "litellm": "ok", "tiers": _states(tiers, "stopping")}
+    listed = names_in(body) if status == 200 else None
+    if listed is None:
+        # Without a key of our own, LiteLLM can't be asked; that it answered has to do.
+        if key is None and status in (400, 401, 403):
+            return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
+        what = f"status {status} for the list of models; is the key right?"
+        return {"ready": False, "litellm": what, "tiers": _states(tiers, "not_checked")}
+    for tier in tiers.values():
+        tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
+    any_there = any(tier["state"] == "ok" for tier in tiers.values())
+    return {"ready": any_there, "litellm": "ok", "tiers": tiers}
+
+
+def _states(tiers: dict[str, dict[str, str]], state: str) -> dict[str, dict[str, str]]:
+    return {name: {**tier, "state": state} for name, tier in tiers.items()}
+
+
+async def _models(services: Services, authorization: str | None) -> Response:
+    """LiteLLM's list, with ``auto`` and the tiers before it."""
+    try:
+        status, body = await services.models.fetch(authorization)
+    except (UpstreamError, TimeoutError) as error:
+        what = str(error) or "no answer in time"
+        return _error(
+            ProxyError(
+                503, "upstream_unavailable", f"LiteLLM can't be reached: {what}", retry_after=5
+            )
+        )
+    if status != 200 or names_in(body) is None:
+        return Response(body, status, media_type="application/json")
+    listed = orjson.loads(body)
+    ours = [AUTO, *services.settings.tiers]
+    entries = [{"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in ours]
+    rest = [e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in ours)]
+    return _json({**listed, "data": [*entries, *rest]})
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
+
+
+def _error(error: ProxyError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error.headers()}
+    return Response(error.encoded(), error.status, headers)

@@ -1,0 +1,128 @@
+"""Every other path under ``/v1/``: there and back untouched, streamed both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from ..errors import ProxyError
+from ..proxy.downstream import Downstream
+from ..proxy.services import Services
+from ..proxy.upstream import RawHeaders, Response, UpstreamError, passed_on
+from ..proxy.watch import ClientLeft, Watch
+from .access import Access
+from .incoming import ClientGone, Incoming, check_length, too_large
+
+Receive = Callable[[], Awaitable[Any]]
+_NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin"})
+_NOT_SENT_BACK = frozenset({b"set-cookie", b"set-cookie2", b"x-request-id"})
+_ADDRESS = b"-api-base"
+
+
+class Passthrough:
+    def __init__(self, services: Services, access: Access) -> None:
+        self._services = services
+        self._access = access
+
+    async def handle(
+        self, request: Incoming, receive: Receive, send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
+        self._access.check_key(request)
+        most = self._services.settings.server.max_body_bytes
+        check_length(request, most)
+        headers, _ = self._access.upstream_headers(passed_on(request.raw_headers, _NOT_SENT_UP))
+        body = _Body(receive, most) if _has_body(request) else None
+        downstream = Downstream(send, asyncio.get_running_loop().time)
+        response = await self._open(request, headers, body)
+        self._services.metrics.passthrough.labels(str(response.status)).inc()
+        watch = Watch(receive)
+        if body is None or body.complete:
+            watch.start(lambda: None, lambda _: None)
+        try:
+            await self._relay(request, response, downstream, watch)
+        except asyncio.CancelledError:
+            if not watch.client_left:
+                raise
+            try:
+                watch.interruption()
+            except ClientLeft:
+                return
+        finally:
+            watch.stop()
+            await response.aclose()
+
+    async def _open(self, request: Incoming, headers: RawHeaders, body: _Body | None) -> Response:
+        content = body.parts() if body is not None else None
+        try:
+            return await self._services.upstream.send(
+                request.method, request.target, headers, content
+            )
+        except UpstreamError as error:
+            if body is not None and body.error is not None:
+                raise body.error from None
+            raise _unavailable(error) from None
+
+    async def _relay(
+        self, request: Incoming, response: Response, downstream: Downstream, watch: Watch
+    ) -> None:
+        identity = request.id.encode()
+        headers = [
+            *(h for h in passed_on(response.headers, _NOT_SENT_BACK) if not _internal(h[0])),
+            (b"x-mlx-stack-mode", b"passthrough"),
+            (b"x-mlx-stack-request-id", identity),
+            (b"x-request-id", identity),
+        ]
+        await downstream.start(response.status, headers)
+        try:
+            while data := await response.next_bytes():
+                await downstream.write(data)
+        except UpstreamError:
+            # The status is out; only a connection that breaks off says that this isn't all.
+            raise ConnectionError("upstream broke off") from None
+        watch.stop()
+        await downstream.end()
+
+
+class _Body:
+    """A request body that streams upward, counted."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive = receive
+        self._most = most
+        self.complete = False
+        self.error: Exception | None = None
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        size = 0
+        while not self.complete:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self.error = ClientGone()
+                raise self.error
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self._most:
+                self.error = too_large(self._most)
+                raise self.error
+            self.complete = not message.get("more_body")
+            if part:
+                yield part
+
+
+def _has_body(request: Incoming) -> bool:
+    length = request.headers.get("content-length")
+    return (length is not None and length != "0") or "transfer-encoding" in request.headers
+
+
+def _internal(name: bytes) -> bool:
+    return name.endswith(_ADDRESS)
+
+
+def _unavailable(error: UpstreamError) -> ProxyError:
+    if error.refused:
+        return ProxyError(
+            503, "upstream_unavailable", f"LiteLLM can't be reached: {error}", retry_after=5
+        )
+    return ProxyError(502, "all_tiers_failed", f"LiteLLM gave no answer: {error}")

@@ -1,0 +1,86 @@
+"""The command ``mlx-stack-proxy``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .settings import Settings
+from .settings_source import SettingsError, load
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the process's exit code."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        code: int = args.run(args)
+        return code
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    from .local_stack import up
+
+    parser = argparse.ArgumentParser(
+        prog="mlx-stack-proxy", description="A reliability proxy for local models behind LiteLLM."
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    serve = commands.add_parser("serve", help="run the proxy")
+    _add_config(serve)
+    serve.add_argument("--host", help="overrides server.host")
+    serve.add_argument("--port", type=int, help="overrides server.port")
+    serve.set_defaults(run=_serve)
+
+    check = commands.add_parser("check", help="check the configuration, LiteLLM and the tiers")
+    _add_config(check)
+    check.set_defaults(run=_check)
+
+    whole = commands.add_parser(
+        "up", help="start model servers, LiteLLM and the proxy on this machine"
+    )
+    up.add_arguments(whole)
+    whole.set_defaults(run=up.run)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help="default: $MLX_STACK_CONFIG, then ./config.yaml, then the defaults alone",
+    )
+
+
+def _serve(args: argparse.Namespace) -> int:
+    from . import server
+    from .state import BackendNotAvailable
+
+    settings = _with_address(load(args.config), args.host, args.port)
+    try:
+        return server.serve(settings)
+    except BackendNotAvailable as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    if not given:
+        return settings
+    server = {**settings.server.model_dump(), **given}
+    return Settings(**{**settings.model_dump(), "server": server})
+
+
+def _check(args: argparse.Namespace) -> int:
+    from . import check
+
+    return check.run(args.config)

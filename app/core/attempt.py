@@ -1,0 +1,167 @@
+"""One upstream call's reply, from its bytes to what the client gets; no I/O.
+
+Bytes go in by :meth:`Attempt.feed`; what may go out comes back. The attempt is over when
+``verdict`` is set or ``done`` is true; then :meth:`Attempt.settle` lets the stages mend and judge,
+and :meth:`Attempt.rest` or :meth:`Attempt.completion` gives what is left to deliver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import sse
+from .chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, render
+from .client_view import ClientView
+from .completion import CompletionBuilder
+from .events import Event, Tick, UpstreamErrorEvent
+from .exchange import Exchange, Request
+from .gate import Gate
+from .pipeline import FaultReport, Pipeline, Stage
+from .reply import Reply
+from .verdicts import UpstreamFailed, Verdict
+
+
+class Attempt:
+    """The state of one attempt. Times are in seconds on the exchange's clock."""
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        request: Request,
+        stages: Sequence[Stage],
+        report: FaultReport,
+        *,
+        hold_whole: bool,
+        hold_seconds: float,
+    ) -> None:
+        self.request = request
+        self.reply = Reply()
+        self.verdict: Verdict | None = None
+        self.done = False
+        self._done_frame = sse.DONE_FRAME
+        self._pipeline = Pipeline(stages, exchange, report)
+        self._gate = Gate(hold_whole=hold_whole, hold_seconds=hold_seconds)
+        self._reader = sse.FrameReader()
+        self._view = ClientView(exchange.request)
+
+    @property
+    def over(self) -> bool:
+        return self.done or self.verdict is not None
+
+    def on_request(self) -> Verdict | None:
+        """Let the stages see and rewrite the request."""
+        return self._pipeline.on_request(self.request)
+
+    def feed(self, data: bytes, now: float) -> bytes:
+        """Take bytes of an event stream; the bytes that may go out now."""
+        out: list[bytes] = []
+        try:
+            for frame in self._reader.feed(data):
+                self._take(read_frame(frame), now, out)
+                if self.over:
+                    break
+        except (MalformedChunk, sse.FrameTooLong) as error:
+            self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
+        return b"".join(out) if len(out) != 1 else out[0]
+
+    def take_completion(self, completion: dict[str, Any], now: float) -> None:
+        """Take a whole JSON reply: upstream did not stream."""
+        for chunk in chunks_of_completion(completion):
+            self._take(chunk, now, [])
+            if self.over:
+                return
+
+    def end(self, now: float) -> bytes:
+        """Upstream has closed the stream; the bytes that its last event lets go out."""
+        out: list[bytes] = []
+        rest = self._reader.finish()
+        if rest is not None and not self.over:
+            try:
+                self._take(_whole_frame(rest), now, out)
+            except MalformedChunk:
+                self.verdict = _broken("inside an event")
+        if not self.over:
+            if self.reply.finished:
+                self.done = True
+            elif self.reply.choices:
+                self.verdict = _broken("before the reply was finished")
+            else:
+                self.verdict = _broken("before the reply began")
+        return b"".join(out)
+
+    def tick(self, now: float) -> bytes:
+        """Time has passed: the stages are told; the bytes that it lets go out."""
+        if not self.over and self._pipeline.watches_events:
+            self.verdict = self._pipeline.on_event(Tick(now))
+        if self.over:
+            return b""
+        return b"".join(self._view.frame(chunk) for chunk in self._gate.tick(now))
+
+    def next_release(self) -> float | None:
+        return self._gate.next_release()
+
+    def settle(self) -> Verdict | None:
+        """The stages mend and judge the reply that is whole now."""
+        self.verdict = self._pipeline.end(self.reply)
+        return self.verdict
+
+    def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
+        """What is still held, for a client that streams, up to and with ``[DONE]``.
+
+        ``note``: a comment that goes before it. ``metadata``: joins the last chunk, as
+        ``mlx_stack``.
+        """
+        held = self._gate.release()
+        if metadata is not None:
+            _join_metadata(held, metadata)
+        frames = [self._view.frame(chunk) for chunk in held]
+        return b"".join([*frames, note, self._done_frame])
+
+    def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The whole reply, for a client that does not stream."""
+        builder = CompletionBuilder()
+        for chunk in self._gate.release():
+            if chunk.payload is not None:
+                builder.add(chunk.payload)
+        whole = builder.build()
+        if metadata is not None:
+            whole["mlx_stack"] = metadata
+        return self._view.completion(whole)
+
+    def _take(self, chunk: Chunk, now: float, out: list[bytes]) -> None:
+        if chunk.done:
+            self.done = True
+            self._done_frame = chunk.raw
+            return
+        for event in chunk.events:
+            self.verdict = self._on_event(event)
+            if self.verdict is not None:
+                return
+        for released in self._gate.push(chunk, now):
+            out.append(self._view.frame(released))
+
+    def _on_event(self, event: Event) -> Verdict | None:
+        self.reply.apply(event)
+        if isinstance(event, UpstreamErrorEvent):
+            what = event.message or event.type
+            return UpstreamFailed("server_error", f"an error inside the stream: {what}", status=200)
+        return self._pipeline.on_event(event)
+
+
+def _broken(where: str) -> UpstreamFailed:
+    return UpstreamFailed("server_error", f"the stream broke off {where}", status=200)
+
+
+def _whole_frame(rest: sse.Frame) -> Chunk:
+    """A last event without its blank line, if its data is whole."""
+    return read_frame(sse.Frame(rest.raw.rstrip(b"\r\n") + b"\n\n", rest.data))
+
+
+def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:
+    for position in range(len(held) - 1, -1, -1):
+        payload = held[position].payload
+        if payload is not None:
+            payload = {**payload, "mlx_stack": metadata}
+            held[position] = Chunk(render(payload), payload, held[position].events)
+            return

@@ -1,0 +1,208 @@
+"""Wire ⇄ events: what a chunk of ``/v1/chat/completions`` means, and chunks made by us.
+
+Servers spell some things their own way; all spellings become the same events: reasoning as
+``reasoning_content`` (LiteLLM, vLLM, DeepSeek), ``reasoning`` (mlx-lm, OpenRouter) or ``thinking``;
+calls as ``tool_calls`` or the older ``function_call``; a final ``message`` in place of a ``delta``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from . import sse
+from .events import (
+    Event,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UpstreamErrorEvent,
+    Usage,
+)
+
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
+_NO_EVENTS: tuple[Event, ...] = ()
+
+
+class MalformedChunk(ValueError):
+    """An event's data is neither a JSON object nor ``[DONE]``."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """One frame and what it means.
+
+    ``raw``: the bytes to relay. ``payload``: the parsed object; None for comments and ``[DONE]``.
+    ``done``: it is ``[DONE]``.
+    """
+
+    raw: bytes
+    payload: dict[str, Any] | None
+    events: tuple[Event, ...]
+    done: bool = False
+
+
+def read_frame(frame: sse.Frame) -> Chunk:
+    """The chunk in a frame. Raises :class:`MalformedChunk`."""
+    if frame.data is None:
+        return Chunk(frame.raw, None, _NO_EVENTS)
+    data = frame.data.strip()
+    if data == sse.DONE:
+        return Chunk(frame.raw, None, _NO_EVENTS, done=True)
+    if not data:
+        return Chunk(frame.raw, None, _NO_EVENTS)
+    try:
+        payload = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise MalformedChunk(f"an event that is not JSON: {error}") from None
+    if not isinstance(payload, dict):
+        raise MalformedChunk("an event that is no JSON object")
+    return Chunk(frame.raw, payload, tuple(read_events(payload)))
+
+
+def read_events(payload: Mapping[str, Any]) -> list[Event]:
+    """The events of one parsed chunk, in the order in which a client would apply them."""
+    events: list[Event] = []
+    choices = payload.get("choices")
+    if isinstance(choices, list):
+        for position, choice in enumerate(choices):
+            if isinstance(choice, dict):
+                _read_choice(choice, position, events)
+    error = payload.get("error")
+    if error:
+        events.append(_read_error(error))
+    usage = payload.get("usage")
+    if isinstance(usage, dict):
+        events.append(_read_usage(usage))
+    return events
+
+
+def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
+    index = choice.get("index")
+    if not isinstance(index, int):
+        index = position
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        delta = choice.get("message")
+    if isinstance(delta, dict):
+        for field in REASONING_FIELDS:
+            reasoning = delta.get(field)
+            if reasoning and isinstance(reasoning, str):
+                events.append(ReasoningDelta(index, reasoning))
+                break
+        content = delta.get("content")
+        if content:
+            text = content if isinstance(content, str) else text_of(content)
+            if text:
+                events.append(TextDelta(index, text))
+        refusal = delta.get("refusal")
+        if refusal and isinstance(refusal, str):
+            events.append(RefusalDelta(index, refusal))
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
+            for place, call in enumerate(calls):
+                if isinstance(call, dict):
+                    events.append(_read_call(index, place, call))
+        legacy = delta.get("function_call")
+        if isinstance(legacy, dict):
+            events.append(_read_call(index, 0, {"function": legacy}))
+    reason = choice.get("finish_reason")
+    if reason:
+        events.append(Finish(index, str(reason)))
+
+
+def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
+    index = call.get("index")
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    arguments = function.get("arguments")
+    if isinstance(arguments, (dict, list)):  # some servers forget to encode them
+        arguments = orjson.dumps(arguments).decode()
+    return ToolCallDelta(
+        choice,
+        index if isinstance(index, int) else place,
+        _string(call.get("id")),
+        _string(function.get("name")),
+        _string(arguments),
+    )
+
+
+def _read_usage(usage: dict[str, Any]) -> Usage:
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    return Usage(
+        _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached)
+    )
+
+
+def _read_error(error: Any) -> UpstreamErrorEvent:
+    if not isinstance(error, dict):
+        return UpstreamErrorEvent(str(error), "error", None)
+    code = error.get("code")
+    return UpstreamErrorEvent(
+        str(error.get("message", "")),
+        str(error.get("type") or "error"),
+        None if code is None else str(code),
+    )
+
+
+def text_of(content: Any) -> str:
+    """The text of a message's ``content``: a string, a list of parts, or nothing."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = (p.get("text") if isinstance(p, dict) else p for p in content)
+        return "".join(p for p in parts if isinstance(p, str))
+    return ""
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def render(payload: Mapping[str, Any]) -> bytes:
+    """The frame of a chunk made or changed by us."""
+    return sse.data_frame(orjson.dumps(payload))
+
+
+def chunks_of_completion(completion: Mapping[str, Any]) -> Iterable[Chunk]:
+    """A whole ``chat.completion`` as the chunks that a stream of it would have brought.
+
+    For upstreams that answer a streamed request with JSON. Nothing is lost: unknown fields of the
+    message, the choice and the top travel on the first chunk that can carry them.
+    """
+    top = {k: v for k, v in completion.items() if k not in ("choices", "usage", "object")}
+    top["object"] = "chat.completion.chunk"
+    choices = completion.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if not isinstance(choice, dict):
+            continue
+        message = choice.get("message")
+        delta = dict(message) if isinstance(message, dict) else {}
+        if isinstance(delta.get("tool_calls"), list):
+            delta["tool_calls"] = [
+                {"index": place, **call} if isinstance(call, dict) else call
+                for place, call in enumerate(delta["tool_calls"])
+            ]
+        rest = {k: v for k, v in choice.items() if k not in ("message", "finish_reason")}
+        yield _made({**top, "choices": [{**rest, "delta": delta, "finish_reason": None}]})
+        end = {"index": choice.get("index", 0), "delta": {}}
+        yield _made({**top, "choices": [{**end, "finish_reason": choice.get("finish_reason")}]})
+    if completion.get("usage"):
+        yield _made({**top, "choices": [], "usage": completion["usage"]})
+    if completion.get("error"):
+        yield _made({"error": completion["error"]})
+    yield Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
+
+
+def _made(payload: dict[str, Any]) -> Chunk:
+    return Chunk(render(payload), payload, tuple(read_events(payload)))

@@ -1,0 +1,149 @@
+"""The body of a chat completion request: parsed, checked, brought into one form.
+
+Only what we or every server would trip over is checked; unknown fields pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from ..errors import invalid
+from . import legacy
+from .exchange import ClientRequest
+
+_MAX_CHOICES = 128
+
+
+def parse(raw: bytes) -> ClientRequest:
+    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
+    if not raw.strip():
+        raise invalid("the request body is empty; send a JSON object with `messages`")
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"the request body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise invalid("the request body must be a JSON object, with `messages`")
+    for name, check in _CHECKS.items():
+        value = body.get(name)
+        if value is not None and (problem := check(value)):
+            raise invalid(f"`{name}` {problem}", name)
+    _check_messages(body.get("messages"))
+    for name in ("tools", "functions"):
+        _check_tools(body.get(name), name)
+    uses_functions = legacy.is_used(body)
+    options = body.get("stream_options") or {}
+    return ClientRequest(
+        body=legacy.to_tools(body) if uses_functions else body,
+        model=body.get("model") or "",
+        stream=bool(body.get("stream")),
+        include_usage=bool(options.get("include_usage")),
+        legacy_functions=uses_functions,
+        size=len(raw),
+    )
+
+
+def _check_messages(messages: Any) -> None:
+    if messages is None:
+        raise invalid("`messages` is missing", "messages")
+    if not isinstance(messages, list):
+        raise invalid("`messages` must be an array of message objects", "messages")
+    if not messages:
+        raise invalid("`messages` is empty; send at least one message", "messages")
+    for position, message in enumerate(messages):
+        where = f"messages[{position}]"
+        if not isinstance(message, dict):
+            raise invalid(f"`{where}` must be an object", where)
+        if not isinstance(message.get("role"), str) or not message["role"]:
+            raise invalid(f"`{where}.role` must be a string such as `user`", f"{where}.role")
+        content = message.get("content")
+        if content is not None and not isinstance(content, (str, list)):
+            raise invalid(
+                f"`{where}.content` must be a string, an array of parts or null",
+                f"{where}.content",
+            )
+        calls = message.get("tool_calls")
+        if calls is not None and not (
+            isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
+        ):
+            raise invalid(
+                f"`{where}.tool_calls` must be an array of objects", f"{where}.tool_calls"
+            )
+
+
+def _check_tools(tools: Any, name: str) -> None:
+    if tools is None:
+        return
+    if not isinstance(tools, list):
+        raise invalid(f"`{name}` must be an array", name)
+    for position, tool in enumerate(tools):
+        where = f"{name}[{position}]"
+        if not isinstance(tool, dict):
+            raise invalid(f"`{where}` must be an object", where)
+        function = tool if name == "functions" else tool.get("function")
+        if name == "tools" and tool.get("type", "function") != "function":
+            continue  # other kinds of tools are LiteLLM's affair
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            at = f"{where}.name" if name == "functions" else f"{where}.function.name"
+            raise invalid(f"`{at}` must be a string", at)
+
+
+def _string(value: Any) -> str:
+    return "" if isinstance(value, str) else "must be a string"
+
+
+def _object(value: Any) -> str:
+    return "" if isinstance(value, dict) else "must be an object"
+
+
+def _boolean(value: Any) -> str:
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def _number(value: Any) -> str:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "" if good else "must be a number"
+
+
+def _positive(value: Any) -> str:
+    good = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return "" if good else "must be a whole number above 0"
+
+
+def _choices(value: Any) -> str:
+    good = not _positive(value) and value <= _MAX_CHOICES
+    return "" if good else f"must be a whole number from 1 to {_MAX_CHOICES}"
+
+
+def _string_or_object(value: Any) -> str:
+    return "" if isinstance(value, (str, dict)) else "must be a string or an object"
+
+
+def _stop(value: Any) -> str:
+    good = isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(s, str) for s in value)
+    )
+    return "" if good else "must be a string or an array of strings"
+
+
+# Each gives what is wrong with a value, or nothing. null means "not given", as everywhere.
+_CHECKS: dict[str, Callable[[Any], str]] = {
+    "model": _string,
+    "stream": _boolean,
+    "stream_options": _object,
+    "n": _choices,
+    "max_tokens": _positive,
+    "max_completion_tokens": _positive,
+    "temperature": _number,
+    "top_p": _number,
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "tool_choice": _string_or_object,
+    "function_call": _string_or_object,
+    "parallel_tool_calls": _boolean,
+    "response_format": _object,
+    "stop": _stop,
+}

@@ -1,0 +1,38 @@
+"""A reply in the form this client asked for, and untouched where it already is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import legacy
+from .chunks import Chunk, render
+from .exchange import ClientRequest
+
+
+class ClientView:
+    """Turns chunks into the bytes for one client."""
+
+    __slots__ = ("_legacy", "_strip_usage")
+
+    def __init__(self, request: ClientRequest) -> None:
+        self._strip_usage = not request.include_usage
+        self._legacy = request.legacy_functions
+
+    def frame(self, chunk: Chunk) -> bytes:
+        """The bytes of a chunk; those that came in where nothing had to change, maybe none."""
+        payload = chunk.payload
+        if payload is None:
+            return chunk.raw
+        if self._strip_usage and payload.get("usage"):
+            if not payload.get("choices"):
+                return b""
+            payload = {key: value for key, value in payload.items() if key != "usage"}
+            if not self._legacy:
+                return render(payload)
+        if self._legacy:
+            return render(legacy.to_functions(payload, "delta"))
+        return chunk.raw
+
+    def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """A whole reply for a client that does not stream."""
+        return legacy.to_functions(whole, "message") if self._legacy else whole

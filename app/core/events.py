@@ -1,0 +1,88 @@
+"""What a reply is made of, as the stages see it, whatever the wire it came over.
+
+All events of a reply carry ``choice``, the index among ``n`` alternatives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer's visible text."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """A piece of the model's thinking, whichever field the server sends it in."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusalDelta:
+    """A piece of a refusal (OpenAI's ``refusal`` field)."""
+
+    choice: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty."""
+
+    choice: int
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of the whole reply, as upstream gives them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A choice is complete. ``reason`` is OpenAI's finish_reason."""
+
+    choice: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamErrorEvent:
+    """An error object inside a stream that began with status 200."""
+
+    message: str
+    type: str
+    code: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed without an event. ``now`` in seconds, on the exchange's clock."""
+
+    now: float
+
+
+Event = (
+    TextDelta
+    | ReasoningDelta
+    | RefusalDelta
+    | ToolCallDelta
+    | Usage
+    | Finish
+    | UpstreamErrorEvent
+    | Tick
+)

@@ -1,0 +1,109 @@
+"""One client request until its final response, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .session_id import SessionId
+from .tiers import Route
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """What the client asked for. ``body`` is never changed; attempts work on copies of it.
+
+    ``legacy_functions``: the client used ``functions``/``function_call``; ``body`` already has
+    ``tools`` in their place, and the reply is turned back on its way out. ``size``: the bytes of
+    the body as it came.
+    """
+
+    body: Mapping[str, Any]
+    model: str
+    stream: bool
+    include_usage: bool
+    legacy_functions: bool = False
+    size: int = 0
+
+    @property
+    def tools(self) -> list[Any]:
+        tools = self.body.get("tools")
+        return tools if isinstance(tools, list) else []
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The client's own limit on the reply, in whichever spelling; the smaller if both."""
+        found = [self.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        limits = [limit for limit in found if isinstance(limit, int)]
+        return min(limits) if limits else None
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the client's ``X-MLX-Stack-*`` request headers ask for."""
+
+    tier: str | None = None
+    escalation: bool = True
+    cloud: bool = True
+    stream: str | None = None
+    bypass: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class Request:
+    """One attempt's request, which stages may rewrite: ``body`` is its own shallow copy."""
+
+    tier: str
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """How one upstream call ended. ``reason`` None: its reply was delivered."""
+
+    tier: str
+    reason: str | None
+    status: int | None
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "tier": self.tier,
+            "reason": self.reason,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The state of one exchange. ``started`` is in seconds on the clock the shell uses.
+
+    ``notes`` are what the response headers of DESIGN §7 say beyond the ones always there, by their
+    name without the prefix, e.g. ``{"Budget-Warning": "83%"}``.
+    """
+
+    id: str
+    request: ClientRequest
+    controls: Controls
+    session: SessionId
+    route: Route
+    started: float
+    attempts: list[AttemptRecord] = field(default_factory=list)
+    notes: dict[str, str] = field(default_factory=dict)
+    tier: str = ""
+    retries: int = 0
+    committed: bool = False
+    headers_sent: bool = False
+    session_was_cut: bool = False
+
+    @property
+    def hold_whole(self) -> bool:
+        """Whether nothing may go out before the whole reply is accepted (DESIGN §5)."""
+        body = self.request.body
+        return (
+            self.controls.stream == "buffered"
+            or (body.get("n") or 1) != 1
+            or bool(body.get("response_format"))
+        )

@@ -1,0 +1,110 @@
+"""A reply as it stands so far, gathered from its events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .events import (
+    Event,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UpstreamErrorEvent,
+    Usage,
+)
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """One call. ``arguments`` is the text the model wrote, meant to be a JSON object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class ChoiceReply:
+    """One alternative of a reply. Stages may change ``tool_calls`` while they mend."""
+
+    __slots__ = ("_calls", "_reasoning", "_text", "finish_reason", "refusal", "tool_calls")
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: dict[int, ToolCall] = {}
+        self.refusal = ""
+        self.tool_calls: list[ToolCall] = []
+        self.finish_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        if len(self._text) > 1:
+            self._text = ["".join(self._text)]
+        return self._text[0] if self._text else ""
+
+    @text.setter
+    def text(self, value: str) -> None:
+        self._text = [value]
+
+    @property
+    def reasoning(self) -> str:
+        if len(self._reasoning) > 1:
+            self._reasoning = ["".join(self._reasoning)]
+        return self._reasoning[0] if self._reasoning else ""
+
+    def add_call(self, delta: ToolCallDelta) -> None:
+        call = self._calls.get(delta.index)
+        if call is None:
+            call = self._calls[delta.index] = ToolCall(delta.id, delta.name, delta.arguments)
+            self.tool_calls.append(call)
+            return
+        call.id = call.id or delta.id
+        call.name = call.name or delta.name
+        call.arguments += delta.arguments
+
+    def add_text(self, text: str) -> None:
+        self._text.append(text)
+
+    def add_reasoning(self, text: str) -> None:
+        self._reasoning.append(text)
+
+
+@dataclass(slots=True)
+class Reply:
+    """All choices of one attempt. ``mended`` holds the choices that stages changed."""
+
+    choices: dict[int, ChoiceReply] = field(default_factory=dict)
+    usage: Usage | None = None
+    error: UpstreamErrorEvent | None = None
+    mended: set[int] = field(default_factory=set)
+
+    def choice(self, index: int) -> ChoiceReply:
+        found = self.choices.get(index)
+        if found is None:
+            found = self.choices[index] = ChoiceReply()
+        return found
+
+    @property
+    def finished(self) -> bool:
+        """Whether every choice seen so far has its finish_reason."""
+        return bool(self.choices) and all(c.finish_reason for c in self.choices.values())
+
+    def apply(self, event: Event) -> None:
+        """Take in one event."""
+        kind = type(event)
+        if kind is TextDelta:
+            self.choice(event.choice).add_text(event.text)  # type: ignore[union-attr]
+        elif kind is ReasoningDelta:
+            self.choice(event.choice).add_reasoning(event.text)  # type: ignore[union-attr]
+        elif isinstance(event, ToolCallDelta):
+            self.choice(event.choice).add_call(event)
+        elif isinstance(event, Finish):
+            self.choice(event.choice).finish_reason = event.reason
+        elif isinstance(event, Usage):
+            self.usage = event
+        elif isinstance(event, RefusalDelta):
+            self.choice(event.choice).refusal += event.text
+        elif isinstance(event, UpstreamErrorEvent):
+            self.error = event

@@ -1,0 +1,144 @@
+"""Which session a request belongs to (the order of sources is DESIGN §7's)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from .chunks import text_of
+
+_LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
+_ANY_SESSION = re.compile(r"x-.+-session-id")
+_ANY_VALUE = re.compile(r"[A-Za-z0-9_.:-]{8,128}")
+_OTHERS = (
+    "x-session-id",
+    "x-session-affinity",
+    "x-task-id",
+    "x-roo-task-id",
+    "x-openwebui-chat-id",
+    "x-conversation-id",
+    "helicone-session-id",
+)
+_CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
+_USER_ID = re.compile(r"_session_([A-Za-z0-9_.:-]+)$")
+_MAX_LENGTH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class SessionId:
+    """``hash``: hex, what is stored and logged. ``source``: where the name came from.
+
+    ``budget_hash``: the session whose budget is spent, the parent's for a sub-agent that names one.
+    """
+
+    source: str
+    hash: str
+    budget_hash: str
+
+    @property
+    def derived(self) -> bool:
+        return self.source == "derived"
+
+    @property
+    def header(self) -> str:
+        return f"{self.source};{self.hash[:12]}"
+
+
+def identify(headers: Mapping[str, str], body: Mapping[str, Any], owner: str) -> SessionId:
+    """The session of a request.
+
+    ``headers``: names in lower case. ``owner``: what keeps the sessions of different API keys
+    apart; empty where keys are not told apart.
+    """
+    parent = ""
+    found = _from_headers(headers)
+    if found is None:
+        found = _from_body(body, owner, headers)
+    elif found[0] not in ("x-mlx-stack-session", *_LITELLM):
+        parent = headers.get("x-parent-session-id", "")
+    source, name = found
+    own = digest(owner, name)
+    parent_hash = digest(owner, parent) if _ANY_VALUE.fullmatch(parent) else own
+    return SessionId(source, own, parent_hash)
+
+
+def digest(owner: str, name: str) -> str:
+    """The stored form of a session's name: 128 bits, hex."""
+    return blake2b(f"{owner}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
+    for name in ("x-mlx-stack-session", *_LITELLM):
+        if value := _usable(headers.get(name)):
+            return name, value
+    for name, value in headers.items():
+        if (
+            name.endswith("-session-id")
+            and name != "x-parent-session-id"
+            and _ANY_SESSION.fullmatch(name)
+            and _ANY_VALUE.fullmatch(value)
+        ):
+            return name, value
+    for name in _OTHERS:
+        if value := _usable(headers.get(name)):
+            return name, value
+    if "codex" in headers.get("user-agent", "").lower():
+        for name in _CODEX:
+            if value := _usable(headers.get(name)):
+                return name, value
+    return None
+
+
+def _usable(value: str | None) -> str:
+    return value.strip()[:_MAX_LENGTH] if value else ""
+
+
+def _from_body(body: Mapping[str, Any], owner: str, headers: Mapping[str, str]) -> tuple[str, str]:
+    metadata = body.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    for source, value in (
+        ("litellm_session_id", body.get("litellm_session_id")),
+        ("metadata.session_id", metadata.get("session_id")),
+        ("metadata.user_id", _session_in_user_id(metadata.get("user_id"))),
+    ):
+        if isinstance(value, str) and (name := _usable(value)):
+            return source, name
+    derived = _derived(body, owner or headers.get("authorization", ""))
+    cache_key = body.get("prompt_cache_key")
+    if isinstance(cache_key, str) and (name := _usable(cache_key)):
+        return "prompt_cache_key", f"{name}\0{derived}"
+    return "derived", derived
+
+
+def _session_in_user_id(user_id: Any) -> str | None:
+    if not isinstance(user_id, str):
+        return None
+    if match := _USER_ID.search(user_id):
+        return match[1]
+    if user_id.startswith("{"):
+        try:
+            parsed = orjson.loads(user_id)
+        except orjson.JSONDecodeError:
+            return None
+        value = parsed.get("session_id") if isinstance(parsed, dict) else None
+        return value if isinstance(value, str) else None
+    return None
+
+
+def _derived(body: Mapping[str, Any], key: str) -> str:
+    whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
+    messages = body.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        if not isinstance(message, Mapping):
+            continue
+        role = message.get("role")
+        if role in ("system", "developer", "user"):
+            whole.update(b"\0" + text_of(message.get("content")).encode("utf-8", "surrogatepass"))
+        if role == "user":
+            break
+    return whole.hexdigest()

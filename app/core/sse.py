@@ -1,0 +1,114 @@
+"""Server-sent events, bytes to frames, in linear time and for any split of the bytes.
+
+The framing follows the WHATWG HTML standard, section 9.2.6 (lines end in LF, CR LF or CR; a blank
+line ends an event; a line that begins with a colon is a comment), with one leniency: a last event
+that the end of the stream cuts off before its blank line is handed out too, and the reader of its
+data decides whether it is whole.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+
+# A blank line: two line ends in a row. CR at the very end may be half of CR LF, so it has to wait.
+_BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_BOM = b"\xef\xbb\xbf"
+
+
+class FrameTooLong(ValueError):
+    """One event is longer than ``MAX_FRAME_BYTES``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One event. ``raw``: its bytes with the blank line; ``data``: None for mere comments."""
+
+    raw: bytes
+    data: bytes | None
+
+
+class FrameReader:
+    """Cuts a byte stream into frames. Feed it what arrives; call :meth:`finish` at the end."""
+
+    __slots__ = ("_buffer", "_scanned", "_started")
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._scanned = 0
+        self._started = False
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """The frames that ``data`` completes. Raises :class:`FrameTooLong`."""
+        if not self._started:
+            data = self._skip_bom(data)
+            if not self._started:
+                return []
+        if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
+            # Nearly every read of a real stream: whole events, LF only.
+            return [_frame(part + b"\n\n") for part in data[:-2].split(b"\n\n") if part]
+        self._buffer += data
+        return self._cut()
+
+    def finish(self) -> Frame | None:
+        """What the end of the stream left, as if a blank line had followed; None if nothing."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self._scanned = 0
+        return _frame(rest) if rest.strip() else None
+
+    def _skip_bom(self, data: bytes) -> bytes:
+        self._buffer += data
+        if len(self._buffer) < len(_BOM) and _BOM.startswith(bytes(self._buffer)):
+            return b""
+        self._started = True
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        return data.removeprefix(_BOM)
+
+    def _cut(self) -> list[Frame]:
+        frames = []
+        buffer = self._buffer
+        start = 0
+        # Blank lines are at most four bytes, so a match can begin at most three before new bytes.
+        position = max(0, self._scanned - 3)
+        while match := _BLANK_LINE.search(buffer, position):
+            end = match.end()
+            if match.start() > start:
+                frames.append(_frame(bytes(buffer[start:end])))
+            start = position = end
+        if start:
+            del buffer[:start]
+        self._scanned = len(buffer)
+        if self._scanned > MAX_FRAME_BYTES:
+            raise FrameTooLong(f"an event of more than {MAX_FRAME_BYTES} bytes")
+        return frames
+
+
+def _frame(raw: bytes) -> Frame:
+    if raw.startswith(b"data: ") and raw.find(b"\n", 0, -2) < 0 and b"\r" not in raw:
+        return Frame(raw, raw[6:].rstrip(b"\n"))
+    data = []
+    for line in _LINE_END.split(raw):
+        if line.startswith(b"data"):
+            field, colon, value = line.partition(b":")
+            if field == b"data":
+                data.append(value.removeprefix(b" ") if colon else b"")
+    return Frame(raw, b"\n".join(data) if data else None)
+
+
+def data_frame(payload: bytes) -> bytes:
+    """The bytes of an event with one line of data."""
+    return b"data: " + payload + b"\n\n"
+
+
+def comment_frame(text: str) -> bytes:
+    """The bytes of a comment, which clients ignore. ``text`` is one line."""
+    return f": {text}\n\n".encode()
+
+
+DONE = b"[DONE]"
+DONE_FRAME = data_frame(DONE)

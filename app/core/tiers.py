@@ -1,0 +1,107 @@
+"""Which tier an exchange starts on, as far as that needs no state (DESIGN §4, step 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ..settings import Settings
+
+AUTO = "auto"
+
+
+class NoSuchTier(ValueError):
+    """The client names a tier that isn't there, or may not be used. ``param`` says where."""
+
+    def __init__(self, message: str, param: str) -> None:
+        self.param = param
+        super().__init__(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where an exchange may go.
+
+    ``tiers``: the tiers from the start on, forward only; empty for a model that passes through.
+    ``model``: LiteLLM's model group for a pass-through. ``unknown_model``: the client named a model
+    that nobody lists, and gets the chain instead.
+    """
+
+    tiers: tuple[str, ...]
+    model: str = ""
+    unknown_model: bool = False
+
+
+def is_listed(model: str, listed: Collection[str]) -> bool:
+    """Whether LiteLLM lists a model; its list may hold wildcards such as ``openai/*``."""
+    return model in listed or any("*" in name and fnmatchcase(model, name) for name in listed)
+
+
+def named_tier(model: str, settings: Settings) -> str | None:
+    """The tier that a client's ``model`` means by name, ``auto`` or alias; None for any other."""
+    if model in settings.tiers:
+        return model
+    escalation = settings.reliability.escalation
+    if model == AUTO or not model:
+        return escalation.chain[0]
+    return escalation.aliases.get(model)
+
+
+def route(
+    model: str,
+    header_tier: str | None,
+    cloud: bool,
+    listed: Collection[str] | None,
+    settings: Settings,
+) -> Route:
+    """The tiers of an exchange, in order.
+
+    ``listed``: LiteLLM's models, None while unknown. Raises :class:`NoSuchTier`.
+    """
+    if header_tier is not None:
+        if header_tier not in settings.tiers:
+            known = ", ".join(settings.tiers)
+            raise NoSuchTier(
+                f"unknown tier {header_tier[:64]!r}; known: {known}", "X-MLX-Stack-Tier"
+            )
+        return Route(_forward(header_tier, "X-MLX-Stack-Tier", cloud, listed, settings))
+    start = named_tier(model, settings)
+    if start is not None:
+        return Route(_forward(start, "model", cloud, listed, settings))
+    passes = settings.reliability.escalation.unknown_models == "passthrough"
+    if passes or (listed is not None and is_listed(model, listed)):
+        if not _cloud_allowed(cloud, settings):
+            raise NoSuchTier(
+                f"model {model[:64]!r} is no tier, so nothing says that it stays on this machine, "
+                "which was asked for; name a tier",
+                "model",
+            )
+        return Route((), model)
+    first = settings.reliability.escalation.chain[0]
+    return Route(_forward(first, "model", cloud, listed, settings), unknown_model=True)
+
+
+def _forward(
+    start: str, param: str, cloud: bool, listed: Collection[str] | None, settings: Settings
+) -> tuple[str, ...]:
+    chain = settings.reliability.escalation.chain
+    later = chain[chain.index(start) + 1 :] if start in chain else ()
+    allowed = _cloud_allowed(cloud, settings)
+    if not allowed and not settings.tiers[start].local and param == "X-MLX-Stack-Tier":
+        raise NoSuchTier(
+            f"tier {start!r} is not on this machine, and only local ones may be", param
+        )
+    consent = settings.reliability.escalation.cloud_fallback
+    enter = allowed and consent is not None and consent.enabled
+    named = [start] if allowed or settings.tiers[start].local else []
+    tiers = named + [name for name in later if settings.tiers[name].local or enter]
+    known = [n for n in tiers if listed is None or is_listed(settings.tiers[n].model, listed)]
+    if not (known or tiers):
+        raise NoSuchTier("no tier of this machine is left for this request", param)
+    # Where LiteLLM has none of them, its own answer about the first says it best.
+    return tuple(known or tiers[:1])
+
+
+def _cloud_allowed(asked: bool, settings: Settings) -> bool:
+    return asked and settings.reliability.escalation.cloud

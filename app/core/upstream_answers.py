@@ -1,0 +1,81 @@
+"""What LiteLLM's answers mean: whose fault a status is, and what an error says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from .verdicts import FailureReason, UpstreamFailed
+
+_RETRYABLE = frozenset({408, 409, 425, 429})
+# LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
+_WRONG_KEY = "no_db_connection"
+_UNKNOWN_MODEL = ("invalid model name", "model_not_found", "unknown model", "does not exist")
+_MAX_QUOTED = 300
+
+
+def failure_of_status(
+    status: int,
+    headers: tuple[tuple[bytes, bytes], ...],
+    body: bytes,
+    *,
+    our_key: bool,
+    our_choice: bool,
+) -> UpstreamFailed:
+    """The failure behind an answer of status 400 and above.
+
+    ``our_key``: we put the API key in. ``our_choice``: we chose the model. Where we did, an answer
+    about the key or the model is the tier's failure and not the client's.
+    """
+    message = quoted_error(body) or f"status {status}"
+    lower = message.lower()
+    about_key = status in (401, 403) or _WRONG_KEY in body[:4096].decode("utf-8", "replace")
+    about_model = status == 404 or (
+        status == 400 and any(words in lower for words in _UNKNOWN_MODEL)
+    )
+    reason: FailureReason = "timeout" if status in (408, 504) else "server_error"
+    client_fault = status < 500 and status not in _RETRYABLE
+    if about_key:
+        client_fault = not our_key
+        message = f"LiteLLM refused the API key ({message})"
+    elif about_model:
+        client_fault = not our_choice
+    return UpstreamFailed(
+        reason,
+        f"status {status}: {message}" if str(status) not in message else message,
+        status=status,
+        headers=headers,
+        body=body,
+        client_fault=client_fault,
+        retry_after=_retry_after(headers),
+    )
+
+
+def quoted_error(body: bytes) -> str:
+    """The sentence in an error body, shortened to one line; empty if there is none."""
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body[:_MAX_QUOTED].decode("utf-8", "replace")
+        return "" if text.lstrip().startswith("<") else _one_line(text)
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or ""
+    return _one_line(error) if isinstance(error, str) else ""
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_QUOTED else line[: _MAX_QUOTED - 1] + "…"
+
+
+def _retry_after(headers: tuple[tuple[bytes, bytes], ...]) -> float | None:
+    for name, value in headers:
+        if name.lower() == b"retry-after":
+            try:
+                seconds = float(value)
+            except ValueError:  # the date form: rare, and only advice
+                return None
+            return seconds if 0 <= seconds < 86_400 else None
+    return None

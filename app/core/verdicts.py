@@ -1,0 +1,111 @@
+"""What a stage, or the wire, can say about an attempt. Nothing said means: go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+FailureReason = Literal[
+    "tool_validation_failure",
+    "loop_detected",
+    "timeout",
+    "server_error",
+    "context_overflow",
+    "tier_busy",
+    "empty_response",
+    "output_truncated",
+    "memory_pressure",
+    "budget_exceeded",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopDetected:
+    """The reply would close a loop, or is one. ``repeats`` counts laps."""
+
+    detector: str
+    repeats: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidToolCall:
+    """At least one call of the reply can't be delivered. ``failures``: {tool, error} each."""
+
+    failures: tuple[dict[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTruncated:
+    """The reply was cut by a limit that was not the client's."""
+
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyResponse:
+    """The reply has nothing that a client could use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Stop generating here, and deliver what there is. ``kind`` as in X-MLX-Stack-Truncated."""
+
+    kind: Literal["repeated_tool_calls", "max_output_tokens"]
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A stage refuses the request before any upstream call; the fields make the error body."""
+
+    status: int
+    type: str
+    message: str
+    extra: dict[str, Any] = field(default_factory=dict)
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamFailed:
+    """The attempt brought no reply: found by the shell, never by a stage.
+
+    ``status``, ``headers`` and ``body``: upstream's own answer where it gave one. ``refused``: no
+    connection could be made. ``client_fault``: the answer is about the client's request.
+    """
+
+    reason: FailureReason
+    message: str
+    status: int | None = None
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    body: bytes = b""
+    refused: bool = False
+    client_fault: bool = False
+    retry_after: float | None = None
+
+
+Verdict = (
+    LoopDetected
+    | InvalidToolCall
+    | OutputTruncated
+    | EmptyResponse
+    | Cut
+    | Rejected
+    | UpstreamFailed
+)
+
+_SEVERITY: tuple[type, ...] = (
+    Rejected,
+    LoopDetected,
+    InvalidToolCall,
+    OutputTruncated,
+    EmptyResponse,
+    Cut,
+)
+
+
+def severest(verdicts: list[Verdict]) -> Verdict | None:
+    """The verdict that counts when several stages judged one reply."""
+    if not verdicts:
+        return None
+    return min(verdicts, key=lambda verdict: _SEVERITY.index(type(verdict)))

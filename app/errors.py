@@ -1,0 +1,62 @@
+"""The few errors a client can get from us, in OpenAI's error shape (DESIGN §7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+INVALID_REQUEST = "invalid_request_error"
+
+
+class ProxyError(Exception):
+    """An error for the client. ``extra`` joins the ``error`` object, ``headers`` the response."""
+
+    def __init__(
+        self,
+        status: int,
+        type_: str,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        extra: dict[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.type = type_
+        self.message = message
+        self.param = param
+        self.code = code
+        self.extra = extra or {}
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, Any]:
+        """The response body; a stream that began carries the same object in its last event."""
+        error = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": {**error, **self.extra}}
+
+    def encoded(self) -> bytes:
+        return orjson.dumps(self.body())
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Content type, whether the SDKs should retry, and ``Retry-After`` where it is known."""
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"x-should-retry", b"true" if self.status == 503 else b"false"),
+        ]
+        if self.retry_after is not None:
+            headers.append((b"retry-after", str(max(1, round(self.retry_after))).encode()))
+        return headers
+
+
+def invalid(message: str, param: str | None = None, *, status: int = 400) -> ProxyError:
+    """The client's own mistake: what is wrong, and where."""
+    return ProxyError(status, INVALID_REQUEST, message, param=param)
+
+
+def shutting_down() -> ProxyError:
+    return ProxyError(
+        503, "upstream_unavailable", "the proxy is shutting down; try again", retry_after=5
+    )

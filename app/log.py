@@ -1,0 +1,76 @@
+"""Logging: structlog to standard error, readable on a terminal, one JSON object a line otherwise.
+
+No key, prompt or reply text goes into a log line; the caller sees to it by passing only names,
+numbers and hashes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+import structlog
+
+from .settings import ObservabilitySettings
+
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure(settings: ObservabilitySettings, stream: TextIO | None = None) -> None:
+    """Set up structlog, and the standard library's loggers through it."""
+    stream = stream or sys.stderr
+    console = settings.log_format == "console" or (
+        settings.log_format == "auto" and stream.isatty()
+    )
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=not console),
+    ]
+    level = _LEVELS[settings.log_level]
+    structlog.configure(
+        processors=[*shared, structlog.processors.format_exc_info, _renderer(console, stream)],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                _renderer(console, stream),
+            ],
+            foreign_pre_chain=[structlog.stdlib.add_log_level, *shared[1:]],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # Libraries speak up only where something is wrong; what they say could quote a request.
+    root.setLevel(max(level, logging.WARNING))
+
+
+def _renderer(console: bool, stream: TextIO) -> Any:
+    if console:
+        return structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    return _render_json
+
+
+def _render_json(_: Any, __: str, event: Any) -> str:
+    return orjson.dumps(event, default=str).decode()
+
+
+def get() -> Any:
+    """The project's logger."""
+    return structlog.get_logger()
+
+
+def fault(event: str, error: BaseException, **fields: Any) -> None:
+    """Log an error of our own by its type and place: its message could quote a prompt."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    at = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
+    get().error(event, error=type(error).__name__, at=at, **fields)

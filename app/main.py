@@ -1,0 +1,55 @@
+"""All wiring in one place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from . import stages, state
+from .api import operations
+from .api.edge import Edge
+from .metrics import Metrics
+from .proxy.model_list import ModelList
+from .proxy.services import Services, upstream_key
+from .proxy.tier_queue import TierQueues
+from .proxy.upstream import Upstream
+from .settings import Settings
+
+
+def create_app(settings: Settings, transport: Any = None) -> Edge:
+    """The ASGI app. ``transport``: an httpx transport in place of the network, for tests.
+
+    Raises :class:`state.BackendNotAvailable`.
+    """
+    return build_app(build_services(settings, transport))
+
+
+def build_services(settings: Settings, transport: Any = None) -> Services:
+    upstream = Upstream(settings.upstream, transport)
+    queues = TierQueues(settings.tiers)
+    return Services(
+        settings=settings,
+        upstream=upstream,
+        models=ModelList(upstream, upstream_key(settings), time.monotonic),
+        queues=queues,
+        stages=stages.build(settings),
+        store=state.open_store(settings),
+        metrics=Metrics(queues),
+    )
+
+
+def build_app(services: Services) -> Edge:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await services.store.open()
+        try:
+            yield
+        finally:
+            await services.upstream.aclose()
+            await services.store.close()
+
+    return Edge(services, operations.build(services, lifespan))

@@ -1,0 +1,71 @@
+"""What is counted (DESIGN §10). Labels are bounded: never a session, a path or free text."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from .proxy.tier_queue import TierQueues
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OTHER = "other"  # the tier label of models that pass through
+
+# Local models take from a fraction of a second to many minutes.
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 600)
+_OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5)
+
+
+class Metrics:
+    """One process's metrics, in a registry of their own."""
+
+    def __init__(self, queues: TierQueues) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
+        self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
+        self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
+        self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
+        self.store_errors = self._counter("store_errors", "Failed calls of the session store")
+        self.passthrough = self._counter("passthrough", "Requests passed through", "status")
+        self.overhead = self._histogram(
+            "overhead_seconds", "Time until the first upstream call, queueing left out", _OVERHEAD
+        )
+        self.first_token = self._histogram(
+            "first_token_seconds", "Time to the first byte of an attempt's body", _SECONDS, "tier"
+        )
+        self.request = self._histogram(
+            "request_seconds", "Duration of an exchange", _SECONDS, "tier"
+        )
+        self.registry.register(_QueueCollector(queues))
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
+
+    def _histogram(
+        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+    ) -> Histogram:
+        return Histogram(f"mlx_stack_{name}", text, labels, buckets=buckets, registry=self.registry)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
+
+    def render(self) -> bytes:
+        """The Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+class _QueueCollector(Collector):
+    """Reads the queues when asked, so that a request has nothing to keep up to date."""
+
+    def __init__(self, queues: TierQueues) -> None:
+        self._queues = queues
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        in_flight = GaugeMetricFamily(
+            "mlx_stack_in_flight", "Upstream calls running", labels=["tier"]
+        )
+        depth = GaugeMetricFamily("mlx_stack_queue_depth", "Requests waiting", labels=["tier"])
+        for tier, queue in self._queues.items():
+            in_flight.add_metric([tier], queue.in_flight)
+            depth.add_metric([tier], queue.depth)
+        return [in_flight, depth]

@@ -1,0 +1,1 @@
+"""The async shell: it does the I/O that the core decides on."""

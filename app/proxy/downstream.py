@@ -1,0 +1,49 @@
+"""The client's side of an exchange: a response that begins as late as it can."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+Send = Callable[[Any], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+
+EVENT_STREAM: Headers = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class Downstream:
+    """Writes one response. ``last_write`` is a time on the event loop's clock."""
+
+    __slots__ = ("_clock", "_send", "last_write", "started", "writing")
+
+    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
+        self._send = send
+        self._clock = clock
+        self.started = False
+        self.writing = False
+        self.last_write = clock()
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def write(self, data: bytes) -> None:
+        """Send a part of the body; waits while the client reads more slowly than we write."""
+        self.writing = True
+        try:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            self.writing = False
+            self.last_write = self._clock()
+
+    async def end(self, data: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+        """A response in one piece."""
+        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.end(body)

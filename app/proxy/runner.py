@@ -1,0 +1,345 @@
+"""The only attempt loop: it makes the calls, ``core/next_step.py`` decides what follows."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+import orjson
+
+from .. import log
+from ..core import upstream_answers
+from ..core.attempt import Attempt
+from ..core.deadlines import Deadlines
+from ..core.exchange import AttemptRecord, Exchange, Request
+from ..core.next_step import Deliver, Fail, PassOn, Step, next_step, reason_of
+from ..core.sse import DONE_FRAME, comment_frame, data_frame
+from ..core.verdicts import Rejected, UpstreamFailed, Verdict
+from ..errors import ProxyError
+from ..metrics import OTHER
+from . import response_headers
+from .downstream import EVENT_STREAM, Downstream
+from .services import Services
+from .tier_queue import QueueTimeout
+from .upstream import RawHeaders, Response, UpstreamError
+from .watch import ClientLeft, Watch
+
+CHAT_PATH = "/v1/chat/completions"
+_JSON = [(b"content-type", b"application/json")]
+_MAX_ERROR_BODY = 1024 * 1024
+_KEEPALIVE = comment_frame("keep-alive")
+
+
+class Run:
+    """One exchange on its way. ``headers``: those for LiteLLM. ``our_key``: we put the key in."""
+
+    def __init__(
+        self,
+        services: Services,
+        exchange: Exchange,
+        *,
+        headers: RawHeaders,
+        our_key: bool,
+        downstream: Downstream,
+        watch: Watch,
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._headers = headers
+        self._our_key = our_key
+        self._downstream = downstream
+        self._watch = watch
+        self._clock = asyncio.get_running_loop().time
+        self._attempt: Attempt | None = None
+        self._deadlines: Deadlines | None = None
+        self._public: RawHeaders = []
+        self._said: dict[str, str] = {}
+        self._late_writes: set[asyncio.Task[None]] = set()
+        self._response: Response | None = None
+        self.outcome = "error"
+
+    async def run(self) -> None:
+        """From the first attempt to the last byte."""
+        self._watch.start(self._next_due, self._on_time)
+        try:
+            step = await self._attempts()
+            await self._carry_out(step)
+        except ClientLeft:
+            self.outcome = "client_left"
+        except asyncio.CancelledError:
+            if not self._watch.client_left:
+                raise
+            self.outcome = "client_left"
+        finally:
+            self._watch.stop()
+            await self._close_upstream()
+
+    async def _attempts(self) -> Step:
+        exchange = self._exchange
+        exchange.tier = exchange.route.tiers[0] if exchange.route.tiers else exchange.route.model
+        while True:
+            started = self._clock()
+            verdict = await self._attempt_on(exchange.tier)
+            if not self._attempt_was_refused(verdict):
+                self._record(verdict, self._clock() - started)
+            step = next_step(exchange, verdict)
+            if isinstance(step, (Deliver, PassOn, Fail)):
+                return step
+
+    async def _attempt_on(self, tier: str) -> Verdict | None:
+        exchange = self._exchange
+        services = self._services
+        attempt = self._attempt = Attempt(
+            exchange,
+            self._request_for(tier),
+            services.stages,
+            functools.partial(_report_fault, services, exchange.id),
+            hold_whole=exchange.hold_whole or not exchange.request.stream,
+            hold_seconds=services.settings.stream.hold_seconds if exchange.request.tools else 0.0,
+        )
+        verdict = attempt.on_request()
+        if verdict is not None:
+            return verdict
+        queue = services.queues[tier]
+        try:
+            try:
+                if queue is None:
+                    verdict = await self._call(attempt)
+                else:
+                    async with queue.slot(exchange.session.hash):
+                        verdict = await self._call(attempt)
+                await self._watch.settle()
+            except asyncio.CancelledError:
+                verdict = self._watch.interruption()
+        except QueueTimeout as error:
+            return UpstreamFailed("tier_busy", f"tier {tier}: {error}", retry_after=error.seconds)
+        finally:
+            self._deadlines = None
+        return verdict if verdict is not None else attempt.settle()
+
+    def _request_for(self, tier: str) -> Request:
+        exchange = self._exchange
+        body = dict(exchange.request.body)
+        settings = self._services.settings.tiers.get(tier)
+        if settings is not None:
+            body["model"] = settings.model
+            body.update(settings.params)
+        if self._services.settings.upstream.stream == "always" or exchange.request.stream:
+            body["stream"] = True
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        else:
+            body.pop("stream_options", None)
+        return Request(tier, body)
+
+    async def _call(self, attempt: Attempt) -> Verdict | None:
+        now = self._clock()
+        tier = self._services.settings.tiers.get(attempt.request.tier)
+        self._deadlines = Deadlines(tier, tools=bool(self._exchange.request.tools), now=now)
+        self._watch.rearm()
+        content = orjson.dumps(attempt.request.body)
+        verdict: Verdict | None
+        try:
+            self._response = await self._services.upstream.send(
+                "POST", CHAT_PATH, self._headers, content
+            )
+            verdict = await self._read(attempt, self._response)
+        except UpstreamError as error:
+            verdict = _failed(error)
+        if verdict is not None:
+            await self._close_upstream()  # the model must stop now, not when the client is told
+        return verdict
+
+    async def _close_upstream(self) -> None:
+        response, self._response = self._response, None
+        if response is None:
+            return
+        try:
+            if self._attempt is not None and self._attempt.done:
+                await response.drain()
+        finally:
+            await response.aclose()
+
+    async def _read(self, attempt: Attempt, response: Response) -> Verdict | None:
+        if response.status >= 400:
+            return upstream_answers.failure_of_status(
+                response.status,
+                response.headers,
+                await response.read(_MAX_ERROR_BODY),
+                our_key=self._our_key,
+                our_choice=bool(self._exchange.route.tiers),
+            )
+        self._public = response_headers.public(response.headers)
+        content_type = response.header(b"content-type").lower()
+        if b"event-stream" in content_type:
+            return await self._read_stream(attempt, response)
+        return self._take_json(attempt, await response.read())
+
+    async def _read_stream(self, attempt: Attempt, response: Response) -> Verdict | None:
+        first = True
+        while not attempt.over:
+            data = await response.next_bytes()
+            now = self._clock()
+            if self._deadlines is not None:
+                self._deadlines.heard(now)
+            if first:
+                first = False
+                self._observe_first_byte(now)
+            out = attempt.feed(data, now) if data else attempt.end(now)
+            if out:
+                self._exchange.committed = True
+                await self._send(out)
+                if self._deadlines is not None:  # a slow client is not a silent model
+                    self._deadlines.heard(self._clock())
+        return attempt.verdict
+
+    def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
+        self._observe_first_byte(self._clock())
+        try:
+            completion = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
+        if not isinstance(completion, dict) or not completion.get("choices"):
+            what = upstream_answers.quoted_error(body)
+            return UpstreamFailed(
+                "server_error", f"upstream's answer is no chat completion: {what}", status=200
+            )
+        attempt.take_completion(completion, self._clock())
+        return attempt.verdict
+
+    # Answering the client
+
+    async def _send(self, data: bytes) -> None:
+        if not self._downstream.started:
+            await self._start_stream()
+        await self._downstream.write(data)
+
+    async def _start_stream(self) -> None:
+        self._exchange.headers_sent = True
+        await self._downstream.start(200, [*EVENT_STREAM, *self._own_headers(), *self._public])
+
+    def _own_headers(self, running: int = 1) -> RawHeaders:
+        attempts = len(self._exchange.attempts) + running
+        self._said = response_headers.values(self._exchange, attempts)
+        return response_headers.encode(self._said)
+
+    async def _carry_out(self, step: Step) -> None:
+        self._watch.stop()
+        for write in self._late_writes:
+            await write
+        match step:
+            case Deliver():
+                self.outcome = "ok"
+                await self._deliver()
+            case PassOn():
+                self.outcome = "client_error"
+                await self._pass_on(step)
+            case Fail():
+                self.outcome = step.error.type
+                await self._fail(step.error)
+
+    async def _deliver(self) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        said = response_headers.values(self._exchange, len(self._exchange.attempts))
+        fields = response_headers.as_fields(said)
+        metadata = fields if self._services.settings.stream.metadata else None
+        if not self._exchange.request.stream:
+            body = orjson.dumps(attempt.completion(metadata))
+            headers = [*_JSON, *self._own_headers(running=0), *self._public]
+            await self._downstream.whole(200, headers, body)
+            return
+        if not self._downstream.started:
+            # The attempt that is delivered is recorded by now, so it is not counted again.
+            self._exchange.headers_sent = True
+            headers = [*EVENT_STREAM, *self._own_headers(running=0), *self._public]
+            await self._downstream.start(200, headers)
+        note = b""
+        if said != self._said:
+            note = comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")
+        await self._downstream.end(attempt.rest(note, metadata))
+
+    async def _pass_on(self, step: PassOn) -> None:
+        headers = [*self._own_headers(running=0), *response_headers.public(step.headers)]
+        kept = (b"content-type", b"retry-after", b"x-should-retry")
+        headers += [(name, value) for name, value in step.headers if name in kept]
+        await self._downstream.whole(step.status, headers, step.body)
+
+    async def _fail(self, error: ProxyError) -> None:
+        if self._downstream.started:
+            await self._downstream.end(data_frame(error.encoded()) + DONE_FRAME)
+            return
+        headers = [*error.headers(), *self._own_headers(running=0)]
+        await self._downstream.whole(error.status, headers, error.encoded())
+
+    # Time
+
+    def _next_due(self) -> float | None:
+        times = [self._deadlines.next()] if self._deadlines is not None else []
+        keepalive = self._services.settings.stream.keepalive_seconds
+        if self._exchange.request.stream and keepalive:
+            times.append(self._downstream.last_write + keepalive)
+        release = self._attempt.next_release() if self._attempt is not None else None
+        if release is not None:
+            times.append(release)
+        return min(times) if times else None
+
+    def _on_time(self, now: float) -> Verdict | None:
+        if self._downstream.writing or self._late_writes:
+            # The client is slow; that is neither silence of the model nor of ours.
+            if self._deadlines is not None:
+                self._deadlines.heard(now)
+            self._downstream.last_write = now
+            return None
+        if self._deadlines is not None and (timeout := self._deadlines.check(now)):
+            return timeout
+        out = b""
+        if self._attempt is not None:
+            out = self._attempt.tick(now)
+            if self._attempt.verdict is not None:
+                return self._attempt.verdict
+            self._exchange.committed = self._exchange.committed or bool(out)
+        keepalive = self._services.settings.stream.keepalive_seconds
+        due = self._downstream.last_write + keepalive
+        if not out and self._exchange.request.stream and keepalive and now >= due:
+            out = _KEEPALIVE
+        if out:
+            self._downstream.last_write = now
+            write = asyncio.ensure_future(self._send(out))
+            self._late_writes.add(write)
+            write.add_done_callback(self._late_writes.discard)
+        return None
+
+    # Accounts
+
+    @staticmethod
+    def _attempt_was_refused(verdict: Verdict | None) -> bool:
+        """Whether an attempt ended before there was an upstream call."""
+        busy = isinstance(verdict, UpstreamFailed) and verdict.reason == "tier_busy"
+        return busy or isinstance(verdict, Rejected)
+
+    def _record(self, verdict: Verdict | None, seconds: float) -> None:
+        reason = reason_of(verdict)
+        status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
+        exchange = self._exchange
+        exchange.attempts.append(AttemptRecord(exchange.tier, reason, status, seconds))
+        tier = exchange.tier if exchange.route.tiers else OTHER
+        metrics = self._services.metrics
+        metrics.attempts.labels(tier, reason or "ok").inc()
+        usage = self._attempt.reply.usage if self._attempt is not None else None
+        if usage is not None:
+            metrics.tokens.labels(tier, "input").inc(usage.prompt_tokens)
+            metrics.tokens.labels(tier, "output").inc(usage.completion_tokens)
+
+    def _observe_first_byte(self, now: float) -> None:
+        tier = self._exchange.tier if self._exchange.route.tiers else OTHER
+        self._services.metrics.first_token.labels(tier).observe(now - self._exchange.started)
+
+
+def _failed(error: UpstreamError) -> UpstreamFailed:
+    reason = "timeout" if error.timed_out else "server_error"
+    return UpstreamFailed(reason, error.message, refused=error.refused)  # type: ignore[arg-type]
+
+
+def _report_fault(services: Services, request_id: str, stage: str, error: Exception) -> None:
+    services.metrics.stage_faults.labels(stage).inc()
+    log.fault("stage_fault", error, request_id=request_id, stage=stage)

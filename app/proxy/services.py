@@ -1,0 +1,36 @@
+"""What all exchanges share, wired once in ``main.py``."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ..core.pipeline import Stage
+from ..metrics import Metrics
+from ..settings import Settings
+from ..state.store import Store
+from .model_list import ModelList
+from .tier_queue import TierQueues
+from .upstream import Upstream
+
+
+@dataclass(slots=True)
+class Services:
+    settings: Settings
+    upstream: Upstream
+    models: ModelList
+    queues: TierQueues
+    stages: Sequence[Stage]
+    store: Store
+    metrics: Metrics
+    wall_clock: Callable[[], float] = time.time
+    stopping: bool = field(default=False)
+    running: int = field(default=0)
+
+
+def upstream_key(settings: Settings) -> str | None:
+    """The key that we send to LiteLLM, from the environment variable that the settings name."""
+    name = settings.upstream.api_key_env
+    return os.environ.get(name) or None if name else None

@@ -1,0 +1,190 @@
+"""LiteLLM over HTTP: the only module that imports httpx.
+
+Requests go straight to an httpx transport: a client's redirects, cookies and environment proxies
+have no place here, and cost more than the request itself. Library errors become
+:class:`UpstreamError` at this edge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+import aiohttp
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from ..settings import UpstreamSettings
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+CONNECT_SECONDS = 5.0
+READ_BUFFER = 64 * 1024
+DRAIN_SECONDS = 1.0
+MAX_BODY = 64 * 1024 * 1024
+
+
+@dataclass
+class UpstreamError(Exception):
+    """No answer, or a broken one. ``refused``: no connection could be made at all."""
+
+    message: str
+    refused: bool = False
+    timed_out: bool = False
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Response:
+    """An upstream answer whose body is still to be read. Close it in any case."""
+
+    __slots__ = ("_body", "_response", "headers", "status")
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._body: AsyncIterator[bytes] | None = None
+        self.status = response.status_code
+        self.headers = tuple((k.lower(), v) for k, v in response.headers.raw)
+
+    def header(self, name: bytes) -> bytes:
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return b""
+
+    async def next_bytes(self) -> bytes:
+        """What comes next of the body; nothing at its end. Raises :class:`UpstreamError`."""
+        if self._body is None:
+            self._body = aiter(self._response.stream)  # type: ignore[arg-type]
+        try:
+            return await anext(self._body, b"")
+        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
+
+    async def read(self, limit: int = MAX_BODY) -> bytes:
+        """The whole body, ``limit`` bytes at most. Raises :class:`UpstreamError`."""
+        body = bytearray()
+        while data := await self.next_bytes():
+            body += data
+            if len(body) > limit:
+                raise UpstreamError(f"a body of more than {limit} bytes")
+        return bytes(body)
+
+    async def drain(self) -> None:
+        """Read what little is left, so that the connection can serve the next request."""
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                while await self.next_bytes():
+                    pass
+        except (UpstreamError, TimeoutError):
+            pass
+
+    async def aclose(self) -> None:
+        try:
+            await self._response.aclose()
+        except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError):
+            pass
+
+
+class Upstream:
+    """The connection pool to LiteLLM. ``transport``: another httpx transport, for tests."""
+
+    def __init__(
+        self, settings: UpstreamSettings, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._base = settings.base_url.rstrip("/")
+        self._limit = settings.max_connections
+        self._transport = transport
+
+    def _open(self) -> httpx.AsyncBaseTransport:
+        if self._transport is None:
+            context = ssl.create_default_context() if self._base.startswith("https") else False
+            connector = aiohttp.TCPConnector(limit=self._limit, ssl=context, keepalive_timeout=30)
+            session = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_BUFFER,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+                timeout=aiohttp.ClientTimeout(total=None),
+            )
+            self._transport = AiohttpTransport(client=session, verify=False)
+        return self._transport
+
+    async def send(
+        self,
+        method: str,
+        target: str,
+        headers: RawHeaders,
+        content: bytes | AsyncIterator[bytes] | None = None,
+    ) -> Response:
+        """Send a request; the answer as soon as its headers are there.
+
+        ``target``: path and query. Raises :class:`UpstreamError`.
+        """
+        request = httpx.Request(
+            method,
+            self._base + target,
+            headers=headers,
+            content=content,
+            extensions={"timeout": {"connect": CONNECT_SECONDS, "read": None, "pool": None}},
+        )
+        try:
+            return Response(await self._open().handle_async_request(request))
+        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+            raise _translated(error) from error
+
+    async def aclose(self) -> None:
+        if self._transport is not None:
+            await self._transport.aclose()
+
+
+def _translated(error: Exception) -> UpstreamError:
+    cause = error.__cause__ or error
+    refused = isinstance(error, httpx.ConnectError) or isinstance(
+        cause, (aiohttp.ClientConnectorError, ConnectionRefusedError)
+    )
+    if isinstance(error, (httpx.ConnectTimeout, httpx.ConnectError)) and refused:
+        return UpstreamError("the connection was refused", refused=True)
+    if isinstance(cause, aiohttp.ServerDisconnectedError):
+        return UpstreamError("the connection was closed before an answer came")
+    if isinstance(cause, aiohttp.ServerTimeoutError):
+        return UpstreamError("no connection within the time limit", refused=True)
+    if isinstance(cause, aiohttp.ClientPayloadError):
+        return UpstreamError("the connection broke off inside the answer")
+    if isinstance(error, httpx.TimeoutException) and not isinstance(
+        cause, (ConnectionError, aiohttp.ClientConnectionError)
+    ):
+        return UpstreamError("the connection timed out", timed_out=True)
+    return UpstreamError(f"the connection failed ({type(cause).__name__})")
+
+
+def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
+    """The headers (names in lower case) that go on, without the hop-by-hop ones and ``dropped``."""
+    named = HOP_BY_HOP
+    kept = []
+    for name, value in headers:
+        if name == b"connection":
+            named = named | {part.strip().lower() for part in value.split(b",")}
+    for name, value in headers:
+        if name not in named and name not in dropped and not name.startswith(b"x-mlx-stack-"):
+            kept.append((name, value))
+    return kept
+
+
+HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)

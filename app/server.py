@@ -1,0 +1,82 @@
+"""The proxy as a process: uvicorn, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from . import log
+from .main import build_app, build_services
+from .proxy.services import Services
+from .settings import Settings
+
+KEEP_ALIVE_SECONDS = 75  # longer than the pools of usual clients keep an idle connection
+
+
+class Server(uvicorn.Server):
+    """At the first signal: finish what runs, refuse what comes, then end. At a second: end."""
+
+    def __init__(self, services: Services, on_ready: Callable[[], None] | None = None) -> None:
+        server = services.settings.server
+        super().__init__(
+            uvicorn.Config(
+                build_app(services),
+                host=server.host,
+                port=server.port,
+                http="httptools",
+                loop="uvloop",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._services = services
+        self._on_ready = on_ready
+        self._deadline: float | None = None
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started and self._on_ready is not None:
+            self._on_ready()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._services.stopping:
+            self.should_exit = True
+            return
+        self._services.stopping = True
+        grace = self._services.settings.server.shutdown_grace_seconds
+        self._deadline = time.monotonic() + grace
+        log.get().info(
+            "stopping",
+            signal=signal.Signals(sig).name,
+            running=self._services.running,
+            grace_seconds=grace,
+        )
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._deadline is not None and (
+            self._services.running == 0 or time.monotonic() >= self._deadline
+        ):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def serve(settings: Settings, on_ready: Callable[[], None] | None = None) -> int:
+    """Run until a signal; the process's exit code. Raises :class:`state.BackendNotAvailable`."""
+    log.configure(settings.observability)
+    services = build_services(settings)
+    server = Server(services, on_ready)
+    # uvicorn ends a start that failed (a taken port, say) with SystemExit.
+    with contextlib.suppress(asyncio.CancelledError):
+        server.run()
+    return 0 if server.started else 1

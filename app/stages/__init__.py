@@ -1,0 +1,17 @@
+"""The stages, in the order in which they see a request and its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.pipeline import Stage
+from ..settings import Settings
+from .budget import Budget
+
+
+def build(settings: Settings) -> Sequence[Stage]:
+    """The stages that a configuration turns on, in order."""
+    stages: list[Stage] = []
+    if settings.reliability.token_budget.enabled:
+        stages.append(Budget(settings))
+    return stages

@@ -1,0 +1,152 @@
+"""The session store's interface, the same for all backends.
+
+Times are seconds since the epoch, passed in by the caller. A session is known by its hash; nothing
+here holds prompt or reply text. Every method may raise :class:`StoreError`; the caller serves on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class StoreError(Exception):
+    """The backend failed; what it was asked for may or may not have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sticky:
+    """The tier a session starts on for a requested model, until a time."""
+
+    tier: str
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A session as it stands.
+
+    ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``window``: the last
+    turns' digests, oldest first, for clients that don't send their transcript.
+    """
+
+    session: str
+    used: int = 0
+    reserved: int = 0
+    turns: int = 0
+    tier: str = ""
+    window: tuple[bytes, ...] = ()
+    sticky: Mapping[str, Sticky] = field(default_factory=dict)
+    first_seen: float = 0.0
+    last_seen: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDelta:
+    """What one exchange adds. Deltas of parallel exchanges may be committed in any order."""
+
+    turns: int = 0
+    tier: str = ""
+    window: tuple[bytes, ...] = ()
+    sticky: Mapping[str, Sticky | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
+
+    ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:
+    tokens; None only counts.
+    """
+
+    scope: str
+    most: int | None
+    rolling: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A reservation that doesn't fit.
+
+    ``waits_for_others``: it would fit if what running exchanges reserved came to nothing.
+    ``resets_in``: seconds until there is room again, as far as it is known.
+    """
+
+    limit: Limit
+    used: int
+    waits_for_others: bool
+    resets_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A reservation that was made. ``used``: each scope's tokens before it, settled ones only."""
+
+    used: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """A tier's breaker: failures in a row, degraded until when, the last cool-down in seconds."""
+
+    failures: int = 0
+    degraded_until: float = 0.0
+    cooldown: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EventQuery:
+    """Which events to give: of a kind, of a session, after an event's number, since a time."""
+
+    kind: str | None = None
+    session: str | None = None
+    after: int = 0
+    since: float = 0.0
+    limit: int = 100
+
+
+class Store(Protocol):
+    """Load at the start of an exchange, commit deltas at its end."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def load(self, session: str, now: float) -> SessionState:
+        """The session, or a new one; one idle for longer than its time to live is new."""
+        ...
+
+    async def commit(self, session: str, delta: SessionDelta, now: float) -> None: ...
+
+    async def delete(self, session: str) -> bool:
+        """Forget a session and its counts; whether there was one."""
+        ...
+
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
+        """The sessions by last use, the latest first."""
+        ...
+
+    async def count_sessions(self) -> int: ...
+
+    async def reserve(
+        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+    ) -> Reserved | Refused:
+        """Set tokens aside in all scopes or in none. ``ticket`` names the reservation."""
+        ...
+
+    async def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
+        """End a reservation (which may have expired) and count what was really used."""
+        ...
+
+    async def breakers(self) -> Mapping[str, BreakerState]: ...
+
+    async def save_breaker(self, tier: str, state: BreakerState) -> None: ...
+
+    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Keep events; each has ``time``, ``kind``, ``session``."""
+        ...
+
+    async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        """Events with their numbers, oldest first."""
+        ...
