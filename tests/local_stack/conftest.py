@@ -1,0 +1,120 @@
+"""Children that do as they are told, and ways to wait for what they do."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.local_stack.children import ChildSpec
+from app.local_stack.console import Console
+from app.local_stack.guarded_process import Lifeline
+from app.local_stack.probes import HttpProbe
+from app.local_stack.supervisor import Supervisor
+
+CHILD = Path(__file__).with_name("scripted_child.py")
+PATIENCE = 30.0
+
+MakeSpec = Callable[..., ChildSpec]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group, without those that have ended and only wait to be reaped."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except (psutil.Error, OSError):
+            continue
+    return found
+
+
+def mentioning(text: str) -> list[int]:
+    """The processes with this text in their command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if any(text in part for part in process.cmdline()) and alive(process.pid):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+async def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:
+    end = time.monotonic() + patience
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        await asyncio.sleep(0.02)
+
+
+class Stack:
+    """A supervisor with everything it has said."""
+
+    def __init__(self) -> None:
+        self.out = io.StringIO()
+        self.lifeline = Lifeline()
+        self.supervisor = Supervisor(Console(self.out), self.lifeline)
+
+    @property
+    def said(self) -> str:
+        return self.out.getvalue()
+
+    def children(self) -> list[int]:
+        """The scripted children that run, without their guards."""
+        return [pid for pid in mentioning(str(CHILD)) if os.getpgid(pid) == pid]
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[Stack]:
+    stack = Stack()
+    with stack.lifeline:
+        yield stack
+        stack.supervisor.hurry()
+        await stack.supervisor.stop()
+
+
+@pytest.fixture
+def make_spec(tmp_path: Path) -> MakeSpec:
+    """Makes the specification of a scripted child: `make_spec("a", "--deaf")`."""
+
+    def make(
+        name: str, *options: str, start_limit: float | None = PATIENCE, end_grace: float = PATIENCE
+    ) -> ChildSpec:
+        port = free_port()
+        return ChildSpec(
+            name=name,
+            what="a scripted child",
+            command=(sys.executable, str(CHILD), "--port", str(port), *options),
+            environment={"PATH": os.environ["PATH"]},
+            directory=tmp_path,
+            log_file=tmp_path / f"{name}.log",
+            probe=HttpProbe(port, "/"),
+            start_limit=start_limit,
+            end_grace=end_grace,
+        )
+
+    return make

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from app.local_stack import ports
+from app.local_stack.ports import PortTaken, require_free
+
+from .conftest import free_port
+
+
+def test_free_ports_pass() -> None:
+    require_free([(free_port(), "the proxy", "--port")])
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
+def test_a_taken_port_is_said_with_its_owner(address: str) -> None:
+    with socket.socket() as taken:
+        taken.bind((address, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(PortTaken, match=rf"port {port} \(for LiteLLM\).*--litellm-port") as why:
+            require_free([(port, "LiteLLM", "--litellm-port")])
+    assert "\n" not in str(why.value)
+
+
+def test_our_own_up_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "is_up", lambda command: True)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(PortTaken, match="another `mlx-stack-proxy up`"),
+    ):
+        require_free([(taken.getsockname()[1], "LiteLLM", "--litellm-port")])
+
+
+@pytest.mark.parametrize(
+    ("command", "ours"),
+    [
+        (["python", "/venv/bin/mlx-stack-proxy", "up", "--port", "1"], True),
+        (["python3", "-m", "app", "up"], True),
+        (["python3", "/src/app/__main__.py", "up"], True),
+        (["python", "/venv/bin/mlx-stack-proxy", "serve"], False),
+        (["docker", "compose", "up"], False),
+        ([], False),
+    ],
+)
+def test_which_command_line_is_an_up(command: list[str], ours: bool) -> None:
+    assert ports.is_up(command) is ours
+
+
+def test_one_port_for_two_is_said() -> None:
+    port = free_port()
+    with pytest.raises(PortTaken, match="both the proxy and LiteLLM"):
+        require_free([(port, "the proxy", "--port"), (port, "LiteLLM", "--litellm-port")])
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536])
+def test_what_is_no_port_is_said(port: int) -> None:
+    with pytest.raises(PortTaken, match="no port number"):
+        require_free([(port, "the proxy", "--port")])

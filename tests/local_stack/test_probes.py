@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.local_stack.probes import Hopeless, HttpProbe, ModelServerProbe
+
+from .conftest import free_port, until
+
+Answer = Callable[[str], bytes]
+
+
+@asynccontextmanager
+async def serving(answer: Answer, port: int = 0) -> AsyncIterator[int]:
+    """A server that answers each request line with these bytes."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = (await reader.readuntil(b"\r\n")).decode()
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer(line))
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", port)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def status(code: int, body: str = "") -> bytes:
+    return f"HTTP/1.1 {code} Whatever\r\nContent-Type: text/plain\r\n\r\n{body}".encode()
+
+
+async def test_ready_is_200() -> None:
+    async with serving(lambda line: status(200)) as port:
+        await HttpProbe(port, "/health").ready()
+
+
+async def test_it_waits_through_refusal_nonsense_and_503() -> None:
+    port = free_port()
+    probe = HttpProbe(port, "/ready")
+    waiting = asyncio.create_task(probe.ready())
+    await until(lambda: probe.last_answer == "connection refused")
+    answers = iter([b"SSH-2.0\r\n", b"", status(503)])
+    async with serving(lambda line: next(answers, status(200)), port):
+        await waiting
+    assert probe.last_answer == "HTTP 200"
+
+
+async def test_a_model_server_is_ready_when_it_has_written_a_token() -> None:
+    asked: list[str] = []
+
+    def answer(line: str) -> bytes:
+        asked.append(line.split()[1])
+        return status(200, "{}")
+
+    async with serving(answer) as port:
+        await ModelServerProbe(port).ready()
+    assert asked == ["/health", "/v1/chat/completions"]
+
+
+async def test_a_model_that_cannot_be_loaded_is_hopeless() -> None:
+    async with serving(lambda line: status(503)) as port:
+        with pytest.raises(Hopeless, match="could not be loaded"):
+            await ModelServerProbe(port).ready()
+
+
+async def test_a_model_that_fails_its_first_question_is_hopeless() -> None:
+    def answer(line: str) -> bytes:
+        return status(404, "generation thread died") if "POST" in line else status(200)
+
+    async with serving(answer) as port:
+        with pytest.raises(Hopeless, match="HTTP 404: generation thread died"):
+            await ModelServerProbe(port).ready()
+
+
+async def test_only_a_dead_model_thread_is_an_illness() -> None:
+    probe = ModelServerProbe(free_port())
+    assert await probe.illness() is None  # no answer may mean that it is busy
+    async with serving(lambda line: status(503)) as port:
+        assert await ModelServerProbe(port).illness() is not None
+        assert await HttpProbe(port, "/ready").illness() is None

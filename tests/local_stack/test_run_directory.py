@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from app.local_stack.run_directory import RunDirectoryError, open_run_directory
+
+
+def test_it_is_ours_alone(tmp_path: Path) -> None:
+    with contextlib.closing(open_run_directory(str(tmp_path / "a" / "run"))) as run:
+        assert run.path.stat().st_mode & 0o077 == 0
+        with pytest.raises(RunDirectoryError, match="in use by another") as caught:
+            open_run_directory(str(run.path))
+        assert "\n" not in str(caught.value)
+    open_run_directory(str(run.path)).close()
+
+
+def test_the_home_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with contextlib.closing(open_run_directory(None)) as run:
+        assert run.path == tmp_path / ".mlx-stack" / "run"
+
+
+def test_without_a_home_it_is_a_temporary_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))  # nothing can be made in there
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    with contextlib.closing(open_run_directory(None)) as run:
+        assert run.path.is_relative_to(tmp_path / "tmp")
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunDirectoryError, match="--run-dir"):
+        open_run_directory(str(tmp_path / "file" / "run"))
+
+
+def test_the_last_runs_log_is_kept(tmp_path: Path) -> None:
+    with contextlib.closing(open_run_directory(str(tmp_path))) as run:
+        run.log_file("fast").write_text("first")
+        log = run.log_file("fast")
+        assert not log.exists()
+        assert (run.logs / "fast.log.old").read_text() == "first"
