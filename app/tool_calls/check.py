@@ -1,0 +1,376 @@
+"""One tool call of a reply, checked against the tools of its request and mended where that is sure.
+
+    tools = tool_set(body["tools"])
+    checked = check_call("search", '{"query": "x",}', tools, Options(), lookup)
+
+A call that is right comes back byte for byte. One that is not is mended by the rules of `repair`,
+if the result passes every check and has lost nothing; else `failures` says what is wrong, and the
+call comes back as it came. Everything here is a pure function of its arguments, and none raises,
+whatever a model wrote or a client declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from app.tool_calls import explain
+from app.tool_calls.json_text import Unreadable, parse, write
+from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
+from app.tool_calls.plausibility import Lookup, implausible, leaked_markup
+from app.tool_calls.repair.loss import keeps_everything
+from app.tool_calls.repair.shape import WRAPPERS, Mender, is_misplaced, is_wrapped, unwrap
+from app.tool_calls.repair.text import read
+from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema, reply_schema
+from app.tool_calls.vocabulary import DEFAULT, Vocabulary
+
+MAX_WRAPPINGS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is checked and mended (DESIGN §8, `tool_validation`), and the caps."""
+
+    validate_json: bool = True
+    validate_schema: bool = True
+    validate_tool_names: bool = True
+    validate_plausibility: bool = True
+    repair: bool = True
+    vocabulary: Vocabulary = DEFAULT
+    max_chars: int = 1_000_000  # of one call's arguments
+    max_depth: int = 64  # levels of nesting
+    max_failures: int = 5  # that are told of one call
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One thing that is wrong with one call.
+
+    `tool` is the name as the model wrote it, `kind` a bounded label for metrics, `error` a
+    sentence that the model can use.
+    """
+
+    tool: str
+    kind: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One call after its check: what may be delivered, if `failures` is empty.
+
+    `arguments` is the very text that came, unless `repairs` names what was done to it.
+    """
+
+    name: str
+    arguments: str
+    repairs: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedText:
+    """A reply under `response_format` after its check; as `Checked`."""
+
+    text: str
+    repairs: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+DEFAULT_OPTIONS: Final = Options()
+_ANYTHING: Final = compile_schema(None)
+
+
+def nothing_known(_: str) -> bool:
+    """A lookup for a conversation that holds nothing."""
+    return False
+
+
+def check_call(
+    name: str,
+    arguments: str,
+    tools: ToolSet,
+    options: Options = DEFAULT_OPTIONS,
+    known: Lookup = nothing_known,
+) -> Checked:
+    """Check one call, and mend it where exactly one reading is right.
+
+    `known` says whether a value stands in the conversation (`conversation.conversation_lookup`
+    over the client's own messages). Linear in the size of `arguments`; never raises.
+    """
+    schema = tools.compiled(name) or (None if options.validate_tool_names else _ANYTHING)
+    if schema is not None and isinstance(arguments, str):
+        try:
+            value = parse(arguments, max_chars=options.max_chars, max_depth=options.max_depth)
+        except Unreadable:
+            if not options.validate_json:
+                return Checked(name, arguments)
+        else:
+            if isinstance(value, dict):
+                if _is_good(
+                    value, arguments, tool=name, schema=schema, options=options, known=known
+                ):
+                    return Checked(name, arguments)
+            elif not options.validate_json:
+                return Checked(name, arguments)
+    return _Call(name, arguments, tools, options, known).checked()
+
+
+def _is_good(
+    value: dict[str, Any],
+    text: str,
+    *,
+    tool: str,
+    schema: CompiledSchema,
+    options: Options,
+    known: Lookup,
+) -> bool:
+    """Whether a parsed call passes every check that is switched on."""
+    if options.validate_schema and not schema.accepts(value):
+        return False
+    if options.repair and not WRAPPERS.isdisjoint(value):
+        unwrapped = unwrap(value, tool, schema.declared, options.max_depth)
+        if unwrapped is not None and is_wrapped(value, unwrapped[0], schema.declared):
+            return False
+    if options.validate_plausibility:
+        plan = schema.plan(options.vocabulary)
+        if plan and next(implausible(value, plan, known), None) is not None:
+            return False
+        if "<" in text and leaked_markup(value, options.vocabulary, known) is not None:
+            return False
+    return True
+
+
+class _Call:
+    """A call that did not pass at first sight: what can be made of it, or what to say of it."""
+
+    def __init__(
+        self, name: str, arguments: str, tools: ToolSet, options: Options, known: Lookup
+    ) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.tools = tools
+        self.options = options
+        self.known = known
+        self.tool = name  # the name of the tool that is meant
+        self.rules: list[str] = []
+        self.failures: list[Failure] = []
+
+    def checked(self) -> Checked:
+        text, schema = self._named()
+        mended = self._mended(text, schema)
+        if mended is not None and not self.failures:
+            return Checked(self.tool, mended, tuple(dict.fromkeys(self.rules)))
+        failures = self.failures[: self.options.max_failures]
+        return Checked(self.name, self.arguments, (), tuple(failures))
+
+    def _fail(self, kind: str, error: str) -> None:
+        self.failures.append(Failure(self.name[:MAX_NAME], kind, error))
+
+    def _named(self) -> tuple[str, CompiledSchema]:
+        """The arguments' text and the schema of the tool that the name means."""
+        text = self._as_text()
+        if self.name in self.tools or not self.options.validate_tool_names:
+            return text, self.tools.compiled(self.name) or _ANYTHING
+        if self.options.repair:
+            name, pairs = self.name, None
+            if text.strip() in ("", "{}") and len(name) <= self.options.max_chars:
+                split = split_glm_markup(name)
+                if split is not None:
+                    name, pairs = split
+            found = resolve(name, self.tools.names)
+            if found is not None:
+                self.tool, rules = found
+                self.rules += [*(["name_markup"] if pairs else []), *rules]
+                text = write(dict(pairs)) if pairs else text
+                return text, self.tools.compiled(self.tool) or _ANYTHING
+        self._fail("unknown_tool", explain.unknown_tool(self.name, self.tools.names))
+        return text, _ANYTHING
+
+    def _as_text(self) -> str:
+        """The arguments as text: some servers leave them out, or send the object itself."""
+        given: object = self.arguments
+        if isinstance(given, str):
+            return given
+        try:
+            text = "" if given is None else orjson.dumps(given).decode()
+        except (TypeError, ValueError, RecursionError):
+            text = str(given)[: self.options.max_chars + 1]
+        self.arguments = text
+        if text:
+            self.rules.append("arguments_not_text")
+        return text
+
+    def _mended(self, text: str, schema: CompiledSchema) -> str | None:
+        """The text that may go out; None, and a failure, where there is none."""
+        options = self.options
+        if not text.strip() or text.strip() == "null":
+            return self._without_arguments(schema)
+        try:
+            value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+        except Unreadable as error:
+            if not options.repair or error.kind in ("too_large", "too_deep"):
+                return self._unreadable(error)
+            value = None
+        if isinstance(value, dict) and not options.repair:
+            self._explain(value, schema)
+            return text
+        if not options.repair:
+            return self._unreadable(Unreadable("not_an_object", "are not a JSON object"))
+        try:
+            reading = read(text, max_depth=options.max_depth)
+        except Unreadable as error:
+            return self._unreadable(error)
+        if "missing_closer" in reading.rules and is_misplaced(
+            reading.value, schema.schema, schema.definitions
+        ):
+            return self._unreadable(
+                Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
+            )
+        if "unescaped_quotes" in reading.rules and not schema.declared >= reading.value.keys():
+            return self._unreadable(
+                Unreadable("invalid_json", "hold a quotation mark that is not escaped")
+            )
+        self.rules += reading.rules
+        good = _is_good(
+            reading.value,
+            text,
+            tool=self.tool,
+            schema=schema,
+            options=options,
+            known=self.known,
+        )
+        if good:
+            if not reading.rules:
+                return text
+            return reading.text if reading.text is not None else write(reading.value)
+        return self._reshaped(reading.value, schema)
+
+    def _reshaped(self, value: dict[str, Any], schema: CompiledSchema) -> str | None:
+        """The arguments with their shape and values mended, where they then pass everything."""
+        mended, rules, dropped = _reshape(value, self.tool, schema, self.options)
+        if not keeps_everything(value, mended, dropped):  # no rule loses any; this is the proof
+            mended, rules = value, []
+        self._explain(mended, schema)
+        if self.failures:
+            return None
+        self.rules += rules
+        return write(mended)
+
+    def _without_arguments(self, schema: CompiledSchema) -> str | None:
+        """Nothing at all is ``{}``, for a tool that needs nothing."""
+        if not self.options.validate_json:
+            return self.arguments
+        if self.options.repair and not self.failures and schema.accepts({}):
+            self.rules.append("empty_arguments")
+            return "{}"
+        if schema.required:
+            self._explain({}, schema)
+        else:
+            self._unreadable(Unreadable("invalid_json", "are empty; send {} for none"))
+        return None
+
+    def _unreadable(self, error: Unreadable) -> str | None:
+        if not self.options.validate_json:
+            return self.arguments
+        tool = explain.shortened(self.tool)
+        self._fail(error.kind, f'the arguments of function "{tool}" {error.message}')
+        return None
+
+    def _explain(self, value: dict[str, Any], schema: CompiledSchema) -> None:
+        """Note what is wrong with a readable call; nothing, if it passes."""
+        options, tool = self.options, explain.shortened(self.tool)
+        if options.validate_schema:
+            for error in schema.errors(value, options.max_failures):
+                self._fail(*explain.schema_error(error, tool, schema.declared))
+        if options.validate_plausibility:
+            found = list(implausible(value, schema.plan(options.vocabulary), self.known))
+            leaked = leaked_markup(value, options.vocabulary, self.known)
+            for one in [*found, *([leaked] if leaked else [])][: options.max_failures]:
+                self._fail(one.kind, explain.implausible(one.kind, one.path, one.value, tool))
+
+
+def _reshape(
+    value: dict[str, Any], tool: str, schema: CompiledSchema, options: Options
+) -> tuple[dict[str, Any], list[str], list[Any]]:
+    """`value` unwrapped and mended along its schema; the rules used, and what was left out."""
+    rules: list[str] = []
+    dropped: list[Any] = []
+    for _ in range(MAX_WRAPPINGS):
+        unwrapped = unwrap(value, tool, schema.declared, options.max_depth)
+        if unwrapped is None:
+            break
+        inner, beside = unwrapped
+        if schema.accepts(value) and not is_wrapped(value, inner, schema.declared):
+            break
+        rules.append("wrapped_arguments")
+        dropped += beside
+        value = inner
+    mender = Mender(schema.definitions, options.max_depth)
+    mended = mender.mend(value, schema.schema) if options.validate_schema else value
+    return mended, [*rules, *mender.rules], [*dropped, *mender.dropped]
+
+
+def check_response_format(
+    text: str, response_format: Mapping[str, Any], options: Options = DEFAULT_OPTIONS
+) -> CheckedText:
+    """Check a reply's text against the request's `response_format`, and mend it likewise.
+
+    `json_object` asks for any object, `json_schema` for what its schema says; anything else is not
+    checked. Failures name ``response_format`` as the tool. Never raises.
+    """
+    wanted = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if wanted not in ("json_object", "json_schema") or not options.validate_json:
+        return CheckedText(text)
+    given = response_format.get("json_schema") if wanted == "json_schema" else None
+    raw = given.get("schema") if isinstance(given, Mapping) else None
+    schema = _reply_schema(raw, wanted)
+    try:
+        value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+        if schema.accepts(value) or not options.validate_schema:
+            return CheckedText(text)
+    except Unreadable as error:
+        if not options.repair or error.kind in ("too_large", "too_deep"):
+            return CheckedText(text, failures=(_format_failure(error),))
+    return _mended_reply(text, schema, options)
+
+
+def _reply_schema(raw: Any, wanted: str) -> CompiledSchema:
+    if wanted == "json_object":
+        raw = {"type": "object"}
+    try:
+        return reply_schema(orjson.dumps(raw))
+    except (TypeError, ValueError, RecursionError):
+        return CompiledSchema(raw, whole_object=False)
+
+
+def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:
+    rules: list[str] = []
+    try:
+        if options.repair:
+            reading = read(text, max_depth=options.max_depth, root="{[")
+            value, rules = reading.value, list(reading.rules)
+            if schema.accepts(value):
+                return CheckedText(reading.text or write(value), tuple(rules))
+            mender = Mender(schema.definitions, options.max_depth)
+            mended = mender.mend(value, schema.schema)
+            if schema.accepts(mended) and keeps_everything(value, mended, mender.dropped):
+                return CheckedText(write(mended), (*rules, *mender.rules))
+        else:
+            value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+    except Unreadable as error:
+        return CheckedText(text, failures=(_format_failure(error),))
+    errors = [
+        explain.schema_error(error, "response_format")
+        for error in schema.errors(value, options.max_failures)
+    ]
+    return CheckedText(
+        text, failures=tuple(Failure("response_format", kind, error) for kind, error in errors)
+    )
+
+
+def _format_failure(error: Unreadable) -> Failure:
+    return Failure("response_format", error.kind, f"the reply's contents {error.message}")

@@ -1,0 +1,148 @@
+"""What is wrong with a call, in sentences that a model can act on.
+
+Each sentence names the field and the function, says what is allowed, and what came instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from app.tool_calls.names import MAX_NAME, nearest
+
+MAX_VALUE: Final = 80  # characters of a value in a sentence
+MAX_LISTED: Final = 12  # names or options in a sentence
+
+
+def unknown_tool(name: str, offered: Sequence[str]) -> str:
+    """No such tool; the nearest ones are named."""
+    sentence = f'function "{shortened(name)}" does not exist'
+    if not offered:
+        return f"{sentence}: no tools are available"
+    near = nearest(name, offered)
+    return f"{sentence}; did you mean {one_of(near)}?" if near else sentence
+
+
+def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[str, str]:
+    """The kind and the sentence for one `jsonschema_rs.ValidationError`."""
+    kind = error.kind
+    where = f"field {_field(error.instance_path)}" if error.instance_path else "the arguments"
+    came = f"but came as {described(error.instance)}"
+    place = f'in function "{tool}"'
+    match kind.name:
+        case "required":
+            name = _field([*error.instance_path, kind.property])
+            return "missing_required", f"missing required field {name} {place}"
+        case "additionalProperties" | "unevaluatedProperties":
+            names = ", ".join(f'"{shortened(name)}"' for name in kind.unexpected[:MAX_LISTED])
+            known = sorted(declared) if not error.instance_path else []
+            allowed = f"; allowed are {listed(known)}" if known else ""
+            return "unknown_parameter", f"unknown field {names} {place}{allowed}"
+        case "type":
+            return "wrong_type", f"{where} {place} must be {_types(kind.types)}, {came}"
+        case "enum":
+            return "not_in_enum", f"{where} {place} must be one of {listed(kind.options)}, {came}"
+        case "const":
+            wanted = _quoted(kind.expected_value)
+            return "not_in_enum", f"{where} {place} must be {wanted}, {came}"
+        case "anyOf" | "oneOf":
+            return "schema", f"{where} {place} {_alternatives(kind)}, {came}"
+    text = _ALLOWED.get(kind.name)
+    limit = next((value for value in kind.as_dict().values() if not isinstance(value, dict)), "")
+    allowed = text.format(shortened(str(limit))) if text else shortened(str(error.message), 200)
+    return "schema", f"{where} {place} {allowed}, {came}"
+
+
+_ALLOWED: Final = {
+    "minLength": "must have at least {} characters",
+    "maxLength": "must have at most {} characters",
+    "minItems": "must have at least {} elements",
+    "maxItems": "must have at most {} elements",
+    "minProperties": "must have at least {} fields",
+    "maxProperties": "must have at most {} fields",
+    "minimum": "must be at least {}",
+    "maximum": "must be at most {}",
+    "exclusiveMinimum": "must be greater than {}",
+    "exclusiveMaximum": "must be less than {}",
+    "multipleOf": "must be a multiple of {}",
+    "pattern": "must match the pattern {}",
+    "uniqueItems": "must not hold an element twice",
+}
+
+
+def _alternatives(kind: Any) -> str:
+    """What an `anyOf` or `oneOf` would have taken, from each branch's first error."""
+    firsts = [branch[0] for branch in getattr(kind, "context", ()) if branch]
+    types = [name for first in firsts if first.kind.name == "type" for name in first.kind.types]
+    if firsts and all(first.kind.name == "type" for first in firsts):
+        return f"must be {_types(list(dict.fromkeys(types)))}"
+    reasons = "; or ".join(shortened(str(first.message)) for first in firsts[:3])
+    return (
+        f"fits none of the allowed forms ({reasons})" if reasons else "fits several forms at once"
+    )
+
+
+def implausible(kind: str, path: str, value: str, tool: str) -> str:
+    """A value that names nothing."""
+    if kind == "empty_value":
+        return f'field "{path}" in function "{tool}" is empty; give its real value'
+    if kind == "placeholder":
+        return (
+            f'field "{path}" in function "{tool}" holds the placeholder {_quoted(value)}; '
+            "give its real value"
+        )
+    return f'the arguments of function "{tool}" hold tool-call markup: {_quoted(value)}'
+
+
+def described(value: Any) -> str:
+    """A value with its type: ``the string "five"``."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, str):
+        return f"the string {_quoted(value)}"
+    if isinstance(value, int | float):
+        return f"the number {shortened(str(value))}"
+    if isinstance(value, list):
+        return f"an array of {len(value)} elements"
+    return f"an object with the fields {listed(value)}" if value else "an empty object"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """``"a", "b", "c"``; the rest of a long list is counted."""
+    every = list(values)
+    shown = ", ".join(_quoted(value) for value in every[:MAX_LISTED])
+    return shown if len(every) <= MAX_LISTED else f"{shown} and {len(every) - MAX_LISTED} more"
+
+
+def one_of(names: Sequence[str]) -> str:
+    """``"a", "b" or "c"``."""
+    quoted = [f'"{shortened(name)}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def shortened(text: str, limit: int = MAX_VALUE) -> str:
+    """`text`, cut where it is long, on one line and with an encoding."""
+    flat = " ".join(text[: limit * 2].split())
+    flat = flat.encode("utf-8", "replace").decode()
+    return flat if len(flat) <= limit and len(text) <= limit * 2 else f"{flat[: limit - 1]}…"
+
+
+def _quoted(value: Any) -> str:
+    return f'"{shortened(value)}"' if isinstance(value, str) else shortened(json.dumps(value))
+
+
+def _types(names: Sequence[str]) -> str:
+    spoken = [
+        f"{'an' if name[0] in 'aeiou' else 'a'} {name}" if name != "null" else name
+        for name in names
+    ]
+    return spoken[0] if len(spoken) == 1 else f"{', '.join(spoken[:-1])} or {spoken[-1]}"
+
+
+def _field(path: Sequence[str | int]) -> str:
+    """``"a.b[0]"``"""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return f'"{shortened(text, MAX_NAME)}"'

@@ -1,0 +1,143 @@
+"""Reading JSON strictly, within caps, and saying what is wrong in words that a model can use."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+import orjson
+
+# A number longer than this is no number anyone computes with (Python itself stops at 4,300).
+MAX_DIGITS: Final = 1_000
+
+_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
+_KEY = re.compile(r'"\s*:')
+
+
+class Unreadable(Exception):
+    """A text that is not the JSON it should be.
+
+    `kind` is a label for metrics (``invalid_json``, ``truncated``, ``too_large``, ``too_deep``,
+    ``duplicate_key``), `message` the rest of a sentence that begins with what the text is.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+def parse(text: str, *, max_chars: int, max_depth: int) -> Any:
+    """The value that `text` stands for, in linear time.
+
+    Integers beyond 64 bits may come back as floats. Raises `Unreadable`, also where an object
+    gives one key two different values: readers disagree about which of them counts.
+    """
+    if len(text) > max_chars:
+        raise Unreadable("too_large", f"are larger than {max_chars:,} characters")
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        check_depth(text, max_depth)
+        return parse_exactly(text)
+    if text.count("{") + text.count("[") > max_depth:
+        check_depth(text, max_depth)
+    # As many colons as keys: no key was given twice. Most texts end here, others in the next line.
+    keys = _count_keys(value)
+    if text.count(":") != keys and len(_KEY.findall(text)) != keys:
+        parse_exactly(text)
+    return value
+
+
+def parse_exactly(text: str) -> Any:
+    """Like `parse`, slower and without caps, but integers of any size stay integers."""
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise _explained(text, error.msg, error.pos) from None
+    except RecursionError:
+        raise Unreadable("too_deep", "are nested too deeply") from None
+
+
+def check_depth(text: str, max_depth: int) -> None:
+    """Raise `Unreadable` where brackets outside strings nest deeper than `max_depth`."""
+    depth = 0
+    for match in _TOKENS.finditer(text):
+        mark = match[0]
+        if mark in "[{":
+            depth += 1
+            if depth > max_depth:
+                raise Unreadable("too_deep", f"are nested more than {max_depth} levels deep")
+        elif mark in "]}":
+            depth -= 1
+
+
+def write(value: Any) -> str:
+    """`value` as JSON text; what has no UTF-8 (lone surrogates) is escaped."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        return json.dumps(value, ensure_ascii=True, allow_nan=False)
+    return text
+
+
+def _explained(text: str, message: str, position: int) -> Unreadable:
+    if not text.strip():
+        return Unreadable("invalid_json", "are empty")
+    if position >= len(text.rstrip()) or message.startswith("Unterminated string"):
+        return Unreadable("truncated", "break off before their end")
+    around = text[max(0, position - 20) : position + 20]
+    what = message[:1].lower() + message[1:]
+    return Unreadable(
+        "invalid_json", f"are not valid JSON: {what} at character {position + 1}, near `{around}`"
+    )
+
+
+def _count_keys(value: Any) -> int:
+    if isinstance(value, dict):
+        return len(value) + sum(
+            _count_keys(sub) for sub in value.values() if isinstance(sub, dict | list)
+        )
+    if isinstance(value, list):
+        return sum(_count_keys(sub) for sub in value if isinstance(sub, dict | list))
+    return 0
+
+
+def read_integer(text: str) -> int:
+    """An integer of sensible length; raises `Unreadable`."""
+    if len(text) > MAX_DIGITS:
+        raise Unreadable("invalid_json", f"hold a number of {len(text):,} digits")
+    return int(text)
+
+
+def read_float(text: str) -> float:
+    """A finite number; raises `Unreadable`."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise Unreadable("invalid_json", f"hold the number {text[:40]}, which is too large")
+    return value
+
+
+def _no_constant(text: str) -> Any:
+    raise Unreadable("invalid_json", f"hold {text}, which JSON does not have")
+
+
+def join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its members; raises `Unreadable` where one key has two values."""
+    joined = dict(pairs)
+    if len(joined) < len(pairs):
+        for key, value in pairs:
+            if joined[key] != value or isinstance(joined[key], bool) is not isinstance(value, bool):
+                raise Unreadable(
+                    "duplicate_key", f'give the field "{key[:80]}" twice, with different values'
+                )
+    return joined
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=join_pairs,
+    parse_constant=_no_constant,
+    parse_float=read_float,
+    parse_int=read_integer,
+)

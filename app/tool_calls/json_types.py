@@ -1,0 +1,44 @@
+"""JSON's types as JSON Schema names them, and as generators of tool schemas misname them."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+# Names that generators of tool schemas write for JSON's types (Python, Java, BFCL, Gemini).
+TYPE_ALIASES: Final = {
+    "string": "string", "str": "string", "text": "string", "char": "string",
+    "number": "number", "float": "number", "double": "number", "decimal": "number",
+    "integer": "integer", "int": "integer", "long": "integer", "short": "integer",
+    "boolean": "boolean", "bool": "boolean",
+    "object": "object", "dict": "object", "map": "object", "hashmap": "object",
+    "array": "array", "list": "array", "tuple": "array", "arraylist": "array",
+    "null": "null", "none": "null", "nonetype": "null",
+}  # fmt: skip
+
+
+def is_of_type(value: object, kind: str) -> bool:
+    """Whether `value` is of JSON Schema's type `kind`; 5.0 is an integer, true is not."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if isinstance(value, int):
+        return kind in ("integer", "number")
+    if isinstance(value, float):
+        return kind == "number" or (kind == "integer" and value.is_integer())
+    if isinstance(value, str):
+        return kind == "string"
+    if value is None:
+        return kind == "null"
+    return kind == ("array" if isinstance(value, list) else "object")
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is a number that JSON can hold: no boolean, no NaN, no infinity."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, int) or math.isfinite(value)
+
+
+def is_count(value: object) -> bool:
+    """Whether `value` may stand under `minLength` and its like."""
+    return is_number(value) and is_of_type(value, "integer") and value >= 0  # type: ignore[operator]

@@ -1,0 +1,112 @@
+"""Names as models misspell them: words, spelling-blind comparison, tool names, near names.
+
+A name is only ever taken for another when both are the same letters and digits, whatever their
+case and separators, and no second tool is. A name that is merely similar is the model's to correct:
+it is told which tools are near.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
+from typing import Final
+
+MAX_NAME: Final = 200  # longer names are shortened in sentences and never compared
+
+_SEPARATORS: Final = re.compile(r"[\s\-_./:]+")
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
+# Namespaces that chat templates put before a tool's name (gpt-oss and Kimi K2; Gemini).
+_PREFIX: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
+_CALL_ID: Final = re.compile(r":\d{1,6}$")
+_GLM_PAIR: Final = re.compile(
+    r"\s*<arg_key>\s*([^<>]{1,200}?)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
+)
+
+
+def words(name: str) -> list[str]:
+    """The words of an identifier, in lower case: ``filePath2`` → file, path, 2."""
+    return [word.lower() for word in _WORDS.findall(name[:MAX_NAME])]
+
+
+def squash(name: str) -> str:
+    """`name` without case and separators: what two spellings of one name have in common."""
+    return _SEPARATORS.sub("", name).casefold()
+
+
+def resolve(name: str, offered: Iterable[str]) -> tuple[str, tuple[str, ...]] | None:
+    """The one offered tool that `name` spells, and the rules applied; None where there is none.
+
+    Rules: ``name_marker`` (a template's marker behind the name is cut off), ``name_prefix``
+    (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case and separators).
+    """
+    tools = list(offered)
+    if len(name) > MAX_NAME:
+        return None
+    rules: list[str] = []
+    bare = name.partition("<|")[0]
+    if bare != name:
+        rules.append("name_marker")
+    trimmed = bare.strip().strip("`\"'").removesuffix("()")
+    if trimmed != bare and "name_marker" not in rules:
+        rules.append("name_spelling")
+    while True:
+        found = _spelled(trimmed, tools)
+        if found is not None:
+            if found != trimmed and "name_spelling" not in rules:
+                rules.append("name_spelling")
+            return found, tuple(rules)
+        prefix = _PREFIX.match(trimmed)
+        call_id = _CALL_ID.search(trimmed)
+        if call_id is not None and "name_call_id" not in rules:
+            trimmed = trimmed[: call_id.start()]
+            rules.append("name_call_id")
+        elif prefix is not None and "name_prefix" not in rules:
+            trimmed = trimmed[prefix.end() :]
+            rules.append("name_prefix")
+        else:
+            return None
+
+
+def _spelled(name: str, tools: Sequence[str]) -> str | None:
+    if not name:
+        return None
+    if name in tools:
+        return name
+    wanted = squash(name)
+    same = [tool for tool in tools if squash(tool) == wanted] if wanted else []
+    return same[0] if len(same) == 1 else None
+
+
+def split_glm_markup(name: str) -> tuple[str, list[tuple[str, str]]] | None:
+    """A GLM call that a server delivered inside the name: the name, and its raw arguments.
+
+    ``read<arg_key>path</arg_key><arg_value>a.py</arg_value>``; None where anything is left over.
+    """
+    bare, marker, rest = name.partition("<arg_key>")
+    if not marker:
+        return None
+    pairs: list[tuple[str, str]] = []
+    position, text = 0, marker + rest
+    while pair := _GLM_PAIR.match(text, position):
+        pairs.append((pair[1], pair[2]))
+        position = pair.end()
+    left = text[position:].strip()
+    keys = [key for key, _ in pairs]
+    if left not in ("", "</tool_call>") or not pairs or len(set(keys)) < len(keys):
+        return None
+    return bare.strip(), pairs
+
+
+def nearest(name: str, offered: Iterable[str], limit: int = 3) -> list[str]:
+    """Up to `limit` offered names that look like `name` or share words with it, nearest first."""
+    wanted, wanted_words = squash(name[:MAX_NAME]), set(words(name))
+    scored = []
+    for tool in offered:
+        shared = wanted_words & set(words(tool))
+        likeness = SequenceMatcher(None, wanted, squash(tool[:MAX_NAME])).ratio()
+        score = likeness + 0.5 * len(shared) / max(1, len(wanted_words))
+        # Below this, names have little more than the letters of all English words in common.
+        if score >= 0.6:
+            scored.append((-score, tool))
+    return [tool for _, tool in sorted(scored)[:limit]]

@@ -1,0 +1,251 @@
+"""Valid calls that still say nothing: empty names, placeholders, leaked call markup.
+
+Only required string parameters that must name something are looked at (see `vocabulary`), or whose
+schema gives them an enum, a format, a pattern or a minimal length. A schema that allows the empty
+string (in its enum, default or description) is believed. A value that stands in the conversation is
+never a placeholder, and neither is one that the schema itself names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.tool_calls.names import squash, words
+from app.tool_calls.references import look_up
+from app.tool_calls.vocabulary import Vocabulary
+
+MAX_PLAN_DEPTH: Final = 6
+MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
+
+# Says whether a value stands in the conversation.
+Lookup = Callable[[str], bool]
+
+_MAY_BE_EMPTY: Final = re.compile(
+    r"\b(?:may|can|could|should|will) be (?:left )?(?:empty|blank|omitted)"
+    r"|\bleave (?:it |this |them )?(?:empty|blank|out)"
+    r"|\b(?:left|if|or|is|when|an?) (?:empty|blank)\b"
+    r"|\b(?:empty|blank) (?:string|for|to|means|if|when|value|is)\b"
+    r"|\boptional\b|(?<!\w)(?:\"\"|'')",
+    re.IGNORECASE,
+)
+_MUST_NOT_BE: Final = re.compile(
+    r"(?:\bnot|\bcannot|n't|\bnever|\bnon)\b[\w \-,]{0,24}\b(?:empty|blank)\b", re.IGNORECASE
+)
+_SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
+
+# What a placeholder begins with; everything else is settled by one comparison with the name.
+_SUSPICIOUS: Final = re.compile(
+    r"\s*(?:[<\[{…]|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
+    re.IGNORECASE,
+)
+_DOTS: Final = re.compile(r"\.{3,}|…|<\.{3}>|<…>|\[\.{3}\]|\[…\]")
+_ANGLED: Final = re.compile(r"<\s*([\w][\w .-]*?)\s*>|\{\{?\s*([\w][\w .-]*?)\s*\}\}?")
+_BRACKETED: Final = re.compile(
+    r"\[\s*(?:insert|your|enter|add|specify|provide|fill|replace|put)\b[^\[\]]*\]", re.IGNORECASE
+)
+# YOUR_API_KEY, your-api-key, your_city_here; "Your Name" is a film.
+_YOURS: Final = re.compile(
+    r"your[_-]\w[\w-]*|(?:your|insert|enter)[ _-](?:[\w-]+[ _-]){0,6}here", re.IGNORECASE
+)
+_EXAMPLE: Final = re.compile(
+    r"(?:example|dummy|placeholder|insert|enter)[ _-]([\w -]+)", re.IGNORECASE
+)
+_WORDS: Final = frozenset({"todo", "tbd", "fixme"})
+_STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
+# Between angle brackets these are no tag, whatever the parameter is.
+_TAGLESS: Final = frozenset(
+    {"path", "query", "value", "string", "url", "file", "filename", "filepath", "api_key", "name",
+     "id", "placeholder", "todo", "text_here", "city", "command"}
+)  # fmt: skip
+
+# Template tokens of tool calls, which a lenient server may leave inside names and values.
+_MARKUP: Final = re.compile(
+    r"<\|?/?tool_calls?(?:_\w+)?\|?>|</?arg_(?:key|value)\b|<\|(?:channel|constrain|recipient)\|>"
+    r"|<\|python_tag\|>|<｜tool[▁_]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Where to look in an object of one schema: made once, walked for each call."""
+
+    strings: tuple[tuple[str, frozenset[str]], ...] = ()  # parameter, values the schema names
+    objects: tuple[tuple[str, Plan], ...] = ()
+    arrays: tuple[tuple[str, Plan], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.strings or self.objects or self.arrays)
+
+
+@dataclass(slots=True)
+class _Planner:
+    root: object
+    vocabulary: Vocabulary
+    nodes: int = 0
+    named: set[str] = field(default_factory=set)
+
+    def plan(self, schema: object, depth: int = 0) -> Plan:
+        self.nodes += 1
+        node = self._resolved(schema)
+        properties = node.get("properties")
+        if not isinstance(properties, dict) or depth > MAX_PLAN_DEPTH or self.nodes > 2_000:
+            return Plan()
+        listed = node.get("required")
+        required = listed if isinstance(listed, list) else []
+        strings, objects, arrays = [], [], []
+        for key, raw in properties.items():
+            sub = self._resolved(raw)
+            if key in required and self._must_name(key, sub):
+                strings.append((key, frozenset(_named_values(sub))))
+            elif isinstance(sub.get("properties"), dict):
+                objects.append((key, self.plan(sub, depth + 1)))
+            elif isinstance(sub.get("items"), dict):
+                arrays.append((key, self.plan(sub["items"], depth + 1)))
+        return Plan(
+            tuple(strings),
+            tuple((key, plan) for key, plan in objects if plan),
+            tuple((key, plan) for key, plan in arrays if plan),
+        )
+
+    def _resolved(self, schema: object) -> dict[str, Any]:
+        """`schema` behind its references, and behind the one real branch of an optional."""
+        for _ in range(MAX_PLAN_DEPTH):
+            if not isinstance(schema, dict):
+                return {}
+            reference = schema.get("$ref")
+            branches = schema.get("anyOf", schema.get("oneOf"))
+            if isinstance(reference, str):
+                schema = look_up(self.root, reference)
+            elif isinstance(branches, list) and "properties" not in schema:
+                real = [
+                    branch
+                    for branch in branches
+                    if not (isinstance(branch, dict) and branch.get("type") == "null")
+                ]
+                if len(real) != 1 or not isinstance(real[0], dict):
+                    return schema
+                schema = {
+                    **{k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")},
+                    **real[0],
+                }
+            else:
+                return schema
+        return {}
+
+    def _must_name(self, key: str, schema: dict[str, Any]) -> bool:
+        kind = schema.get("type")
+        kinds = [kind] if isinstance(kind, str) else kind if isinstance(kind, list) else []
+        if not any(str(name).lower() in ("string", "str") for name in kinds):
+            return False
+        if "" in _named_values(schema) or schema.get("minLength") == 0:
+            return False
+        description = str(schema.get("description", ""))[:2_000]
+        if _MAY_BE_EMPTY.search(description) and not _MUST_NOT_BE.search(description):
+            return False
+        if any(schema.get(keyword) for keyword in ("enum", "format", "pattern", "minLength")):
+            return True
+        return self.vocabulary.must_name(key)
+
+
+def make_plan(schema: object, vocabulary: Vocabulary) -> Plan:
+    """The plan for the schema as the client sent it (descriptions count); never raises."""
+    return _Planner(schema, vocabulary).plan(schema)
+
+
+def _named_values(schema: dict[str, Any]) -> list[str]:
+    """The strings that a schema itself names as values."""
+    named: list[Any] = [schema.get("default"), schema.get("const"), schema.get("example")]
+    for keyword in ("enum", "examples"):
+        listed = schema.get(keyword)
+        named.extend(listed if isinstance(listed, list) else ())
+    return [value for value in named if isinstance(value, str)]
+
+
+@dataclass(frozen=True, slots=True)
+class Implausible:
+    """One value that says nothing. `kind`: empty_value, placeholder or leaked_markup."""
+
+    kind: str
+    path: str
+    value: str
+
+
+def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Implausible]:
+    """What in a valid object is empty or a placeholder where it must name something."""
+    for key, named in plan.strings:
+        text = value.get(key)
+        if not isinstance(text, str):
+            continue
+        if not text or text.isspace():
+            yield Implausible("empty_value", key, text)
+        elif (
+            len(text) <= MAX_PLACEHOLDER
+            and is_placeholder(text, key)
+            and text not in named
+            and not known(text)
+        ):
+            yield Implausible("placeholder", key, text)
+    for key, plan_inside in plan.objects:
+        inside = value.get(key)
+        if isinstance(inside, dict):
+            for found in implausible(inside, plan_inside, known):
+                yield Implausible(found.kind, f"{key}.{found.path}", found.value)
+    for key, plan_inside in plan.arrays:
+        inside = value.get(key)
+        for at, item in enumerate(inside if isinstance(inside, list) else ()):
+            if isinstance(item, dict):
+                for found in implausible(item, plan_inside, known):
+                    yield Implausible(found.kind, f"{key}[{at}].{found.path}", found.value)
+
+
+def is_placeholder(value: str, parameter: str) -> bool:
+    """Whether `value` only stands for a value of `parameter`."""
+    if not _SUSPICIOUS.match(value):
+        return value.casefold() == parameter.casefold() or (
+            len(value) < len(parameter) + 4 and squash(value) == squash(parameter)
+        )
+    text = value.strip()
+    if _DOTS.fullmatch(text) or _BRACKETED.fullmatch(text) or _YOURS.fullmatch(text):
+        return True
+    own = squash(parameter)
+    searching = not _SEARCHING.isdisjoint(words(parameter))
+    if text.casefold() in _STAND_INS:
+        return not (searching and text.casefold() in _WORDS)
+    angled = _ANGLED.fullmatch(text)
+    if angled is not None:
+        inner = angled[1] or angled[2]
+        if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
+            return True
+        # `<div>` is something to look for, and `{id}` a part of many templates.
+        return angled[1] is not None and not searching and parameter not in ("query", "selector")
+    example = _EXAMPLE.fullmatch(text)
+    if example is not None:
+        return squash(example[1]) == own or squash(example[1]) in map(squash, words(parameter))
+    return squash(text) == own
+
+
+def leaked_markup(
+    value: dict[str, Any], vocabulary: Vocabulary, known: Lookup
+) -> Implausible | None:
+    """Tool-call markup inside a parameter's name, or in the value of one that isn't free text."""
+    stack: list[tuple[str, Any, bool]] = [("", value, True)]
+    while stack:
+        path, item, checked = stack.pop()
+        if isinstance(item, dict):
+            for key, sub in item.items():
+                if "<" in key and _KEY_MARKUP.search(key):
+                    return Implausible("leaked_markup", path, key)
+                stack.append((key, sub, vocabulary.must_name(key)))
+        elif isinstance(item, list):
+            stack.extend((path, sub, checked) for sub in item)
+        elif isinstance(item, str) and checked:
+            found = _MARKUP.search(item)
+            if found is not None and not known(found[0]):
+                return Implausible("leaked_markup", path, item)
+    return None
+
+
+_KEY_MARKUP: Final = re.compile(r"<\|?/?(?:arg_|tool_call|parameter|function|invoke)")

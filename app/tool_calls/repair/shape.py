@@ -1,0 +1,237 @@
+"""Objects whose members are off: wrapped, misspelled, null or surplus parameters, wrong types.
+
+`Mender` walks a value along its schema, so a rule applies at every depth. It changes nothing that
+the schema's own types allow; the caller holds the result against the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+from app.tool_calls.names import squash
+from app.tool_calls.repair import values
+from app.tool_calls.repair.values import NOTHING
+from app.tool_calls.repair.variants import Schema, fits, kinds, variants
+
+# Keys under which models put the arguments once more, and what they put beside them.
+WRAPPERS: Final = frozenset(
+    {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
+     "tool_arguments", "function_args", "function_arguments", "function"}
+)  # fmt: skip
+_COMPANIONS: Final = frozenset(
+    {"name", "tool", "tool_name", "function", "function_name", "type", "id", "call_id"}
+)
+_NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
+_CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
+# From here on two names are near enough that one may be meant by the other.
+_NEAR: Final = 0.75
+
+
+class Mender:
+    """One pass over one value; `rules` names what was done, `dropped` holds what was left out."""
+
+    def __init__(self, definitions: Mapping[str, Any], max_depth: int) -> None:
+        self._definitions = definitions
+        self._max_depth = max_depth
+        self.rules: dict[str, None] = {}
+        self.dropped: list[Any] = []
+
+    def mend(self, value: Any, schema: object, parameter: str = "") -> Any:
+        """`value`, or the one thing it must have been meant to be."""
+        choices = variants(schema, self._definitions)
+        fitting = [variant for variant in choices if fits(value, variant)]
+        if len(fitting) == 1:
+            return self._inside(value, fitting[0], parameter)
+        if fitting or not choices:
+            return value
+        results: list[tuple[Any, str, Schema]] = []
+        for variant in choices:
+            for result, rule in self._conversions(value, variant, parameter):
+                if not any(_same(result, other) for other, _, _ in results):
+                    results.append((result, rule, variant))
+        if len(results) != 1:
+            return value
+        result, rule, variant = results[0]
+        self.rules[rule] = None
+        return self._inside(result, variant, parameter)
+
+    def _conversions(self, value: Any, variant: Schema, parameter: str) -> list[tuple[Any, str]]:
+        allowed = kinds(variant) or frozenset()
+        contained = values.container_from_string(value, allowed, self._max_depth)
+        container = "array_from_string" if isinstance(contained, list) else "object_from_string"
+        found = [
+            (values.number_from_string(value, allowed), "number_from_string"),
+            (values.boolean_from_string(value, allowed), "boolean_from_string"),
+            (values.string_from_integer(value, allowed), "string_from_integer"),
+            (contained, container),
+            (values.array_from_value(value, variant, parameter), "array_from_value"),
+        ]
+        return [(result, rule) for result, rule in found if result is not NOTHING]
+
+    def _inside(self, value: Any, variant: Schema, parameter: str) -> Any:
+        if isinstance(value, dict):
+            return self._object(value, variant)
+        if isinstance(value, list):
+            return self._array(value, variant, parameter)
+        if "enum" in variant:
+            option = values.enum_spelling(value, variant["enum"])
+            if option is not NOTHING:
+                self.rules["enum_spelling"] = None
+                return option
+        return value
+
+    def _array(self, value: list[Any], variant: Schema, parameter: str) -> list[Any]:
+        first = variant.get("prefixItems", ())
+        rest = variant.get("items", True)
+        if isinstance(rest, list):  # the old drafts' tuples
+            first, rest = rest, variant.get("additionalItems", True)
+        return [
+            self.mend(item, first[at] if at < len(first) else rest, parameter)
+            for at, item in enumerate(value)
+        ]
+
+    def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
+        properties: dict[str, Any] = variant.get("properties", {})
+        required: list[str] = variant.get("required", [])
+        closed = variant.get("additionalProperties") is False and not variant.get(
+            "patternProperties"
+        )
+        renamed = self._rename(value, {**dict.fromkeys(required), **properties}, required, closed)
+        rest = variant.get("additionalProperties", True)
+        mended: dict[str, Any] = {}
+        for key, item in renamed.items():
+            schema = properties.get(key, True if variant.get("patternProperties") else rest)
+            if item is None and key in properties and key not in required and self._no_null(schema):
+                self.rules["optional_null"] = None
+                self.dropped.append(None)
+            elif key not in properties and key not in required and closed:
+                mended[key] = item
+            else:
+                mended[key] = self.mend(item, schema, key)
+        return self._drop_unknown(mended, properties, required) if closed else mended
+
+    def _no_null(self, schema: object) -> bool:
+        return not any(fits(None, variant) for variant in variants(schema, self._definitions))
+
+    def _rename(
+        self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
+    ) -> dict[str, Any]:
+        """Parameters spelled with other case or separators, where one declared name is meant."""
+        absent: dict[str, list[str]] = {}
+        for name in declared:
+            if name not in value and (closed or name in required):
+                absent.setdefault(squash(name), []).append(name)
+        unknown: dict[str, list[str]] = {}
+        for key in value:
+            if key not in declared:
+                unknown.setdefault(squash(key), []).append(key)
+        names = {
+            keys[0]: absent[spelled][0]
+            for spelled, keys in unknown.items()
+            if spelled and len(keys) == 1 and len(absent.get(spelled, ())) == 1
+        }
+        if names:
+            self.rules["parameter_spelling"] = None
+        return {names.get(key, key): item for key, item in value.items()}
+
+    def _drop_unknown(
+        self, value: dict[str, Any], properties: dict[str, Any], required: list[str]
+    ) -> dict[str, Any]:
+        """Parameters that the schema forbids go, if nothing required is missing without them."""
+        declared = {*properties, *required}
+        unknown = [key for key in value if key not in declared]
+        absent = declared - value.keys()
+        if not unknown or absent.intersection(required):
+            return value
+        if any(_may_be_meant(key, value[key], absent) for key in unknown):
+            return value
+        self.rules["unknown_parameter"] = None
+        self.dropped.extend(value[key] for key in unknown)
+        return {key: item for key, item in value.items() if key in declared}
+
+
+def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
+    """Whether a surplus parameter may be a misnamed one that is declared and not given."""
+    if isinstance(item, dict) and not absent.isdisjoint(item):
+        return True
+    wanted = squash(key)
+    return any(
+        SequenceMatcher(None, wanted, squash(name)).ratio() >= _NEAR
+        or (len(wanted) >= 3 and squash(name).startswith(wanted))
+        or (len(squash(name)) >= 3 and wanted.startswith(squash(name)))
+        for name in absent
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def unwrap(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
+) -> tuple[dict[str, Any], list[Any]] | None:
+    """The arguments inside ``{"arguments": {...}}`` and its like, and what stood beside them.
+
+    None where that isn't certain. `declared` holds the tool's own parameters: one that is called
+    `input` is no wrapping. A name beside the arguments must be the tool's, or this would be a
+    choice between two tools. The arguments may be encoded once more, as OpenAI's own are.
+    """
+    if not declared.isdisjoint(value) or len(value) > len(_COMPANIONS):
+        return None
+    inside = {key: _as_object(value[key], max_depth) for key in value if key in WRAPPERS}
+    if not inside and len(value) == 1 and squash(next(iter(value))) == squash(tool):
+        inside = {key: _as_object(item, max_depth) for key, item in value.items()}
+    found = [key for key, inner in inside.items() if inner is not None]
+    if len(found) != 1:
+        return None
+    beside = {key: item for key, item in value.items() if key != found[0]}
+    for key, item in beside.items():
+        if key not in _COMPANIONS or not isinstance(item, str):
+            return None
+        if key == "type" and item not in _CALL_TYPES:
+            return None
+        if key in _NAMING and not _is_named(item, tool):
+            return None
+    inner = inside[found[0]]
+    return None if inner is None else (inner, list(beside.values()))
+
+
+def _as_object(item: Any, max_depth: int) -> dict[str, Any] | None:
+    if isinstance(item, str):
+        item = values.container_from_string(item, frozenset({"object"}), max_depth)
+    return item if isinstance(item, dict) else None
+
+
+def _is_named(given: str, tool: str) -> bool:
+    return squash(given) in (squash(tool), squash(f"functions.{tool}"))
+
+
+def is_wrapped(value: dict[str, Any], inner: dict[str, Any], declared: frozenset[str]) -> bool:
+    """Whether `inner` is surely the call's arguments even where the schema allows the wrapping."""
+    named = any(key in _NAMING and isinstance(item, str) for key, item in value.items())
+    return inner.keys() <= declared and (bool(inner) or named)
+
+
+def is_misplaced(value: Any, schema: object, definitions: Mapping[str, Any]) -> bool:
+    """Whether a member stands in an object that doesn't know it, inside one that lacks it.
+
+    After a missing closer was put in at the end, the sign that it was missing further up:
+    ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
+    """
+
+    def search(value: Any, schema: object, lacking: frozenset[str]) -> bool:
+        choices = variants(schema, definitions)
+        properties: dict[str, Any] = choices[0].get("properties", {}) if len(choices) == 1 else {}
+        if isinstance(value, list):
+            items = choices[0].get("items", True) if len(choices) == 1 else True
+            return any(search(item, items, lacking) for item in value)
+        if not isinstance(value, dict):
+            return False
+        if any(key in lacking and key not in properties for key in value):
+            return True
+        lacking |= frozenset(properties.keys() - value.keys())
+        return any(search(item, properties.get(key, True), lacking) for key, item in value.items())
+
+    return search(value, schema, frozenset())

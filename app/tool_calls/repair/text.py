@@ -1,0 +1,183 @@
+"""From the text of a call's arguments to the one JSON value it can be read as.
+
+The rules, in the order in which they are tried:
+
+=====================  ============================================================================
+``double_encoded``     a JSON string that holds the JSON (also with escaped quotes but none around)
+``list_of_one``        the object as the only element of an array
+``code_fence``         Markdown's fence around it
+``leading_text``       words before it: ``Arguments:``, ``Sure!``, a template's marker
+the reader's           see `lenient_json`: quotes, literals, commas, keys, newlines, closers
+``extra_closer``       closing brackets behind it
+``duplicate_object``   the same object once more; a different one is a second call, and no repair
+``trailing_text``      words behind it that hold no data
+``doubled_braces``     a template's ``{{...}}``
+``unescaped_quotes``   quotation marks inside strings, where only one way of ending them is JSON
+=====================  ============================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from app.tool_calls.json_text import Unreadable, check_depth, parse_exactly
+from app.tool_calls.lenient_json import Reader
+
+MAX_LEADING: Final = 300
+MAX_COPIES: Final = 8
+MAX_ENCODINGS: Final = 3
+
+_EDGES: Final = " \t\r\n\ufeff\u00a0"
+_FENCE: Final = re.compile(r"```[\w+-]*\s*$")
+# A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data.
+_LEADING_DATA: Final = re.compile(r'["=}]')
+_TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
+_CLOSERS: Final = re.compile(r"[\s}\])]*")
+_QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
+# What may go together with unescaped quotes without opening a second reading.
+_BESIDE_QUOTES: Final = frozenset({"unescaped_quotes", "unescaped_newline"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a text says: its `value`, the `rules` it took, the part of it that is plain JSON."""
+
+    value: Any
+    rules: tuple[str, ...]
+    text: str | None = None
+
+
+def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
+    """The one reading of `text`, in linear time; raises `Unreadable` where there is none.
+
+    `root` holds the brackets that the value may begin with: ``{`` for a call's arguments, ``{[``
+    for a reply in JSON. The caller has capped the text's size.
+    """
+    return _read(text.strip(_EDGES), max_depth, root, MAX_ENCODINGS)
+
+
+def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
+    try:
+        check_depth(text, max_depth)
+        value = parse_exactly(text)
+    except Unreadable as strict_error:
+        if strict_error.kind == "too_deep":
+            raise
+        return _read_leniently(text, max_depth, root, encodings, strict_error)
+    if isinstance(value, str) and encodings:
+        inner = _read(value.strip(_EDGES), max_depth, root, encodings - 1)
+        return replace(inner, rules=("double_encoded", *inner.rules))
+    return _rooted(Reading(value, (), text), root)
+
+
+def _rooted(reading: Reading, root: str) -> Reading:
+    """`reading`, if its value is of a kind that may stand at the root."""
+    value = reading.value
+    if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
+        return reading
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        return Reading(value[0], (*reading.rules, "list_of_one"))
+    raise Unreadable("not_an_object", f"are {_kind(value)}, not a JSON object")
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, list):
+        return f"a list of {len(value)} elements"
+    if isinstance(value, str):
+        return "a string"
+    return "null" if value is None else "a single value"
+
+
+def _read_leniently(
+    text: str, max_depth: int, root: str, encodings: int, strict_error: Unreadable
+) -> Reading:
+    if _QUOTES_ESCAPED.match(text) and encodings:
+        try:
+            inner_text = parse_exactly(f'"{text}"')
+        except Unreadable:
+            raise strict_error from None
+        inner = _read(inner_text, max_depth, root, encodings - 1)
+        return replace(inner, rules=("double_encoded", *inner.rules))
+    start, rules = _skip_leading(text, root, strict_error)
+    try:
+        reading = _read_at(text, start, max_depth, inner_quotes=False)
+    except Unreadable as error:
+        if error.kind != "invalid_json":
+            raise
+        if text.startswith("{{") and text.endswith("}}"):
+            inner = _read(text[1:-1], max_depth, root, 0)
+            return replace(inner, rules=("doubled_braces", *inner.rules))
+        reading = _read_with_inner_quotes(text, start, max_depth, error)
+    rules = [*rules, *reading.rules]
+    if isinstance(reading.value, str) and encodings:
+        inner = _read(reading.value.strip(_EDGES), max_depth, root, encodings - 1)
+        return replace(inner, rules=tuple(dict.fromkeys([*rules, "double_encoded", *inner.rules])))
+    return _rooted(replace(reading, rules=tuple(dict.fromkeys(rules))), root)
+
+
+def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
+    """Where the value begins, and the rules for what stands before it."""
+    starts = [text.find(bracket) for bracket in root]
+    start = min((at for at in starts if at >= 0), default=-1)
+    quoted = text.find('"')
+    if quoted >= 0 and (start < 0 or quoted < start):
+        start = quoted
+    if text[:1] == "[" and "[" not in root:
+        start = 0  # perhaps a list of one
+    if start <= 0:
+        if start < 0:
+            raise error
+        return 0, []
+    leading = text[:start]
+    if start > MAX_LEADING or _LEADING_DATA.search(leading):
+        raise error
+    fence = _FENCE.search(leading)
+    words = leading[: fence.start()] if fence else leading
+    rules = ["leading_text"] if words.strip() else []
+    return start, [*rules, *(["code_fence"] if fence else [])]
+
+
+def _read_at(text: str, start: int, max_depth: int, *, inner_quotes: bool) -> Reading:
+    reader = Reader(text, start, max_depth=max_depth, inner_quotes=inner_quotes)
+    value = reader.value()
+    exact = None if reader.used else text[start : reader.position]
+    after = _after(text, reader.position, value, max_depth)
+    return Reading(value, (*reader.used, *after), exact)
+
+
+def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
+    """The rules for what stands behind the value; raises `Unreadable` where that may be data."""
+    rules: dict[str, None] = {}
+    for _ in range(MAX_COPIES):
+        closers = _CLOSERS.match(text, position)
+        if closers is not None:
+            if closers[0].strip():
+                rules["extra_closer"] = None
+            position = closers.end()
+        if text[position : position + 1] != "{":
+            break
+        copy = Reader(text, position, max_depth=max_depth)
+        if copy.value() != value:
+            raise Unreadable("invalid_json", "hold two different JSON objects")
+        rules["duplicate_object"] = None
+        position = copy.position
+    rest = text[position:].strip()
+    if rest in ("```", '"'):
+        return list(rules)
+    if rest:
+        if _TRAILING_DATA.match(rest):
+            raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
+        rules["trailing_text"] = None
+    return list(rules)
+
+
+def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
+    try:
+        reading = _read_at(text, start, max_depth, inner_quotes=True)
+    except Unreadable:
+        raise error from None
+    if not _BESIDE_QUOTES.issuperset(reading.rules):
+        raise error
+    return reading

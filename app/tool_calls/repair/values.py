@@ -1,0 +1,132 @@
+"""Values of the wrong JSON type that can be of the right one in one way only.
+
+A converter gets a value and the variant of the schema that it should fit, and gives the mended
+value or `NOTHING`. It runs only where the variant does not allow the value's own type.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from app.tool_calls.json_text import MAX_DIGITS, Unreadable, read_float
+from app.tool_calls.lenient_json import Reader
+from app.tool_calls.names import words
+from app.tool_calls.repair.variants import Schema, kinds
+
+
+class _Nothing:
+    """No value: None is one."""
+
+
+NOTHING: Final = _Nothing()
+
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_BOOLEANS: Final = {"true": True, "false": False}
+# What joins several values in one string, in any of the languages that models are asked in.
+_JOINS: Final = re.compile(
+    r"[,;|\n\t、，；]|\s[&+/·•-]\s"
+    r"|\s(?:and|or|und|oder|et|ou|y|e|o|en|of|och|eller|og|i|и|или|ve|veya|dan|atau|và|hoặc|then)\s",
+    re.IGNORECASE,
+)
+_JOINED_CJK: Final = re.compile(r"[和与及或]")
+# Parameters whose string form is a command line: `ls -la` is not one element.
+_COMMAND_WORDS: Final = frozenset(
+    {"command", "cmd", "args", "arg", "argv", "arguments", "flags", "options", "params"}
+)
+_LENIENT_IN_STRINGS: Final = frozenset({"single_quotes", "python_literals", "trailing_comma"})
+
+
+def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
+    """``"5"`` for 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
+    if not isinstance(value, str) or not allowed & {"number", "integer"}:
+        return NOTHING
+    match = _NUMBER.fullmatch(value.strip())
+    if match is None or len(match[0]) > MAX_DIGITS:
+        return NOTHING
+    if match[1] is None and match[2] is None:
+        return int(match[0])
+    try:
+        number = read_float(match[0])
+    except Unreadable:
+        return NOTHING
+    return number if "number" in allowed or number.is_integer() else NOTHING
+
+
+def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
+    """``"true"`` and ``"False"``. Not ``"yes"``, ``"1"`` or ``"on"``."""
+    if not isinstance(value, str) or "boolean" not in allowed:
+        return NOTHING
+    return _BOOLEANS.get(value.strip().lower(), NOTHING)
+
+
+def string_from_integer(value: Any, allowed: frozenset[str]) -> Any:
+    """5 for ``"5"``. Not 5.0, true or null, which could be written in several ways."""
+    if "string" in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if abs(value) < 10**MAX_DIGITS else NOTHING
+    return NOTHING
+
+
+def container_from_string(value: Any, allowed: frozenset[str], max_depth: int) -> Any:
+    """``"[1, 2]"`` for [1, 2] and ``"{\\"a\\": 1}"`` for {"a": 1}, in JSON or Python's spelling."""
+    if not isinstance(value, str):
+        return NOTHING
+    text = value.strip()
+    wanted = {"[": "array", "{": "object"}.get(text[:1])
+    if wanted not in allowed:
+        return NOTHING
+    reader = Reader(text, max_depth=max_depth)
+    try:
+        found = reader.value()
+    except Unreadable:
+        return NOTHING
+    whole = reader.position == len(text) and _LENIENT_IN_STRINGS.issuperset(reader.used)
+    return found if whole else NOTHING
+
+
+def array_from_value(value: Any, variant: Schema, parameter: str) -> Any:
+    """A lone value where an array of it is due. Not ``"a, b and c"``: that may be three."""
+    allowed = kinds(variant)
+    if allowed is None or "array" not in allowed or value is None or isinstance(value, list):
+        return NOTHING
+    if isinstance(value, str) and may_be_several(value, parameter):
+        return NOTHING
+    return [value]
+
+
+def may_be_several(value: str, parameter: str) -> bool:
+    """Whether a string might hold several values, or none."""
+    text = value.strip()
+    if not text or text[0] in "[{(" or _JOINS.search(text) or _JOINED_CJK.search(text):
+        return True
+    parts = text.split()
+    if len(parts) == 1:
+        return False
+    if not _COMMAND_WORDS.isdisjoint(words(parameter)):
+        return True
+    # Words of a name ("airport transfer service") stay together; paths, flags, numbers and
+    # addresses are each one value.
+    return all(re.search(r"[./\\@=:]|^-|^[\d.]+$", part) for part in parts)
+
+
+def enum_spelling(value: Any, options: list[Any]) -> Any:
+    """The one option that differs from `value` in case, spaces, ``-`` or ``_`` only."""
+    if not isinstance(value, str) or value in options:
+        return NOTHING
+    for spelled in (_plain, _split):
+        wanted = spelled(value)
+        same = [
+            option for option in options if isinstance(option, str) and spelled(option) == wanted
+        ]
+        if same and wanted:
+            return same[0] if len(same) == 1 else NOTHING
+    return NOTHING
+
+
+def _plain(text: str) -> str:
+    return text.strip().casefold()
+
+
+def _split(text: str) -> str:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    return re.sub(r"[\s_-]+", " ", spaced).strip().casefold()

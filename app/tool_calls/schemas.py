@@ -1,0 +1,247 @@
+"""The tools of a request, compiled once for each content and kept in bounded caches.
+
+`jsonschema-rs` decides. Its regex engine runs in linear time, so no pattern can hang the process;
+patterns which that engine does not know (look-around, back-references) are left out by
+`clean_schema` and counted. Nothing is fetched, formats are not asserted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import jsonschema_rs
+import orjson
+
+from app.tool_calls.clean_schema import clean
+from app.tool_calls.plausibility import Plan, make_plan
+from app.tool_calls.vocabulary import Vocabulary
+
+MAX_TOOL_SETS: Final = 128
+MAX_SCHEMAS: Final = 1_024
+MAX_CACHED_BYTES: Final = 1_000_000  # larger tool lists are compiled each time
+MAX_PATTERN: Final = 1_000  # characters
+_REGEX_BYTES: Final = 1_000_000  # what one compiled pattern may weigh
+
+_VALIDATORS: Final[Mapping[str, Any]] = {
+    "draft-04": jsonschema_rs.Draft4Validator,
+    "draft-06": jsonschema_rs.Draft6Validator,
+    "draft-07": jsonschema_rs.Draft7Validator,
+    "2019-09": jsonschema_rs.Draft201909Validator,
+    "2020-12": jsonschema_rs.Draft202012Validator,
+}
+
+
+class CompiledSchema:
+    """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
+
+    `unchecked` counts the parts that could not be checked; `declared` are the names of the root's
+    parameters, `open_keys` whether others are allowed.
+    """
+
+    def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
+        cleaned = clean(raw, whole_object=whole_object, pattern_ok=pattern_compiles)
+        self.raw = raw
+        self.schema = cleaned.schema
+        self.draft = cleaned.draft
+        self.unchecked = cleaned.unchecked
+        self.definitions: dict[str, Any] = cleaned.schema.get("$defs", {})
+        self.required: tuple[str, ...] = tuple(cleaned.schema.get("required", ()))
+        self.declared = frozenset(cleaned.schema.get("properties", ())) | frozenset(self.required)
+        self._validator = self._compile()
+        self._plan: tuple[Vocabulary, Plan] | None = None
+
+    def _compile(self) -> Any:
+        if not self.schema:
+            return None
+        try:
+            return _VALIDATORS[self.draft](
+                self.schema, validate_formats=False, pattern_options=_regex(), retriever=_refuse
+            )
+        except Exception:  # whatever it dislikes, the call must not suffer for it
+            self.unchecked += 1
+            return None
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` fits; True where that cannot be decided."""
+        if self._validator is None:
+            return True
+        try:
+            return bool(self._validator.is_valid(value))
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            try:  # a lone surrogate is no UTF-8, but a good string
+                return bool(self._validator.is_valid(without_surrogates(value)))
+            except (ValueError, TypeError, RecursionError, OverflowError):
+                return True
+
+    def errors(self, value: Any, limit: int) -> list[Any]:
+        """The first `limit` errors, as `jsonschema_rs.ValidationError`s."""
+        if self._validator is None:
+            return []
+        found: list[Any] = []
+        for error in self._iterate(value):
+            found.append(error)
+            if len(found) >= limit:
+                break
+        return found
+
+    def _iterate(self, value: Any) -> Iterator[Any]:
+        try:
+            return iter(self._validator.iter_errors(value))
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            return iter(self._validator.iter_errors(without_surrogates(value)))
+
+    def plan(self, vocabulary: Vocabulary) -> Plan:
+        """Where a plausible call must name something, by this vocabulary."""
+        if self._plan is None or self._plan[0] is not vocabulary:
+            self._plan = (vocabulary, make_plan(self.raw, vocabulary))
+        return self._plan[1]
+
+
+class ToolSet:
+    """The tools of one request by name, each compiled when first asked for."""
+
+    def __init__(self, schemas: Mapping[str, Any], ambiguous: frozenset[str] = frozenset()) -> None:
+        self._schemas = schemas
+        self._ambiguous = ambiguous
+        self._compiled: dict[str, CompiledSchema] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names, in the request's order."""
+        return tuple(self._schemas)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._schemas
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def schema(self, name: str) -> Any:
+        """The parameters schema as the client sent it; None where there is none."""
+        return self._schemas.get(name)
+
+    def compiled(self, name: str) -> CompiledSchema | None:
+        """The compiled schema of a tool, None for a name that is not offered."""
+        found = self._compiled.get(name)
+        if found is None and name in self._schemas:
+            found = self._compiled[name] = compile_schema(self._schemas[name])
+        return found
+
+    @property
+    def unchecked(self) -> int:
+        """How many parts of all schemas cannot be checked. Compiles what isn't compiled yet."""
+        compiled = [self.compiled(name) for name in self._schemas]
+        return sum(schema.unchecked for schema in compiled if schema) + len(self._ambiguous)
+
+
+_tool_sets: OrderedDict[bytes, ToolSet] = OrderedDict()
+
+
+def tool_set(tools: object, functions: object = ()) -> ToolSet:
+    """The tool set of a request's `tools` and legacy `functions`, as the client sent them.
+
+    Never raises: entries that are no tools are passed over. Equal content gives the same object.
+    """
+    key = _content((tools, functions))
+    known = _tool_sets.get(key) if key else None
+    if known is not None:
+        _tool_sets.move_to_end(key)
+        return known
+    schemas: dict[str, Any] = {}
+    ambiguous: set[str] = set()
+    for name, schema in _entries(tools, functions):
+        if name in schemas and schemas[name] != schema:
+            ambiguous.add(name)  # offered twice, differently: either may be meant
+        schemas[name] = None if name in ambiguous else schema
+    made = ToolSet(schemas, frozenset(ambiguous))
+    if key and len(key) <= MAX_CACHED_BYTES:
+        _tool_sets[key] = made
+        if len(_tool_sets) > MAX_TOOL_SETS:
+            _tool_sets.popitem(last=False)
+    return made
+
+
+def _entries(*lists: object) -> Iterator[tuple[str, Any]]:
+    """Name and parameters of each tool: OpenAI's two forms, Responses', Anthropic's, custom."""
+    for entries in lists:
+        if not isinstance(entries, Sequence) or isinstance(entries, str | bytes):
+            continue
+        for entry in entries:
+            if not isinstance(entry, Mapping):
+                continue
+            body = next(
+                (
+                    entry[key]
+                    for key in ("function", "custom")
+                    if isinstance(entry.get(key), Mapping)
+                ),
+                entry,
+            )
+            name = body.get("name")
+            if isinstance(name, str) and name:
+                yield name, body.get("parameters", body.get("input_schema"))
+
+
+def compile_schema(schema: Any) -> CompiledSchema:
+    """A parameters schema, compiled once for each content."""
+    key = _content(schema)
+    return _compiled(key) if key and len(key) <= MAX_CACHED_BYTES else CompiledSchema(schema)
+
+
+@lru_cache(maxsize=MAX_SCHEMAS)
+def _compiled(content: bytes) -> CompiledSchema:
+    return CompiledSchema(json.loads(content))
+
+
+@lru_cache(maxsize=MAX_TOOL_SETS)
+def reply_schema(content: bytes) -> CompiledSchema:
+    """The schema of a `response_format`, given as JSON: its root may be of any type."""
+    return CompiledSchema(json.loads(content), whole_object=False)
+
+
+def _content(value: object) -> bytes:
+    """`value` as JSON; empty where it has none."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
+        try:
+            return json.dumps(value).encode()
+        except (TypeError, ValueError, RecursionError):
+            return b""
+
+
+@lru_cache(maxsize=4_096)
+def pattern_compiles(pattern: str) -> bool:
+    """Whether the linear regex engine takes `pattern`."""
+    if len(pattern) > MAX_PATTERN:
+        return False
+    try:
+        jsonschema_rs.Draft202012Validator(
+            {"pattern": pattern}, validate_formats=False, pattern_options=_regex()
+        )
+    except Exception:  # ValidationError, or what its engine raises
+        return False
+    return True
+
+
+def _regex() -> Any:
+    return jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
+
+
+def _refuse(uri: str) -> Any:
+    raise LookupError(f"{uri} is not part of the schema")
+
+
+def without_surrogates(value: Any) -> Any:
+    """A copy in which each lone surrogate is U+FFFD, so that it has an encoding."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return value

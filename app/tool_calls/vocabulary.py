@@ -1,0 +1,79 @@
+"""Which parameters must name something, and which hold free text.
+
+Agents delete by writing nothing: an empty `new_string` or `content` is right. An empty `path` or
+`query` never is. The schema seldom says which is which, so the parameter's name decides, word by
+word: its last word says what it is (`message_id` is an id, `file_content` is content).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.tool_calls.names import words
+
+_NAMING: Final = """
+    path file filename filepath dir directory folder url uri link href host hostname domain endpoint
+    address email query search pattern regex glob command cmd name names id ids uuid guid key keys
+    identifier username user account title symbol ticker code city country state region location
+    place destination origin area street zip zipcode timezone language lang locale currency date
+    time day month year topic subject keyword keywords tool function method action operation mode
+    type kind category format unit units model version branch repo repository commit tag package
+    module class table column database collection index selector element ref reference target
+    recipient receiver sender to from phone number company product item brand species gene
+"""
+
+_FREE_TEXT: Final = """
+    content contents text body string replacement value values data message messages msg comment
+    comments note notes description desc summary reason reasoning thought thoughts explanation
+    details detail prefix suffix separator sep delimiter indent indentation padding input stdin
+    output code snippet script patch diff payload html css markdown md json xml yaml csv
+    sql template prompt instructions instruction answer response reply result results feedback
+    args arguments options flags params parameters extra context default fallback label caption
+    footer header heading headers signature password passphrase filter filters line lines block
+    paragraph greeting transcript memo remark remarks annotation docstring review bio
+"""
+
+NAMING: Final = frozenset(_NAMING.split())
+FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
+
+# Last words that say only that there are characters: the word before them decides.
+_VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})
+_EMPTY_ENDINGS: Final = frozenset({"here", "str", "arg", "param", "parameter", "field"})
+_CHANGES: Final = frozenset({"new", "old", "replace", "replacement", "insert", "updated", "cell"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vocabulary:
+    """Words for parameter names, in lower case. Make one and share it: plans are kept by identity.
+
+    `unlisted` says what a required parameter is whose name has words of neither list (``species``):
+    True, it must name something.
+    """
+
+    naming: frozenset[str] = NAMING
+    free_text: frozenset[str] = FREE_TEXT
+    unlisted: bool = True
+
+    def must_name(self, parameter: str) -> bool:
+        """Whether a required string parameter of this name must not be empty."""
+        listed = [word for word in words(parameter) if not word.isdecimal()]
+        while len(listed) > 1 and listed[-1] in _EMPTY_ENDINGS:
+            listed.pop()
+        if not listed:
+            return self.unlisted
+        last, before = listed[-1], listed[:-1]
+        if last in _VAGUE and before:
+            return any(word in self.naming for word in before) and _CHANGES.isdisjoint(before)
+        if last in self.naming and last not in self.free_text:
+            return True
+        if last in self.free_text or not _CHANGES.isdisjoint(before):
+            return False
+        if any(word in self.naming for word in before):
+            return True
+        if any(word in self.free_text for word in before):
+            return False
+        return self.unlisted
+
+
+DEFAULT: Final = Vocabulary()
