@@ -47,7 +47,7 @@ class HttpProbe:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 status, _ = await fetch(self._port, self._path, headers=self._headers)
         except (OSError, ValueError, TimeoutError) as error:
-            self.last_answer = _words(error)
+            self.last_answer = words(error)
             return None
         self.last_answer = f"HTTP {status}"
         return status
@@ -67,20 +67,10 @@ class ModelServerProbe(HttpProbe):
         await super().ready()
         self.waiting_for = "its model's first token"
         self.last_answer = "no answer yet"
-        question = {
-            "model": "default_model",
-            "messages": [{"role": "user", "content": "Hello"}],
-            "max_tokens": 1,
-        }
         try:
-            status, body = await fetch(
-                self._port,
-                "/v1/chat/completions",
-                headers={"Content-Type": "application/json"},
-                body=json.dumps(question).encode(),
-            )
+            status, body = await one_token(self._port, "default_model")
         except (OSError, ValueError) as error:
-            raise Hopeless(f"no answer to its first question ({_words(error)})") from None
+            raise Hopeless(f"no answer to its first question ({words(error)})") from None
         if status != 200:
             text = body[:200].decode(errors="replace")
             raise Hopeless(f"its first question got HTTP {status}: {text}")
@@ -92,6 +82,18 @@ class ModelServerProbe(HttpProbe):
     def _judge(self, status: int | None) -> None:
         if status == 503:
             raise Hopeless("its model could not be loaded")
+
+
+async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:
+    """Ask a model for one token. Raises ``OSError`` or ``ValueError``."""
+    question = {
+        "model": model,
+        "messages": [{"role": "user", "content": "Hello"}],
+        "max_tokens": 1,
+    }
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
+    body = json.dumps(question).encode()
+    return await fetch(port, "/v1/chat/completions", headers=headers, body=body)
 
 
 async def fetch(
@@ -120,7 +122,8 @@ async def fetch(
     return int(words[1]), content
 
 
-def _words(error: Exception) -> str:
+def words(error: Exception) -> str:
+    """What went wrong with a request, for a line of progress."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, TimeoutError):

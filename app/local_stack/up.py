@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from . import children, configs, ports
+from . import children, configs, ports, probes
 from .console import Console, shown
 from .guarded_process import Lifeline
 from .run_directory import RunDirectory, RunDirectoryError, open_run_directory
@@ -26,6 +26,7 @@ DEFAULT_MODEL_PORT = 8081
 DEFAULT_START_TIMEOUT = 600.0
 # A terminal's Ctrl-C may reach us twice, by way of `make`: only a later one is a second request.
 _SECOND_REQUEST_SECONDS = 1.0
+_WARM_UP_SECONDS = 60.0
 
 
 class UpError(Exception):
@@ -151,13 +152,20 @@ class _Stack:
     async def _serve(self, supervisor: Supervisor) -> None:
         begun = time.monotonic()
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
-        back, front = self._prepare()
+        # Made anew for each run and never written down: only its own children know it.
+        key = f"sk-{secrets.token_urlsafe(32)}"
+        back, front = self._prepare(key)
         await supervisor.start(back)
-        await supervisor.start(front)
+        warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
+        try:
+            await supervisor.start(front)
+            await warming
+        finally:
+            warming.cancel()
         self._announce(time.monotonic() - begun)
         await supervisor.failed()
 
-    def _prepare(self) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
+    def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
         """Write the configurations; say what to start first, and what after that."""
         args, run = self._args, self._directory
         configs.write_yaml(run.litellm_config, configs.litellm_config(self._tiers))
@@ -165,8 +173,6 @@ class _Stack:
             run.proxy_config,
             configs.proxy_config(self._tiers, args.port, args.litellm_port, run.state),
         )
-        # Made anew for each run and never written down: only its own children know it.
-        key = f"sk-{secrets.token_urlsafe(32)}"
         limit = args.start_timeout
         return (
             [
@@ -177,6 +183,17 @@ class _Stack:
             [children.proxy(args.port, key, run, limit)],
         )
 
+    async def _warm_up(self, tier: LocalTier, key: str) -> None:
+        """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
+        try:
+            async with asyncio.timeout(_WARM_UP_SECONDS):
+                status, _ = await probes.one_token(self._args.litellm_port, tier.name, key)
+            trouble = "" if status == 200 else f"HTTP {status}"
+        except (OSError, ValueError, TimeoutError) as error:
+            trouble = probes.words(error)
+        if trouble:
+            self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
+
     def _announce(self, seconds: float) -> None:
         url = f"http://127.0.0.1:{self._args.port}/v1"
         names = [tier.name for tier in self._tiers]
@@ -184,7 +201,7 @@ class _Stack:
         body = {
             "model": tier,
             "stream": True,
-            "messages": [{"role": "user", "content": "Hello, who are you?"}],
+            "messages": [{"role": "user", "content": "Who are you?"}],
         }
         curl = (
             f"curl -N {url}/chat/completions -H 'Content-Type: application/json' "

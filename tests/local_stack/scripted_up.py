@@ -1,0 +1,42 @@
+"""`up` with scripted children in the place of the real ones; options as those of `up`.
+
+The environment says how they behave: SCRIPTED_FAIL names a child that fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import sys
+from typing import Any
+
+from app.local_stack import children, up
+from app.local_stack.probes import HttpProbe
+from tests.local_stack.scripted_child import __file__ as child
+
+
+def scripted(real: Any) -> Any:
+    def make(*args: Any) -> children.ChildSpec:
+        spec: children.ChildSpec = real(*args)
+        port = next(word for word in spec.what.split() if word.startswith(":"))[1:]
+        failing = os.environ.get("SCRIPTED_FAIL") == spec.name
+        return dataclasses.replace(
+            spec,
+            command=(sys.executable, child, "--port", port, *(["--fail", "3"] * failing)),
+            probe=HttpProbe(int(port), "/"),
+        )
+
+    return make
+
+
+def main() -> int:
+    for name in ("model_server", "litellm", "proxy"):
+        setattr(children, name, scripted(getattr(children, name)))
+    parser = argparse.ArgumentParser()
+    up.add_arguments(parser)
+    return up.run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
