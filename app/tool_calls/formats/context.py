@@ -1,0 +1,140 @@
+"""Whether a call may begin at a place: not in quotes, inline code, quoted lines, or an example."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from app.tool_calls.formats.base import Where
+
+# How much of the text before a place is looked at. The same for a whole text and for a stream.
+WINDOW = 400
+# How far ahead the backtick that closes inline code may be.
+_AHEAD = 1_000
+
+_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』", "`": "`"}
+_BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
+_BACKTICKS = re.compile(r"`+")
+_INSIDE_JSON = re.compile(r"(?:[\[{(]|[\"'\]}\d]\s*,|[\"']\s*:)\s*\Z")
+_TAG = re.compile(r"<[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
+
+# A sentence before a call that says: this is what one looks like.
+_EXAMPLE = re.compile(
+    r"^\W*for (?:example|instance)\b|\bfor (?:example|instance)\W*$|\be\.g\.\W*$"
+    r"|\b(?:here(?:'s| is)|this is|consider|as|show(?:ing)?(?: you)?) (?:an?|one|another)"
+    r"(?: \w+)? example\b"
+    r"|\bexample (?:of an? )?(?:tool |function )?(?:call|usage|output|response|reply|format)\b"
+    r"|\bexamples?\s*:\s*$"
+    r"|\b(?:you|it|they|he|she|one|models?|assistant|agent|llm) (?:\w+ly |then )?"
+    r"(?:would|could|should|might) (?:\w+ly |then |also )?"
+    r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
+    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
+    r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
+    r"|\b(?:never|don't|do not) (?:write|emit|output)\b"
+    r"|\b(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$",
+    re.IGNORECASE,
+)
+# A sentence before bare or fenced JSON that says: this is the JSON (code, …) you wanted.
+_ASKED_FOR = re.compile(
+    r"\b(?:json|yaml|payload|snippet|code|config(?:uration)?|schema|object|structure|file|request"
+    r" body|document|data|sample|template|definition)\b|\byou(?:'ve| have)? (?:asked|wanted"
+    r"|requested|need|can|could)\b",
+    re.IGNORECASE,
+)
+_INTENT = re.compile(
+    r"\b(?:I'll|I will|I'm going to|I am going to|I need to|I should|let me|let's|calling|invoking"
+    r"|using the)\b|^\W*\w+ing\b",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(r"(?<!e\.g)[.!?](?=\s)|\n")
+
+
+class Region(enum.Enum):
+    """What a place that is no call lies in, and so up to where the text is not looked at."""
+
+    QUOTE = "quote"
+    CODE = "code"
+    LINE = "line"
+    PARAGRAPH = "paragraph"
+    NOTHING = "nothing"
+    UNKNOWN = "unknown"  # more text will tell
+
+
+def lead_of(text: str, pos: int, floor: int = 0) -> str:
+    """The text before `pos` that counts, from `floor` on."""
+    return text[max(floor, pos - WINDOW) : pos]
+
+
+def starts_line(text: str, pos: int, floor: int = 0) -> bool:
+    """Whether only whitespace, a tag or a call stands before `pos` on its line."""
+    line = lead_of(text, pos, floor).rpartition("\n")[2].strip()
+    return not line or line.endswith((">", "[/THINK]", "▷"))
+
+
+def closing_quote(text: str, pos: int, floor: int = 0) -> str:
+    """The character that closes the quote that opens right before `pos`; "" where none does."""
+    lead = lead_of(text, pos, floor)
+    lead = _before_tags(lead)
+    if lead[-1:] not in _QUOTES or not lead:
+        return ""
+    opens = lead[-1] == "`" or len(lead) == 1 or lead[-2] in _BEFORE_QUOTE or lead[-1] in "“‘«「『"
+    return _QUOTES[lead[-1]] if opens else ""
+
+
+def _before_tags(lead: str) -> str:
+    """`lead` without tags right at its end: what they are in, a call behind them is in, too."""
+    for _ in range(4):
+        bare = lead.rstrip()
+        if not bare.endswith((">", "]")):
+            break
+        start = max(bare.rfind("<"), bare.rfind("[TOOL_"))
+        if start < 0 or _TAG.fullmatch(bare, start) is None:
+            break
+        lead = bare[:start]
+    return lead
+
+
+def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) -> Region | None:
+    """None where a call may begin at `pos`, else what `pos` lies in.
+
+    Decided by the text before `pos`, except for inline code, which only its closing backtick
+    proves: UNKNOWN until that, or the end of the line, has come.
+    """
+    if closing_quote(text, pos, floor):
+        return Region.QUOTE
+    lead = lead_of(text, pos, floor)
+    line = lead.rpartition("\n")[2]
+    if line.lstrip().startswith(">") and not line.lstrip().startswith(">>>"):
+        return Region.LINE
+    if len(_BACKTICKS.findall(line)) % 2:
+        code = _inline_code(text, pos, final)
+        if code is not None:
+            return code
+    if where is Where.SPECIAL:
+        return None
+    if where is Where.JSON and _INSIDE_JSON.search(lead[-80:]):
+        return Region.NOTHING
+    return Region.PARAGRAPH if _is_shown(lead, where) else None
+
+
+def _inline_code(text: str, pos: int, final: bool) -> Region | None:
+    ahead = text[pos : pos + _AHEAD].partition("\n")
+    if "`" in ahead[0]:
+        return Region.CODE
+    if ahead[1] or final or len(ahead[0]) == _AHEAD:
+        return None
+    return Region.UNKNOWN
+
+
+def _is_shown(lead: str, where: Where) -> bool:
+    """Whether the sentence before a place announces an example, or what the user asked for."""
+    said = _before_tags(lead).rstrip()
+    sentence = _SENTENCE.split(said)[-1] if said else ""
+    # "For example:" may stand alone behind the sentence, or end it with a period.
+    if not sentence.strip(" .!?:") and said:
+        sentence = said[-160:]
+    if _EXAMPLE.search(sentence):
+        return True
+    if where in (Where.JSON, Where.FENCE):
+        return bool(_ASKED_FOR.search(sentence)) and not _INTENT.search(sentence)
+    return False

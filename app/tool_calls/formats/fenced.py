@@ -1,0 +1,53 @@
+"""JSON calls alone in a code fence: ```` ```json ```` and the like."""
+
+from __future__ import annotations
+
+import re
+
+from app.tool_calls.formats import bare_json
+from app.tool_calls.formats.base import Block, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.json_calls import bare_envelope, read_calls
+from app.tool_calls.formats.literals import skip_space
+
+OPENERS = tuple(
+    "```" + language
+    for language in ("", "json", "tool_call", "tool_calls", "tool_use", "tool", "function_call")
+)
+
+_LINE = re.compile(r"[^\n]*\n")
+_CLOSER = re.compile(r"\s*(?:`{3,}|~{3,})[ \t]*(?=\n|\Z)")
+# Prose behind the fence that explains it: then the user was shown the JSON.
+_EXPLAINED = re.compile(
+    r"\s*(?:this|these|that|the (?:above|json|code|call|object|request)|you (?:can|could|would)"
+    r"|where|replace|note|explanation|here|it (?:will|would)|in this|make sure|feel free)\b",
+    re.IGNORECASE,
+)
+
+
+def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """After the opening line: JSON that could be a call."""
+    at = skip_space(text, pos)
+    if at == len(text):
+        return Verdict.MAYBE
+    if text[at] == "{":
+        return bare_json.follow(text, at + 1, tools)
+    return bare_json.follow_list(text, at + 1, tools) if text[at] == "[" else Verdict.NO
+
+
+def read(src: Source, start: int) -> Block | None:
+    """The calls, where the fence holds nothing else and nothing behind it explains it."""
+    line = _LINE.match(src.text, start)
+    found = read_calls(src, line.end(), shape=bare_envelope) if line else None
+    if found is None:
+        return None
+    # `read_calls` takes the closing fence along where it stands right behind the calls.
+    end = found[1]
+    if src.text[end - 1] != "`":
+        closer = _CLOSER.match(src.text, end)
+        if closer is None and src.text[end:].strip():
+            return None
+        end = closer.end() if closer else len(src.text)
+    return None if _EXPLAINED.match(src.text, end) else Block(end, tuple(found[0]))
+
+
+FORMAT = Format("json_fence", OPENERS, read, Where.FENCE, follow)

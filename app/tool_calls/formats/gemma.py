@@ -1,0 +1,136 @@
+"""Gemma: ```` ```tool_code ````, Gemma 4's `<|tool_call>call:…`, FunctionGemma's own tags."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from app.tool_calls.formats import gemma_values, python_calls
+from app.tool_calls.formats.base import (
+    MAX_CALLS,
+    Block,
+    Call,
+    Format,
+    Reader,
+    Source,
+    ToolSet,
+    Verdict,
+    Where,
+)
+from app.tool_calls.formats.json_calls import close, read_calls
+from app.tool_calls.formats.literals import dumps, parse_statements, skip_space
+
+GEMMA4 = "<|tool_call>"
+FUNCTION = "<start_function_call>"
+FENCE = "```tool_code"
+ASSIGNMENT = "tool_code"
+
+_CALL = re.compile(r"\s*(?:call\s*:\s*)?")
+_ASSIGNED = re.compile(r"\s*=\s*")
+_FENCE_END = re.compile(r"\n[ \t]*```[ \t]*(?=\n|\Z)")
+_PRINTED = re.compile(r"\s*(?:print\(\s*tool_code\s*\)\s*)?")
+
+
+def _reader(opener: str, closer: str, quote: str) -> Reader:
+    def read(src: Source, start: int) -> Block | None:
+        calls: list[Call] = []
+        end = start + len(opener)
+        while len(calls) < MAX_CALLS:
+            found = _one(src, end, quote)
+            if found is None:
+                break
+            calls.append(found[0])
+            end = close(src.text, found[1], (",",))
+        if calls:
+            return Block(close(src.text, end, (closer,)), tuple(calls))
+        listed = read_calls(src, end, (closer, opener))
+        if listed is None:
+            return None
+        return Block(close(src.text, listed[1], (closer,)), tuple(listed[0]))
+
+    return read
+
+
+def _one(src: Source, pos: int, quote: str) -> tuple[Call, int] | None:
+    prefix = _CALL.match(src.text, pos)
+    at = prefix.end() if prefix else pos
+    return gemma_values.read_call(src, at, quote) or python_calls.read_call(src, at)
+
+
+def read_tool_code(src: Source, start: int) -> Block | None:
+    """A fenced block of Python that does nothing but call tools."""
+    begin = src.text.find("\n", start)
+    if begin < 0:
+        return None
+    end = _FENCE_END.search(src.text, begin)
+    body = src.text[begin + 1 : end.start() + 1 if end else len(src.text)]
+    calls = code_calls(src, body)
+    return Block(end.end() if end else len(src.text), tuple(calls)) if calls else None
+
+
+def code_calls(src: Source, code: str) -> list[Call]:
+    """The tool calls of a piece of Python; none where it does anything else, too."""
+    calls: list[Call] = []
+    for statement in parse_statements(code.strip()):
+        if not isinstance(statement, (ast.Expr, ast.Assign)):
+            return []
+        value = statement.value
+        items = value.elts if isinstance(value, ast.List) else [value]
+        for item in items:
+            if _prints_a_name(item):
+                continue
+            call = _call(src, item)
+            if call is None:
+                return []
+            calls.append(call)
+    return calls
+
+
+def _prints_a_name(node: ast.expr) -> bool:
+    return _printed(node) is not None and isinstance(_printed(node), ast.Name)
+
+
+def _printed(node: ast.expr) -> ast.expr | None:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        return node.args[0] if len(node.args) == 1 and not node.keywords else None
+    return None
+
+
+def _call(src: Source, node: ast.expr) -> Call | None:
+    if src.tools.resolve("print") is None:
+        node = _printed(node) or node
+    if not isinstance(node, ast.Call):
+        return None
+    name = ast.unparse(node.func)
+    try:
+        return Call(name, dumps(python_calls.bind(src, name, node)))
+    except ValueError:
+        return None
+
+
+def follow_assignment(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """`tool_code = name(`, where the name is a tool's."""
+    match = _ASSIGNED.match(text, pos)
+    if match is None:
+        at = skip_space(text, pos)
+        return Verdict.MAYBE if at == len(text) else Verdict.NO
+    return python_calls.follow(text, match.end(), tools)
+
+
+def read_assignment(src: Source, start: int) -> Block | None:
+    """`tool_code = name(…)` on a line of its own, printed afterwards or not."""
+    match = _ASSIGNED.match(src.text, start + len(ASSIGNMENT))
+    found = python_calls.read_call(src, match.end()) if match else None
+    if found is None:
+        return None
+    printed = _PRINTED.match(src.text, found[1])
+    end = printed.end() if printed and printed.group().strip() else found[1]
+    return Block(end, (found[0],))
+
+
+FORMATS = (
+    Format("gemma4", (GEMMA4,), _reader(GEMMA4, "<tool_call|>", '<|"|>')),
+    Format("functiongemma", (FUNCTION,), _reader(FUNCTION, "<end_function_call>", "<escape>")),
+    Format("gemma_tool_code", (FENCE,), read_tool_code, Where.FENCE),
+    Format("gemma_tool_code", (ASSIGNMENT,), read_assignment, Where.LINE, follow_assignment),
+)

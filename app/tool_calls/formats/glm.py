@@ -1,0 +1,98 @@
+"""GLM 4.x, Poolside, LongCat, Hunyuan 3: a name, then `<arg_key>`/`<arg_value>` pairs.
+
+The same tag also comes around `name key=value …`, `name {json}` and a name alone.
+"""
+
+from __future__ import annotations
+
+import re
+
+from app.tool_calls.formats import hermes, python_calls
+from app.tool_calls.formats.base import Block, Call, Format, Source, Where
+from app.tool_calls.formats.json_calls import close, object_text
+from app.tool_calls.formats.literals import dumps, skip_space
+from app.tool_calls.formats.typed import typed
+
+_NAME = re.compile(r"\s*([^\s<>(){}\[\]\"'`]{1,200})")
+_PAIR = re.compile(r"""\s+([\w.-]+)=("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s<]+)""")
+
+
+def read_body(src: Source, pos: int, prefix: str = "") -> tuple[Call, int] | None:
+    """The call whose name begins at `pos`, and the index after it and its closing tag.
+
+    `prefix` is what LongCat puts before each tag's name. None where the tag holds no call.
+    """
+    text = src.text
+    name = _NAME.match(text, pos)
+    if name is None:
+        return None
+    closer = f"</{prefix}tool_call>"
+    at = close(text, name.end(), ("<tool_sep>",))
+    after = skip_space(text, at)
+    key_tag = f"<{prefix}arg_key>"
+    if text.startswith(key_tag, after):
+        arguments, end = _read_pairs(src, name.group(1), after, prefix)
+    elif text.startswith("{", after):
+        arguments, end = object_text(src, after, (closer, f"<{prefix}tool_call>"))
+    elif text.startswith("(", after):
+        call = python_calls.read_call(src, skip_space(text, pos))
+        if call is None:
+            return None
+        arguments, end = call[0].arguments, call[1]
+    else:
+        arguments, end = _read_words(src, name.group(1), at)
+        if close(text, end, (closer,)) == end and skip_space(text, end) < len(text):
+            return None
+    return Call(name.group(1), arguments), close(text, end, (closer,))
+
+
+def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int]:
+    text = src.text
+    key_tag, key_end = f"<{prefix}arg_key>", f"</{prefix}arg_key>"
+    schema, properties = src.tools.schema(name), src.tools.properties(name)
+    values: dict[str, object] = {}
+    at = pos
+    while text.startswith(key_tag, at):
+        at += len(key_tag)
+        key_stop = src.find_first((key_end, f"<{prefix}arg_value>"), at)
+        key = text[at:key_stop].strip()
+        raw, end = _read_value(src, close(text, key_stop, (key_end,)), prefix)
+        values[key] = typed(raw, properties.get(key), schema)
+        at = skip_space(text, end)
+        pos = end
+    return dumps(values), pos
+
+
+def _read_value(src: Source, pos: int, prefix: str) -> tuple[str, int]:
+    text = src.text
+    opener, closer = f"<{prefix}arg_value>", f"</{prefix}arg_value>"
+    at = close(text, pos, (opener,))
+    opened = at != pos
+    end = src.find(closer, at)
+    limit = src.find_first((f"<{prefix}arg_key>", f"</{prefix}tool_call>"), at)
+    # Without its closer a value ends where the next pair or the call does.
+    if end < 0 or (limit < end and text.find(opener, limit, end) >= 0):
+        return text[at:limit].strip(), limit
+    raw = text[at:end]
+    return raw if opened else raw.strip(), end + len(closer)
+
+
+def _read_words(src: Source, name: str, pos: int) -> tuple[str, int]:
+    """`key=value` pairs after a name; none at all is a call without arguments."""
+    schema, properties = src.tools.schema(name), src.tools.properties(name)
+    values: dict[str, object] = {}
+    while (pair := _PAIR.match(src.text, pos)) is not None:
+        raw = pair.group(2)
+        raw = raw[1:-1] if raw[0] in "\"'" else raw
+        values[pair.group(1)] = typed(raw, properties.get(pair.group(1)), schema)
+        pos = pair.end()
+    return dumps(values), pos
+
+
+def read(src: Source, start: int) -> Block | None:
+    """`<tool_call>name …</tool_call>`."""
+    found = read_body(src, start + len(hermes.OPENER))
+    return None if found is None else Block(found[1], (found[0],))
+
+
+FORMAT = Format("glm", (hermes.OPENER,), read, Where.TAG, hermes.follow)

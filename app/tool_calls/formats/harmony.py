@@ -1,0 +1,63 @@
+"""Harmony (gpt-oss): `<|channel|>commentary to=functions.name<|message|>{…}<|call|>`."""
+
+from __future__ import annotations
+
+import re
+
+from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Format, Source, ToolSet, Verdict
+from app.tool_calls.formats.hermes import one_of
+from app.tool_calls.formats.json_calls import object_text
+from app.tool_calls.formats.literals import skip_space
+
+START = "<|start|>"
+CHANNEL = "<|channel|>"
+MESSAGE = "<|message|>"
+
+_ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
+_TO = re.compile(r"\bto=([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
+_HEADER = 400  # how long the part before `<|message|>` may be
+
+
+def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """Not where the reply's final text begins: that holds no calls and need not wait."""
+    at = skip_space(text, pos)
+    if at == len(text):
+        return Verdict.MAYBE
+    if text.startswith("assistant", at):
+        at = skip_space(text, at + len("assistant"))
+    return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
+
+
+def read(src: Source, start: int) -> Block | None:
+    """All messages from here to the end of the reply.
+
+    The texts of the final channel and of commentary to nobody are the content; the analysis is
+    reasoning and goes.
+    """
+    calls: list[Call] = []
+    texts: list[str] = []
+    end = start
+    for _ in range(4 * MAX_CALLS):
+        at = skip_space(src.text, end)
+        message = src.text.find(MESSAGE, at, at + _HEADER)
+        if message < 0 or not src.text.startswith((START, CHANNEL), at):
+            break
+        header = src.text[at:message]
+        body = message + len(MESSAGE)
+        to = _TO.search(header)
+        if to is not None:
+            arguments, stop = object_text(src, body, _ENDS)
+            calls.append(Call(to.group(1), arguments))
+        else:
+            stop = src.find_first(_ENDS, body)
+            channel = _CHANNEL.search(header)
+            if channel is not None and channel.group(1) != "analysis":
+                texts.append(src.text[body:stop].strip())
+        closer = _CLOSER.match(src.text, stop)
+        end = closer.end() if closer else stop
+    return Block(end, tuple(calls), "\n\n".join(texts)) if calls else None
+
+
+FORMAT = Format("harmony", (CHANNEL, START), read, follow=follow)

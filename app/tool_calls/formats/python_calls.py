@@ -1,0 +1,116 @@
+"""Calls written as Python: `name(key="value")`, alone or in a list."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from app.tool_calls.formats.base import MAX_CALLS, Call, Source, ToolSet, Verdict
+from app.tool_calls.formats.literals import (
+    MAX_LITERAL,
+    balanced_end,
+    dumps,
+    evaluate,
+    parse_expression,
+    skip_space,
+)
+
+NAME = re.compile(r"[^\W\d][\w.\-]*")
+_BETWEEN = re.compile(r"[\s,;]*")
+
+
+def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
+    """The Python calls from `pos` on, `[a(x=1), b()]` or `a(x=1)`, and the index after them.
+
+    None where there is none, where a list is not closed, or where one of them is not a call with
+    literal arguments.
+    """
+    text = src.text
+    at = skip_space(text, pos)
+    listed = text.startswith("[", at)
+    if listed:
+        at = skip_space(text, at + 1)
+    calls: list[Call] = []
+    end = at
+    while len(calls) < MAX_CALLS:
+        call = read_call(src, at)
+        if call is None:
+            break
+        calls.append(call[0])
+        end = call[1]
+        between = _BETWEEN.match(text, end)
+        at = between.end() if between else end
+    if listed:
+        if not text.startswith("]", at):
+            return None
+        end = at + 1
+    return (calls, end) if calls else None
+
+
+def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
+    """The call at `pos` and the index after it; None where there is none."""
+    name = NAME.match(src.text, pos)
+    if name is None:
+        return None
+    opening = skip_space(src.text, name.end())
+    if not src.text.startswith("(", opening):
+        return None
+    end = balanced_end(src, opening)
+    if end < 0 or end - opening > MAX_LITERAL:
+        return None
+    arguments = call_arguments(src, name.group(), src.text[opening:end])
+    if arguments is None:
+        src.spend(end - pos)
+        return None
+    return Call(name.group(), arguments), end
+
+
+def call_arguments(src: Source, name: str, written: str) -> str | None:
+    """The JSON text of the arguments in `written`, brackets included; None if not literals."""
+    try:
+        tree = parse_expression("_" + written)
+        if not isinstance(tree, ast.Call):
+            return None
+        return dumps(bind(src, name, tree))
+    except (ValueError, TypeError):
+        return None
+
+
+def bind(src: Source, name: str, call: ast.Call) -> dict[str, Any]:
+    """The arguments of a parsed call by name. Raises ValueError where they are not literals.
+
+    A value without a name is taken where only one parameter can be meant, and an object alone
+    is taken as all the arguments.
+    """
+    bound: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is None or keyword.arg in bound:
+            raise ValueError("not plain keyword arguments")
+        bound[keyword.arg] = evaluate(keyword.value)
+    if not call.args:
+        return bound
+    if len(call.args) > 1 or bound:
+        raise ValueError("values without names")
+    value = evaluate(call.args[0])
+    parameters = list(src.tools.properties(name))
+    if isinstance(value, dict) and (not parameters or all(key in parameters for key in value)):
+        return value
+    if len(parameters) != 1:
+        raise ValueError("a value without a name")
+    return {parameters[0]: value}
+
+
+def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """Whether a call of one of the tools begins at `pos`: its name, then a bracket."""
+    name = NAME.match(text, pos)
+    if name is None:
+        return Verdict.MAYBE if skip_space(text, pos) == len(text) else Verdict.NO
+    if name.end() == len(text):
+        return Verdict.MAYBE if tools.could_start(name.group()) else Verdict.NO
+    if tools.resolve(name.group()) is None:
+        return Verdict.NO
+    at = skip_space(text, name.end())
+    if at == len(text):
+        return Verdict.MAYBE
+    return Verdict.YES if text[at] == "(" else Verdict.NO

@@ -1,0 +1,54 @@
+"""Python calls in a list: bare (Llama 3.2), `<|python_start|>` (Llama 4), LFM2's tags, OLMo 3's."""
+
+from __future__ import annotations
+
+from app.tool_calls.formats import python_calls
+from app.tool_calls.formats.base import (
+    Block,
+    Format,
+    Reader,
+    Source,
+    ToolSet,
+    Verdict,
+    Where,
+)
+from app.tool_calls.formats.json_calls import close, read_calls
+from app.tool_calls.formats.literals import skip_space
+
+LIST = "["
+LLAMA4 = "<|python_start|>"
+LFM2 = "<|tool_call_start|>"
+OLMO3 = "<function_calls>"
+
+
+def follow_list(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """`name(` of a tool."""
+    return python_calls.follow(text, skip_space(text, pos), tools)
+
+
+def read_list(src: Source, start: int) -> Block | None:
+    """`[a(x=1), b()]` that fills its lines: nothing but the end of the line behind it."""
+    found = python_calls.read_calls(src, start)
+    if found is None:
+        return None
+    rest = src.text[found[1] : found[1] + 80].partition("\n")[0].strip()
+    return None if rest and not rest.startswith("<") else Block(found[1], tuple(found[0]))
+
+
+def _tagged(opener: str, closer: str) -> Reader:
+    def read(src: Source, start: int) -> Block | None:
+        pos = start + len(opener)
+        found = python_calls.read_calls(src, pos) or read_calls(src, pos, (closer, opener))
+        if found is None:
+            return None
+        return Block(close(src.text, found[1], (closer,)), tuple(found[0]))
+
+    return read
+
+
+FORMATS = (
+    Format("pythonic", (LIST,), read_list, Where.LINE, follow_list),
+    Format("pythonic", (LLAMA4,), _tagged(LLAMA4, "<|python_end|>")),
+    Format("lfm2", (LFM2,), _tagged(LFM2, "<|tool_call_end|>")),
+    Format("olmo3", (OLMO3,), _tagged(OLMO3, "</function_calls>"), Where.TAG),
+)

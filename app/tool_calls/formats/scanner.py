@@ -1,0 +1,279 @@
+"""Finds where calls may begin in a text that is there in full or still coming."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from app.tool_calls.formats import context
+from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
+from app.tool_calls.formats.context import Region
+from app.tool_calls.formats.table import FORMATS, REASONING, REASONING_ENDS, SHOWN
+
+# After so many places that looked like a call and were none, the rest of a reply is text.
+MAX_EVENTS = 2_000
+
+_FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
+
+
+def _trie(words: Iterable[str]) -> dict[str, dict]:  # type: ignore[type-arg]
+    root: dict[str, dict] = {}  # type: ignore[type-arg]
+    for word in words:
+        node = root
+        for character in word:
+            node = node.setdefault(character, {})
+        node[""] = {}
+    return root
+
+
+def _branches(node: dict[str, dict]) -> list[str]:  # type: ignore[type-arg]
+    """Patterns that together match the words of a trie, each one character and what follows it."""
+    return [re.escape(char) + _rest(rest) for char, rest in node.items() if char]
+
+
+def _rest(node: dict[str, dict]) -> str:  # type: ignore[type-arg]
+    options = _branches(node)
+    body = options[0] if len(options) == 1 else f"(?:{'|'.join(options)})" if options else ""
+    # Longest first: a word goes on where it can.
+    return f"(?:{body})?" if "" in node and body else body
+
+
+def _beginning(node: dict[str, dict]) -> str:  # type: ignore[type-arg]
+    """A pattern for what may be the beginning of a word, at the end of the text."""
+    options = [re.escape(char) + _beginning(rest) for char, rest in node.items() if char]
+    return f"(?:{'|'.join([*options, chr(92) + 'Z'])})"
+
+
+def _rows() -> dict[str, list[Format]]:
+    rows: dict[str, list[Format]] = {}
+    for row in FORMATS:
+        for opener in row.openers:
+            rows.setdefault(opener, []).append(row)
+    return rows
+
+
+ROWS = _rows()
+_WORDS = {
+    *(opener for opener in ROWS if opener not in "{[" and not opener.startswith("```")),
+    *REASONING,
+    *SHOWN,
+    *REASONING_ENDS,
+    "```",
+    "~~~",
+}
+# `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
+_JSON = (r"\{(?=\s*(?:[\"']|\Z))", r"\[(?=\s*(?:\{|\Z))")
+_LIST = r"\[(?<![^\s>]\[)(?=\s*(?:[^\W\d]|\Z))"
+# Flat, each branch beginning with a character: so `re` skips to the next of those characters.
+_TRIGGER = re.compile("|".join((*_branches(_trie(_WORDS)), *_JSON, _LIST)))
+_PARTIAL = re.compile(_beginning(_trie(_WORDS)))
+_LONGEST = max(map(len, _WORDS))
+_LINE_STARTS = {
+    opener[0] for opener in _WORDS & ROWS.keys() if ROWS[opener][0].where is Where.LINE
+} | {"`", "~"}
+_INFOS = tuple(opener[3:] for opener in ROWS if opener.startswith("```"))
+
+_REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
+    Region.LINE: (re.compile(r"\n"), re.compile(r"(?!)")),
+    Region.PARAGRAPH: (re.compile(r"\n[ \t]*\n"), re.compile(r"\n[ \t]*\Z")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A place where a call may begin: its index, the opener's length, the formats to try."""
+
+    start: int
+    length: int
+    rows: tuple[Format, ...]
+    fence: str = ""
+
+
+@dataclass(slots=True)
+class _Skipped:
+    """Text that is not looked at, up to and with `end`; `partial` may be the beginning of it."""
+
+    end: re.Pattern[str]
+    partial: re.Pattern[str]
+
+
+class Scanner:
+    """Walks over `text` (which may grow) from `pos` on.
+
+    Everything before `pos` is decided. `floor` is the index after the last call: what stands
+    before it says nothing about what follows it. `reasoning_end` is the index after the last tag
+    that closes reasoning which was not opened in this text: all before it was reasoning.
+    """
+
+    __slots__ = ("_events", "_skipped", "floor", "pos", "reasoning_end", "text", "tools")
+
+    def __init__(self, text: str, tools: ToolSet) -> None:
+        self.text = text
+        self.tools = tools
+        self.pos = 0
+        self.floor = 0
+        self.reasoning_end = -1
+        self._skipped: _Skipped | None = None
+        self._events = 0
+
+    def trim(self, keep: int) -> int:
+        """Forget text that no decision needs any more, `keep` characters excepted; how much."""
+        cut = max(self.pos - keep, 0)
+        self.text = self.text[cut:]
+        self.pos -= cut
+        self.floor = max(self.floor - cut, 0)
+        self.reasoning_end = max(self.reasoning_end - cut, -1)
+        return cut
+
+    def advance(self, final: bool) -> Candidate | None:
+        """Go on to the next place where a call may begin, or to what may yet become one.
+
+        With `final` no more text comes: then what could still become one is one to try.
+        """
+        while True:
+            if self._skipped is not None and not self._leave(final):
+                return None
+            if self._events > MAX_EVENTS:
+                self.pos = len(self.text)
+                return None
+            match = _TRIGGER.search(self.text, self.pos)
+            begun = len(self.text) if final else self._beginning()
+            # What may be the beginning of a longer opener comes first: it may cover the match.
+            if match is None or match.start() >= begun:
+                self.pos = begun
+                return None
+            found = self._judge(match, final)
+            if isinstance(found, Candidate):
+                self.pos = found.start
+                return found
+            if found < 0:  # more text will tell
+                self.pos = match.start()
+                return None
+            self.pos = found
+
+    def reject(self, candidate: Candidate) -> None:
+        """The candidate was no call: go on behind its opener."""
+        self._events += 1
+        self.pos = candidate.start + candidate.length
+        if candidate.fence:
+            self._skipped = _fence_end(candidate.fence)
+
+    def _leave(self, final: bool) -> bool:
+        """Skip to the end of text that is not looked at; False where that has not come yet."""
+        assert self._skipped is not None
+        end = self._skipped.end.search(self.text, self.pos)
+        if end is not None:
+            self.pos = end.end()
+            self._skipped = None
+            return True
+        partial = None if final else self._skipped.partial.search(self.text, self.pos)
+        self.pos = partial.start() if partial else len(self.text)
+        return False
+
+    def _beginning(self) -> int:
+        """The index from which on the text may be the beginning of an opener."""
+        start = max(self.pos, len(self.text) - _LONGEST)
+        while (match := _PARTIAL.search(self.text, start)) is not None:
+            at = match.start()
+            if at == len(self.text):
+                break
+            if self.text[at] not in _LINE_STARTS or self._starts_line(at):
+                return at
+            start = at + 1
+        return len(self.text)
+
+    def _starts_line(self, at: int) -> bool:
+        return context.starts_line(self.text, at, self.floor)
+
+    def _judge(self, match: re.Match[str], final: bool) -> Candidate | int:
+        """A candidate, or the index to go on from; -1 where more text must come first."""
+        word, start = match.group(), match.start()
+        if word[0] in "`~" and word[1:] == word[0] * 2:
+            return self._judge_fence(start, final)
+        if word in REASONING_ENDS:
+            if not context.closing_quote(self.text, start, self.floor):
+                self.reasoning_end = match.end()
+                self.floor = match.end()
+            return self._count(match.end())
+        if word in REASONING or word in SHOWN:
+            return self._open(word, match)
+        rows = ROWS[word]
+        verdicts = [self._follow(row, match.end(), start) for row in rows]
+        if all(verdict is Verdict.NO for verdict in verdicts):
+            return self._count(match.end())
+        region = context.region_at(self.text, start, rows[0].where, final, self.floor)
+        if region is Region.UNKNOWN:
+            return -1
+        if region is not None:
+            self._enter(region, start)
+            return self._count(match.end())
+        if not final and Verdict.YES not in verdicts:
+            return -1
+        able = tuple(
+            row for row, verdict in zip(rows, verdicts, strict=True) if verdict is not Verdict.NO
+        )
+        return Candidate(start, len(word), able)
+
+    def _follow(self, row: Format, end: int, start: int) -> Verdict:
+        if row.where is Where.LINE and not self._starts_line(start):
+            return Verdict.NO
+        return Verdict.YES if row.follow is None else row.follow(self.text, end, self.tools)
+
+    def _open(self, word: str, match: re.Match[str]) -> int:
+        """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
+        spoken_of = context.closing_quote(self.text, match.start(), self.floor)
+        if spoken_of or (word in SHOWN and not self._starts_line(match.start())):
+            return self._count(match.end())
+        self._skipped = _tag_end(REASONING.get(word) or SHOWN[word])
+        return self._count(match.end())
+
+    def _judge_fence(self, start: int, final: bool) -> Candidate | int:
+        """A code fence: formats that are fenced, else code that is not looked at."""
+        fence = _FENCE.match(self.text, start)
+        if fence is None or not self._starts_line(start):
+            return self._count(start + 3)
+        run, info, end = fence.group("run"), fence.group("info").strip(), fence.end()
+        if end == len(self.text) and not final:
+            if any(known.startswith(info.lower()) for known in _INFOS) and len(info) < 40:
+                return -1
+        elif self.text.startswith("`", end):
+            return self._count(end)  # inline code in three backticks
+        rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
+        verdicts = [self._follow_fence(row, end) for row in rows]
+        region = None
+        if any(verdict is not Verdict.NO for verdict in verdicts):
+            region = context.region_at(self.text, start, Where.FENCE, final, self.floor)
+            if region is None:
+                if not final and Verdict.YES not in verdicts:
+                    return -1
+                return Candidate(start, end - start, tuple(rows), run)
+        self._skipped = _fence_end(run)
+        return self._count(end)
+
+    def _follow_fence(self, row: Format, end: int) -> Verdict:
+        return Verdict.YES if row.follow is None else row.follow(self.text, end, self.tools)
+
+    def _enter(self, region: Region, start: int) -> None:
+        if region is Region.QUOTE:
+            quote = context.closing_quote(self.text, start, self.floor)
+            self._skipped = _Skipped(re.compile(f"[{re.escape(quote)}\n]"), re.compile(r"(?!)"))
+        elif region in _REGION_ENDS:
+            self._skipped = _Skipped(*_REGION_ENDS[region])
+
+    def _count(self, end: int) -> int:
+        self._events += 1
+        return end
+
+
+def _tag_end(closer: str) -> _Skipped:
+    return _Skipped(re.compile(re.escape(closer)), re.compile(_beginning(_trie([closer]))))
+
+
+def _fence_end(run: str) -> _Skipped:
+    mark = re.escape(run[0])
+    return _Skipped(
+        re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),
+        re.compile(rf"^[ \t]*{mark}*[ \t]*\Z", re.MULTILINE),
+    )

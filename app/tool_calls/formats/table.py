@@ -1,0 +1,83 @@
+"""All formats, one row each (two where a format has two openers that count in different places).
+
+Where several formats share an opener they are tried in this order; the first that reads a call
+wins.
+"""
+
+from __future__ import annotations
+
+from app.tool_calls.formats import (
+    bare_json,
+    bracket,
+    deepseek,
+    fenced,
+    functionary,
+    gemma,
+    glm,
+    harmony,
+    hermes,
+    hunyuan,
+    invoke,
+    kimi,
+    llama,
+    longcat,
+    minicpm,
+    minimax,
+    mistral,
+    pythonic,
+    qwen_xml,
+    react,
+    special_tokens,
+)
+from app.tool_calls.formats.base import Format
+
+FORMATS: tuple[Format, ...] = (
+    *qwen_xml.FORMATS,
+    hermes.FORMAT,
+    *hunyuan.FORMATS,
+    glm.FORMAT,
+    longcat.FORMAT,
+    *llama.FORMATS,
+    mistral.FORMAT,
+    *gemma.FORMATS,
+    deepseek.FORMAT,
+    minimax.FORMAT,
+    *kimi.FORMATS,
+    *special_tokens.FORMATS,
+    harmony.FORMAT,
+    minicpm.FORMAT,
+    *functionary.FORMATS,
+    bracket.FORMAT,
+    *pythonic.FORMATS,
+    *invoke.FORMATS,
+    react.FORMAT,
+    fenced.FORMAT,
+    *bare_json.FORMATS,
+)
+
+# Reasoning, and text that is shown rather than meant: no calls between these.
+REASONING: dict[str, str] = {
+    "<think>": "</think>",
+    "<thinking>": "</thinking>",
+    "<thought>": "</thought>",
+    "<reasoning>": "</reasoning>",
+    "<seed:think>": "</seed:think>",
+    "<mm:think>": "</mm:think>",
+    "[THINK]": "[/THINK]",
+    "◁think▷": "◁/think▷",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<|inner_prefix|>": "<|inner_suffix|>",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|channel>thought": "<channel|>",
+    "<|content_thinking|>": "<|end_message|>",
+    "<|open|>think<|sep|>": "<|close|>think<|sep|>",
+}
+SHOWN: dict[str, str] = {
+    "<example>": "</example>",
+    "<pre>": "</pre>",
+}
+# What closes reasoning that the prompt had opened. `<|end_message|>` and `<channel|>` close other
+# things too, so they say nothing on their own.
+REASONING_ENDS: tuple[str, ...] = tuple(
+    end for end in REASONING.values() if end not in ("<|end_message|>", "<channel|>")
+)

@@ -1,0 +1,94 @@
+"""Parameters written as tags: `<parameter=key>value</parameter>` and its relatives."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from app.tool_calls.formats.base import Call, Source
+from app.tool_calls.formats.json_calls import object_text
+from app.tool_calls.formats.literals import dumps, skip_space
+from app.tool_calls.formats.typed import typed
+
+_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """How a format writes a call's parameters.
+
+    `parameter` matches an opening tag, with the groups `key` and optionally `text` (what the tag
+    itself says: "true" for text, else JSON). `end` closes a value, `last` are the tags that end
+    the call and so also a value whose own closer is missing.
+    """
+
+    parameter: re.Pattern[str]
+    next_parameter: str
+    end: str
+    last: tuple[str, ...]
+    # What goes from around a text value: "line" one line break, "all" whitespace, "cdata" all
+    # whitespace or a CDATA wrapper, "none".
+    trim: str = "line"
+    known_only: bool = False
+
+
+def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int]:
+    """The call of tool `name` whose parameters begin at `pos`, and the index after the last.
+
+    A body that is a JSON object is the arguments themselves.
+    """
+    text = src.text
+    at = skip_space(text, pos)
+    if text.startswith("{", at):
+        arguments, end = object_text(src, at, tags.last)
+        return Call(name, arguments), end
+    schema = src.tools.schema(name)
+    properties = src.tools.properties(name)
+    values: dict[str, object] = {}
+    end = pos
+    while (match := tags.parameter.match(text, at)) is not None:
+        key = match.group("key").strip().strip("\"'")
+        raw, end = _value(src, name, match.end(), tags)
+        at = skip_space(text, end)
+        if tags.known_only and properties and key not in properties:
+            continue
+        said = match.groupdict().get("text")
+        if said == "true" and key not in properties:
+            values[key] = raw
+        else:
+            values[key] = typed(raw, properties.get(key), schema)
+    return Call(name, dumps(values)), end
+
+
+def _value(src: Source, name: str, pos: int, tags: Tags) -> tuple[str, int]:
+    end = src.find(tags.end, pos)
+    limit = src.find_first(tags.last, pos)
+    following = src.find(tags.next_parameter, pos)
+    if 0 <= following < (end if end >= 0 else limit) and _is_parameter(src, name, following, tags):
+        return trimmed(src.text[pos:following], "all"), following
+    if end < 0 or (limit < end and 0 <= following < end):
+        return trimmed(src.text[pos:limit], "all"), limit
+    return trimmed(src.text[pos:end], tags.trim), end + len(tags.end)
+
+
+def _is_parameter(src: Source, name: str, pos: int, tags: Tags) -> bool:
+    """Whether a tag inside a value is the next parameter, the value's own closer missing."""
+    match = tags.parameter.match(src.text, pos)
+    if match is None:
+        return False
+    properties = src.tools.properties(name)
+    if properties:
+        return match.group("key").strip().strip("\"'") in properties
+    return src.text[pos - 1] == "\n"
+
+
+def trimmed(value: str, how: str) -> str:
+    """A tag's text without what the format puts around it."""
+    data = _CDATA.match(value) if how == "cdata" else None
+    if data is not None:
+        return data.group(1)
+    if how in ("all", "cdata"):
+        return value.strip()
+    if how == "line":
+        return value.removeprefix("\n").removesuffix("\n")
+    return value

@@ -1,0 +1,149 @@
+"""Values that a format writes without types (`<parameter=count>5</parameter>`), typed by schema."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from app.tool_calls.formats.literals import python_literal
+
+_NAMES = {
+    "str": "string",
+    "text": "string",
+    "int": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "bool": "boolean",
+    "list": "array",
+    "tuple": "array",
+    "dict": "object",
+    "map": "object",
+    "none": "null",
+}
+_KNOWN = {"string", "integer", "number", "boolean", "array", "object", "null"}
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
+_DEPTH = 8
+_MISSING = object()
+
+
+def typed(raw: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
+    """The value that `raw` stands for under `schema` (a parameter's; `root` for its `$ref`s).
+
+    Text stays text where the schema allows text only; a number, boolean, null, list or object is
+    read as JSON or as a Python literal where the schema allows it, or says nothing. What does not
+    fit any allowed type stays the text it is, for the validator to judge.
+    """
+    allowed = types_of(schema, root or {})
+    if allowed == {"string"}:
+        return raw
+    value = _parse(raw.strip(), allowed)
+    if value is _MISSING or (allowed and not _fits(value, allowed)):
+        return raw
+    if isinstance(value, str) and "string" in allowed:
+        return raw  # its quotes are part of it
+    if "integer" in allowed and "number" not in allowed and isinstance(value, float):
+        return int(value)
+    return value
+
+
+def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
+    """The JSON types that a schema allows; empty where it does not say."""
+    if not isinstance(schema, Mapping) or depth > _DEPTH:
+        return set()
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        return types_of(_resolve(reference, root), root, depth + 1)
+    declared = schema.get("type")
+    names = declared if isinstance(declared, list) else [declared]
+    types = {_NAMES.get(name.lower(), name.lower()) for name in names if isinstance(name, str)}
+    if types:
+        return types & _KNOWN
+    values = schema.get("enum") if isinstance(schema.get("enum"), list) else []
+    if "const" in schema:
+        values = [schema["const"]]
+    types = {_type_name(value) for value in values or ()}
+    for key in ("anyOf", "oneOf", "allOf"):
+        options = schema.get(key)
+        for option in options if isinstance(options, list) else ():
+            types |= types_of(option, root, depth + 1)
+    if not types and "properties" in schema:
+        return {"object"}
+    if not types and "items" in schema:
+        return {"array"}
+    return types
+
+
+def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
+    node: Any = root
+    if not reference.startswith("#/"):
+        return {}
+    for part in reference[2:].split("/"):
+        if not isinstance(node, Mapping):
+            return {}
+        node = node.get(part.replace("~1", "/").replace("~0", "~"))
+    return node
+
+
+def _parse(raw: str, allowed: set[str]) -> Any:
+    word = raw.lower()
+    if word in ("null", "none") and (word == "null" or "null" in allowed):
+        return None
+    if word in ("true", "false"):
+        return word == "true"
+    if _NUMBER.match(raw):
+        # `007` or `1e5` are read as the numbers they are only where a number is due.
+        numeric = bool(allowed & {"integer", "number"})
+        return _number(raw, numeric)
+    if raw[:1] in ("{", "[", '"', "'", "("):
+        return _structure(raw, allowed)
+    return _MISSING
+
+
+def _number(raw: str, numeric: bool) -> Any:
+    try:
+        return json.loads(raw)
+    except ValueError:
+        pass
+    if not numeric:
+        return _MISSING
+    try:
+        return int(raw)
+    except ValueError:
+        return float(raw)
+
+
+def _structure(raw: str, allowed: set[str]) -> Any:
+    try:
+        return json.loads(raw, strict=False)
+    except (ValueError, RecursionError):
+        pass
+    if raw[0] in "'(" and not allowed & {"array", "object"}:
+        return _MISSING
+    try:
+        return python_literal(raw)
+    except ValueError:
+        return _MISSING
+
+
+def _type_name(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "object" if isinstance(value, Mapping) else "array"
+
+
+def _fits(value: Any, allowed: set[str]) -> bool:
+    name = _type_name(value)
+    if name in allowed or (name == "integer" and "number" in allowed):
+        return True
+    return name == "number" and "integer" in allowed and float(value).is_integer()

@@ -1,0 +1,269 @@
+"""Tool calls that a model wrote as text, made real calls.
+
+`rescue` reads a whole reply, `Holdback` one that is still coming. The formats are rows of
+`formats/table.py`. What is a call is judged conservatively: only names of the request's tools,
+never inside reasoning, quotes, code or an example; a text without calls comes back untouched.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from app.tool_calls.formats import literals
+from app.tool_calls.formats.base import (
+    MAX_CALLS,
+    Block,
+    Exhausted,
+    Format,
+    Source,
+    Tools,
+    ToolSet,
+    Where,
+)
+from app.tool_calls.formats.context import WINDOW
+from app.tool_calls.formats.mentions import marked_mentions
+from app.tool_calls.formats.scanner import Candidate, Scanner
+from app.tool_calls.formats.tails import skip_tail
+
+__all__ = ["FoundCall", "Holdback", "Rescued", "Tools", "marked_mentions", "rescue"]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCall:
+    """A call found in a text.
+
+    `name` is the tool's name as the request has it, `arguments` what a real call would carry:
+    the JSON text of an object, or the raw text where it does not parse. `format` is the name of
+    the row of the table, a bounded label for a metric.
+    """
+
+    name: str
+    arguments: str
+    format: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rescued:
+    """The calls of a text, in order, and the text around them.
+
+    Without calls, `content` is the whole text, unchanged. With calls, the text before the first
+    is kept as it is (dropped where it is blank), and what stands between and behind them likewise;
+    blank pieces there are dropped. `unknown` are names that were called in a marked format though
+    the request has no such tool: their text stays in `content`, unless the block has known calls.
+    """
+
+    calls: tuple[FoundCall, ...]
+    content: str
+    unknown: tuple[str, ...] = ()
+
+
+def rescue(text: str, tools: Tools) -> Rescued:
+    """The calls in `text`, by the formats of the table, and the rest of it. Never raises."""
+    holdback = Holdback(tools)
+    flowed = holdback.feed(text)
+    rest = holdback.finish()
+    return Rescued(rest.calls, flowed + rest.content, rest.unknown)
+
+
+class Holdback:
+    """Text that is coming, let through as long as it cannot become a call.
+
+    Prose flows at once. What may be the beginning of a marker waits until it is one or is not;
+    from a marker on, everything waits for `finish`, except where a bare or fenced JSON value ends
+    and is no call. Whitespace at the very beginning of a reply waits for what follows it.
+
+    However a text is cut into deltas, what `feed` gave and the content that `finish` gives are
+    together `rescue(text).content`, and the calls are the same.
+    """
+
+    __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
+
+    def __init__(self, tools: Tools) -> None:
+        self._scanner = Scanner("", ToolSet(tools))
+        self._off = not tools
+        self._blank = True  # nothing but whitespace has come
+        self._candidate: Candidate | None = None
+        self._held: list[str] = []  # deltas behind a candidate, not yet in the scanner's text
+        self._length = 0
+        self._try_at = 0
+
+    @property
+    def holding(self) -> bool:
+        """Whether some text waits."""
+        return bool(self._held) or self._scanner.pos < len(self._scanner.text) or self._waits()
+
+    def feed(self, delta: str) -> str:
+        """What of the text up to and with `delta` may flow now: "" while it may become a call."""
+        if self._off:
+            return delta
+        if self._candidate is not None:
+            self._held.append(delta)
+            self._length += len(delta)
+            return "" if self._length < self._try_at else self._retry()
+        scanner = self._scanner
+        start = self._start()
+        scanner.text += delta
+        return self._go_on(start)
+
+    def finish(self) -> Rescued:
+        """The calls in what is still held, and the rest of it as content."""
+        if self._off:
+            return Rescued((), "")
+        scanner = self._scanner
+        start = self._start()
+        scanner.text += "".join(self._held)
+        self._held.clear()
+        if self._candidate is not None:
+            scanner.pos = self._candidate.start
+        self._candidate = None
+        self._off = True
+        return _Collector(scanner, start, self._blank).collect()
+
+    def _start(self) -> int:
+        """The index of the first character that has not flowed."""
+        return 0 if self._waits() else self._scanner.pos
+
+    def _waits(self) -> bool:
+        return self._blank and bool(self._scanner.text)
+
+    def _go_on(self, start: int) -> str:
+        scanner = self._scanner
+        while True:
+            candidate = scanner.advance(final=False)
+            if candidate is None or not self._is_over(candidate):
+                break
+            scanner.reject(candidate)
+        self._hold(candidate)
+        flowing = scanner.text[start : scanner.pos]
+        if self._blank:
+            if not flowing or flowing.isspace():
+                return ""
+            self._blank = False
+        # What is behind is kept as far as a later decision looks back; cut rarely, it copies.
+        if candidate is None and scanner.pos > 4 * WINDOW:
+            scanner.trim(WINDOW)
+        return flowing
+
+    def _hold(self, candidate: Candidate | None) -> None:
+        self._candidate = candidate
+        if candidate is None:
+            return
+        self._length = len(self._scanner.text)
+        # Tried again whenever the text has doubled: in all that is linear.
+        waiting = self._length - candidate.start
+        self._try_at = self._length + max(waiting, 64) if _ends_early(candidate) else sys.maxsize
+
+    def _retry(self) -> str:
+        start = self._start()
+        self._scanner.text += "".join(self._held)
+        self._held.clear()
+        return self._go_on(start)
+
+    def _is_over(self, candidate: Candidate) -> bool:
+        """Whether a bare or fenced JSON value is whole, and no call."""
+        if not _ends_early(candidate):
+            return False
+        src = Source(self._scanner.text, self._scanner.tools)
+        start = candidate.start
+        try:
+            if candidate.fence:
+                start = src.text.index("\n", start)
+            at = literals.skip_space(src.text, start)
+            value = literals.json_value(src, at)
+            if value is None or value[1] >= len(src.text):
+                return False
+            return not any(_calls(src, row, candidate.start)[1] for row in candidate.rows)
+        except Exception:
+            return False
+
+
+def _ends_early(candidate: Candidate) -> bool:
+    return all(row.where in (Where.JSON, Where.FENCE) for row in candidate.rows)
+
+
+def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
+    """The block that `row` reads at `start`, its calls of known tools, and its unknown names."""
+    try:
+        block = row.read(src, start)
+    except Exhausted:
+        raise
+    except Exception:
+        return None, [], []
+    if block is None or not block.calls or block.end <= start:
+        return None, [], []
+    known: list[FoundCall] = []
+    unknown: list[str] = []
+    for call in block.calls:
+        name = src.tools.resolve(call.name)
+        if name is None:
+            unknown.append(call.name)
+        else:
+            known.append(FoundCall(name, call.arguments, row.name))
+    return block, known, unknown
+
+
+class _Collector:
+    """Reads all calls of a text whose end has come."""
+
+    def __init__(self, scanner: Scanner, start: int, blank: bool) -> None:
+        self._scanner = scanner
+        self._src = Source(scanner.text, scanner.tools)
+        self._start = start
+        self._blank = blank
+        self._last = start
+        self._pieces: list[str] = []
+        self._calls: list[FoundCall] = []
+        self._unknown: list[str] = []
+
+    def collect(self) -> Rescued:
+        scanner = self._scanner
+        try:
+            while len(self._calls) < MAX_CALLS:
+                candidate = scanner.advance(final=True)
+                self._forget_reasoning()
+                if candidate is None:
+                    break
+                self._take(candidate)
+        except Exhausted:
+            pass
+        whole = scanner.text[self._start :]
+        unknown = tuple(dict.fromkeys(self._unknown))
+        if not self._calls:
+            return Rescued((), whole, unknown)
+        self._pieces.append(scanner.text[self._last :])
+        first, *others = self._pieces
+        if self._blank and not first.strip():
+            first = ""
+        content = first + "".join(piece for piece in others if piece.strip())
+        return Rescued(tuple(self._calls), content, unknown)
+
+    def _forget_reasoning(self) -> None:
+        """Calls before the end of reasoning were thoughts: their text stays."""
+        if self._scanner.reasoning_end > self._last and self._pieces:
+            self._pieces.clear()
+            self._calls.clear()
+            self._unknown.clear()
+            self._last = self._start
+        self._scanner.reasoning_end = -1
+
+    def _take(self, candidate: Candidate) -> None:
+        scanner = self._scanner
+        for row in candidate.rows:
+            block, known, unknown = _calls(self._src, row, candidate.start)
+            if block is None:
+                continue
+            if row.where in (Where.SPECIAL, Where.TAG):
+                self._unknown += unknown
+            if known:
+                self._pieces.append(scanner.text[self._last : candidate.start])
+                if block.text:
+                    self._pieces.append(block.text)
+                self._calls += known
+                scanner.pos = scanner.floor = skip_tail(scanner.text, block.end)
+                self._last = scanner.pos
+            else:
+                scanner.reject(candidate)
+                scanner.pos = max(scanner.pos, block.end)
+            return
+        scanner.reject(candidate)
