@@ -1,0 +1,114 @@
+"""What any OpenAI client does, with the official SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import subprocess
+
+import httpx
+import openai
+import pytest
+
+from .running_stack import RunningStack
+
+QUESTION = [{"role": "user", "content": "Who are you?"}]
+ANSWER = "demo model"
+
+
+def test_sync(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(model="standard", messages=QUESTION)  # type: ignore[arg-type]
+    assert ANSWER in (reply.choices[0].message.content or "")
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.usage is not None
+    assert reply.usage.completion_tokens > 0
+
+
+def test_sync_streamed(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(model="standard", messages=QUESTION, stream=True)  # type: ignore[call-overload]
+    chunks = list(stream)
+    text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert ANSWER in text
+    assert [
+        c.choices[0].finish_reason for c in chunks if c.choices and c.choices[0].finish_reason
+    ] == ["stop"]
+    assert all(chunk.usage is None for chunk in chunks), "usage was not asked for"
+
+
+async def test_async(async_client: openai.AsyncOpenAI) -> None:
+    reply = await async_client.chat.completions.create(model="standard", messages=QUESTION)  # type: ignore[arg-type]
+    assert ANSWER in (reply.choices[0].message.content or "")
+
+
+async def test_async_streamed_with_usage(async_client: openai.AsyncOpenAI) -> None:
+    stream = await async_client.chat.completions.create(  # type: ignore[call-overload]
+        model="standard",
+        messages=QUESTION,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = [chunk async for chunk in stream]
+    assert ANSWER in "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+    assert [chunk.usage.completion_tokens > 0 for chunk in chunks if chunk.usage] == [True]
+
+
+def test_both_ways_say_the_same(client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="standard", messages=QUESTION, temperature=0)  # type: ignore[arg-type]
+    with client.chat.completions.stream(
+        model="standard",
+        messages=QUESTION,  # type: ignore[arg-type]
+        temperature=0,
+    ) as stream:
+        streamed = stream.get_final_completion()
+    assert streamed.choices[0].message.content == whole.choices[0].message.content
+    assert streamed.choices[0].finish_reason == whole.choices[0].finish_reason
+
+
+async def test_parallel_clients(async_client: openai.AsyncOpenAI, stack: RunningStack) -> None:
+    async def ask(number: int) -> str:
+        tier = ("standard", "fast")[number % 4 == 3]
+        if number % 2:
+            reply = await async_client.chat.completions.create(  # type: ignore[call-overload]
+                model=tier, messages=QUESTION, max_tokens=60
+            )
+            return str(reply.choices[0].message.content)
+        stream = await async_client.chat.completions.create(  # type: ignore[call-overload]
+            model=tier, messages=QUESTION, max_tokens=60, stream=True
+        )
+        return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+
+    before = stack.metric("mlx_stack_requests_total", outcome="ok", tier="standard")
+    answers = await asyncio.gather(*(ask(number) for number in range(24)))
+    right = [a for number, a in enumerate(answers) if number % 4 != 3]
+    assert all(ANSWER in answer for answer in right)
+    after = stack.metric("mlx_stack_requests_total", outcome="ok", tier="standard")
+    assert after - before == len(right)
+    for tier in ("fast", "standard"):
+        assert stack.metric("mlx_stack_in_flight", tier=tier) == 0
+
+
+def test_the_curl_line_it_prints_works(stack: RunningStack) -> None:
+    (line,) = (line for line in stack.said.splitlines() if line.startswith("  curl "))
+    done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith("data: {")
+    assert done.stdout.rstrip().endswith("data: [DONE]")
+    assert "error" not in done.stdout
+
+
+def test_the_two_exports_it_prints_are_enough(
+    stack: RunningStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for line in stack.said.splitlines():
+        if line.startswith("  export "):
+            name, value = line.removeprefix("  export ").split("=", 1)
+            monkeypatch.setenv(name, value)
+    with openai.OpenAI() as client:
+        assert [model.id for model in client.models.list()][:3] == ["auto", "fast", "standard"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions"])
+def test_both_paths(stack: RunningStack, path: str) -> None:
+    body = {"model": "standard", "messages": QUESTION}
+    reply = httpx.post(stack.url + path, json=body, timeout=60)
+    assert reply.status_code == 200
+    assert ANSWER in reply.json()["choices"][0]["message"]["content"]
