@@ -42,6 +42,7 @@ class Options:
     vocabulary: Vocabulary = DEFAULT
     max_chars: int = 1_000_000  # of one call's arguments
     max_depth: int = 64  # levels of nesting
+    max_mended: int = 250_000  # characters; larger broken arguments are not mended
     max_failures: int = 5  # that are told of one call
 
 
@@ -101,7 +102,9 @@ def check_call(
     `known` says whether a value stands in the conversation (`conversation.conversation_lookup`
     over the client's own messages). Linear in the size of `arguments`; never raises.
     """
-    schema = tools.compiled(name) or (None if options.validate_tool_names else _ANYTHING)
+    known_name = isinstance(name, str) and name in tools
+    schema = tools.compiled(name) if known_name else None
+    schema = schema or (None if options.validate_tool_names else _ANYTHING)
     if schema is not None and isinstance(arguments, str):
         try:
             value = parse(arguments, max_chars=options.max_chars, max_depth=options.max_depth)
@@ -150,17 +153,21 @@ class _Call:
     def __init__(
         self, name: str, arguments: str, tools: ToolSet, options: Options, known: Lookup
     ) -> None:
-        self.name = name
+        self.name = name if isinstance(name, str) else ""
         self.arguments = arguments
         self.tools = tools
         self.options = options
         self.known = known
-        self.tool = name  # the name of the tool that is meant
+        self.repair = options.repair
+        self.marked = True  # the arguments may hold markup
+        self.tool = self.name  # the name of the tool that is meant
         self.rules: list[str] = []
         self.failures: list[Failure] = []
 
     def checked(self) -> Checked:
         text, schema = self._named()
+        self.marked = "<" in text
+        self.repair = self.repair and len(text) <= self.options.max_mended
         mended = self._mended(text, schema)
         if mended is not None and not self.failures:
             return Checked(self.tool, mended, tuple(dict.fromkeys(self.rules)))
@@ -212,13 +219,13 @@ class _Call:
         try:
             value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
         except Unreadable as error:
-            if not options.repair or error.kind in ("too_large", "too_deep"):
+            if not self.repair or error.kind in ("too_large", "too_deep"):
                 return self._unreadable(error)
             value = None
-        if isinstance(value, dict) and not options.repair:
+        if isinstance(value, dict) and not self.repair:
             self._explain(value, schema)
             return text
-        if not options.repair:
+        if not self.repair:
             return self._unreadable(Unreadable("not_an_object", "are not a JSON object"))
         try:
             reading = read(text, max_depth=options.max_depth)
@@ -288,7 +295,7 @@ class _Call:
                 self._fail(*explain.schema_error(error, tool, schema.declared))
         if options.validate_plausibility:
             found = list(implausible(value, schema.plan(options.vocabulary), self.known))
-            leaked = leaked_markup(value, options.vocabulary, self.known)
+            leaked = leaked_markup(value, options.vocabulary, self.known) if self.marked else None
             for one in [*found, *([leaked] if leaked else [])][: options.max_failures]:
                 self._fail(one.kind, explain.implausible(one.kind, one.path, one.value, tool))
 
@@ -302,6 +309,8 @@ def _reshape(
     for _ in range(MAX_WRAPPINGS):
         unwrapped = unwrap(value, tool, schema.declared, options.max_depth)
         if unwrapped is None:
+            unwrapped = _inside_its_own(value, schema)
+        if unwrapped is None:
             break
         inner, beside = unwrapped
         if schema.accepts(value) and not is_wrapped(value, inner, schema.declared):
@@ -312,6 +321,18 @@ def _reshape(
     mender = Mender(schema.definitions, options.max_depth)
     mended = mender.mend(value, schema.schema) if options.validate_schema else value
     return mended, [*rules, *mender.rules], [*dropped, *mender.dropped]
+
+
+def _inside_its_own(
+    value: dict[str, Any], schema: CompiledSchema
+) -> tuple[dict[str, Any], list[Any]] | None:
+    """Arguments wrapped in a key that the tool also declares: sure where only the inside fits."""
+    if len(value) != 1 or WRAPPERS.isdisjoint(value):
+        return None
+    inner = next(iter(value.values()))
+    if not isinstance(inner, dict) or not inner.keys() <= schema.declared:
+        return None
+    return (inner, []) if schema.accepts(inner) and not schema.accepts(value) else None
 
 
 def check_response_format(
@@ -333,7 +354,8 @@ def check_response_format(
         if schema.accepts(value) or not options.validate_schema:
             return CheckedText(text)
     except Unreadable as error:
-        if not options.repair or error.kind in ("too_large", "too_deep"):
+        beyond = error.kind in ("too_large", "too_deep") or len(text) > options.max_mended
+        if beyond or not options.repair:
             return CheckedText(text, failures=(_format_failure(error),))
     return _mended_reply(text, schema, options)
 
@@ -350,7 +372,7 @@ def _reply_schema(raw: Any, wanted: str) -> CompiledSchema:
 def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:
     rules: list[str] = []
     try:
-        if options.repair:
+        if options.repair and len(text) <= options.max_mended:
             reading = read(text, max_depth=options.max_depth, root="{[")
             value, rules = reading.value, list(reading.rules)
             if schema.accepts(value):
@@ -364,8 +386,7 @@ def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> Checke
     except Unreadable as error:
         return CheckedText(text, failures=(_format_failure(error),))
     errors = [
-        explain.schema_error(error, "response_format")
-        for error in schema.errors(value, options.max_failures)
+        explain.schema_error(error, "") for error in schema.errors(value, options.max_failures)
     ]
     return CheckedText(
         text, failures=tuple(Failure("response_format", kind, error) for kind, error in errors)

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.tool_calls.json_types import TYPE_ALIASES, is_count, is_number, is_of_type
+from app.tool_calls.json_types import JSON_TYPES, TYPE_ALIASES, is_count, is_number, is_of_type
 from app.tool_calls.references import look_up
 
 MAX_DEPTH: Final = 64
@@ -121,10 +121,10 @@ class _Cleaner:
         if whole_object and root.get("type", "object") != "object" and "object" not in root["type"]:
             del root["type"]
             self._skip()
-        if len(self.definitions) > MAX_DEFINITIONS or self._weight(root, ()) > MAX_FAN_OUT:
-            self._skip()
-            return {}
-        if self.definitions:
+        if self.definitions:  # without references there are no circles, and as many nodes as seen
+            if len(self.definitions) > MAX_DEFINITIONS or self._weight(root, ()) > MAX_FAN_OUT:
+                self._skip()
+                return {}
             root["$defs"] = self.definitions
         return root
 
@@ -144,8 +144,8 @@ class _Cleaner:
                 return out
         lost: list[str] = []
         for keyword, value in schema.items():
-            if not isinstance(keyword, str) or keyword == "$ref":
-                continue
+            if keyword not in _KNOWN:
+                continue  # annotations, unknown keywords, and the reference
             try:
                 self._keyword(keyword, value, schema, out, depth)
             except _Unusable:
@@ -165,6 +165,9 @@ class _Cleaner:
         self, keyword: str, value: Any, schema: dict[str, Any], out: dict[str, Any], depth: int
     ) -> None:
         """Put `keyword` into `out`, in today's spelling; raise `_Unusable` for nonsense."""
+        if keyword == "type":
+            out[keyword] = _types(value)
+            return
         if keyword in _CONTRARY or keyword == "oneOf":
             self.contrary = True
             if self.distrust:
@@ -198,8 +201,6 @@ class _Cleaner:
             out[keyword] = _usable(value, isinstance(value, str) and self.pattern_ok(value))
         elif keyword == "required":
             _required(value, out)
-        elif keyword == "type":
-            out[keyword] = _types(value)
         elif keyword in ("$dynamicRef", "$recursiveRef"):
             raise _Unusable
 
@@ -334,6 +335,8 @@ def _required(value: Any, out: dict[str, Any]) -> None:
 
 
 def _types(value: Any) -> str | list[str]:
+    if isinstance(value, str) and value in JSON_TYPES:
+        return value
     listed = [value] if isinstance(value, str) else value
     _usable(listed, isinstance(listed, list) and bool(listed))
     kinds = [TYPE_ALIASES.get(kind.lower()) if isinstance(kind, str) else None for kind in listed]
@@ -354,3 +357,9 @@ _PLAIN: Final[dict[str, Callable[[Any], bool]]] = {
     "multipleOf": lambda value: is_number(value) and value > 0,
     "uniqueItems": lambda value: isinstance(value, bool),
 }
+
+_KNOWN: Final = (
+    _COUNTS | _BOUNDS | _SUBSCHEMAS | _SCHEMA_LISTS | _SCHEMA_MAPS | _CONTRARY | _PLAIN.keys()
+    | {"items", "dependencies", "dependentRequired", "pattern", "required", "type"}
+    | {"$dynamicRef", "$recursiveRef"}
+)  # fmt: skip

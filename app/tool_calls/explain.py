@@ -25,11 +25,15 @@ def unknown_tool(name: str, offered: Sequence[str]) -> str:
 
 
 def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[str, str]:
-    """The kind and the sentence for one `jsonschema_rs.ValidationError`."""
+    """The kind and the sentence for one `jsonschema_rs.ValidationError`.
+
+    `tool` is the function's name, or empty for a reply under `response_format`.
+    """
     kind = error.kind
-    where = f"field {_field(error.instance_path)}" if error.instance_path else "the arguments"
+    whole = "the arguments" if tool else "the JSON"
+    where = f"field {_field(error.instance_path)}" if error.instance_path else whole
     came = f"but came as {described(error.instance)}"
-    place = f'in function "{tool}"'
+    place = f'in function "{tool}"' if tool else "in the reply"
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from itertools import accumulate
 from typing import Any, Final
 
 import orjson
@@ -12,8 +13,11 @@ import orjson
 # A number longer than this is no number anyone computes with (Python itself stops at 4,300).
 MAX_DIGITS: Final = 1_000
 
-_TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[{]|[\]}]', re.DOTALL)
+_STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_STEPS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
 _KEY = re.compile(r'"\s*:')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Unreadable(Exception):
@@ -42,11 +46,10 @@ def parse(text: str, *, max_chars: int, max_depth: int) -> Any:
     except ValueError:
         check_depth(text, max_depth)
         return parse_exactly(text)
-    if text.count("{") + text.count("[") > max_depth:
-        check_depth(text, max_depth)
-    # As many colons as keys: no key was given twice. Most texts end here, others in the next line.
+    check_depth(text, max_depth)
+    # As many colons behind quotes as keys: no key was given twice. Strings may hold more of them.
     keys = _count_keys(value)
-    if text.count(":") != keys and len(_KEY.findall(text)) != keys:
+    if text.count('":') != keys and len(_KEY.findall(text)) != keys:
         parse_exactly(text)
     return value
 
@@ -63,21 +66,17 @@ def parse_exactly(text: str) -> Any:
 
 def check_depth(text: str, max_depth: int) -> None:
     """Raise `Unreadable` where brackets outside strings nest deeper than `max_depth`."""
-    depth = 0
-    for match in _TOKENS.finditer(text):
-        mark = match[0]
-        if mark in "[{":
-            depth += 1
-            if depth > max_depth:
-                raise Unreadable("too_deep", f"are nested more than {max_depth} levels deep")
-        elif mark in "]}":
-            depth -= 1
+    if text.count("{") + text.count("[") <= max_depth:
+        return
+    brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
+    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > max_depth:
+        raise Unreadable("too_deep", f"are nested more than {max_depth} levels deep")
 
 
 def write(value: Any) -> str:
     """`value` as JSON text; what has no UTF-8 (lone surrogates) is escaped."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    if any("\ud800" <= char <= "\udfff" for char in text):
+    if _SURROGATE.search(text):
         return json.dumps(value, ensure_ascii=True, allow_nan=False)
     return text
 

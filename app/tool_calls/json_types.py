@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+
 # Names that generators of tool schemas write for JSON's types (Python, Java, BFCL, Gemini).
 TYPE_ALIASES: Final = {
     "string": "string", "str": "string", "text": "string", "char": "string",

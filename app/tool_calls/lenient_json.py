@@ -17,14 +17,21 @@ from typing import Any, Final
 
 from app.tool_calls.json_text import Unreadable, join_pairs, read_float, read_integer
 
+MAX_INNER_QUOTES: Final = 64
+
 _SPACE = re.compile(r"[ \t\r\n\ufeff\u00a0]*")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+# A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
+_COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
-_PLAIN = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]*") for quote in ('"', "'", "”")}
+_BODY = {
+    quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL)
+    for quote in ('"', "'", "”")
+}
+_CONTROL = re.compile(r"[\x00-\x1f]")
+_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
-_HEX = re.compile(r"[0-9a-fA-F]{4}")
 _ESCAPES: Final = {
     '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip
@@ -157,86 +164,49 @@ class Reader:
 
     def _string(self, place: str) -> str:
         opening = self.text[self.position]
-        closing = _CLOSING[opening]
         if opening != '"':
             self.used["single_quotes"] = None
-        plain = _PLAIN[closing]
-        self.position += 1
-        parts: list[str] = []
-        state = _StringState()
+        start = self.position + 1
+        end = self._string_end(start, _CLOSING[opening], place)
+        self.position = end + 1
+        body = self.text[start:end]
+        if _CONTROL.search(body):
+            self.used["unescaped_newline"] = None
+        return _Unescaper(self, opening).value(body) if "\\" in body else body
+
+    def _string_end(self, start: int, closing: str, place: str) -> int:
+        """Where the quote stands that ends the string; without `inner_quotes`, the first one."""
+        body, inner = _BODY[closing], []
+        position = start
         while True:
-            run = plain.match(self.text, self.position)
-            if run is not None:
-                parts.append(run[0])
-                self.position = run.end()
-            char = self._peek()
-            if char == closing:
-                self.position += 1
-                if self._string_ends(place, state):
-                    break
-                parts.append(char)
-            elif char == "\\":
-                parts.append(self._escape(opening, state))
-            else:
-                self.used["unescaped_newline"] = None
-                parts.append(char)
-                self.position += 1
-        return self._checked("".join(parts), state)
-
-    def _string_ends(self, place: str, state: _StringState) -> bool:
-        if not self._inner_quotes or _AFTER[place].match(self.text, self.position):
-            return True
-        state.inner_quotes += 1
-        return False
-
-    def _escape(self, opening: str, state: _StringState) -> str:
-        char = self.text[self.position + 1 : self.position + 2]
-        self.position += 2
-        if char == "u" and _HEX.match(self.text, self.position):
-            state.escapes.add(char)
-            return self._code_point()
-        if char in _ESCAPES:
-            state.escapes.add(char)
-            return _ESCAPES[char]
-        if char == "'":
-            if opening == '"':
-                self.used["invalid_escape"] = None
-                state.apostrophes = True
-            return char
-        if char in ("", "u", "x"):
-            raise self._error("a whole escape")
-        # Python keeps the backslash of an escape that it doesn't know. So do we: `"\d+"`.
-        self.used["invalid_escape"] = None
-        state.literal_backslash = True
-        return "\\" + char if char not in "\r\n" else self._error_value()
-
-    def _error_value(self) -> str:
-        raise self._error("no backslash at the end of a line")
-
-    def _code_point(self) -> str:
-        unit = int(self.text[self.position : self.position + 4], 16)
-        self.position += 4
-        if 0xD800 <= unit < 0xDC00 and self.text.startswith("\\u", self.position):
-            low = _HEX.match(self.text, self.position + 2)
-            if low is not None and 0xDC00 <= int(low[0], 16) < 0xE000:
-                self.position += 6
-                return chr(0x10000 + ((unit - 0xD800) << 10) + int(low[0], 16) - 0xDC00)
-        return chr(unit)
-
-    def _checked(self, value: str, state: _StringState) -> str:
-        """`value`, unless the string's escapes can be read in two ways."""
-        if state.literal_backslash and not _WOULD_BE_ESCAPED.isdisjoint(state.escapes):
-            raise Unreadable(
-                "invalid_json", "mix backslashes that are escapes with some that aren't"
-            )
-        if state.apostrophes and "'''" in value:
-            # The shell's 'It'\''s': there the backslash is meant.
-            raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
-        if state.inner_quotes:
+            match = body.match(self.text, position)
+            end = match.end() if match is not None else position
+            if self.text[end : end + 1] != closing:
+                raise Unreadable("truncated", "break off inside a string")
+            if not self._inner_quotes or _AFTER[place].match(self.text, end + 1):
+                break
+            inner.append(end)
+            if len(inner) > MAX_INNER_QUOTES:
+                raise self._error("fewer quotation marks")
+            position = end + 1
+        if inner:
             self.used["unescaped_quotes"] = None
-            if state.inner_quotes % 2:
-                raise Unreadable("invalid_json", "hold a quotation mark that is not escaped")
-        return value
+            if not self._quote_words(inner, start, end):
+                raise self._error("an escaped quotation mark")
+        return end
+
+    def _quote_words(self, inner: list[int], start: int, end: int) -> bool:
+        """Whether inner quotes come in pairs around words, as in prose, with no JSON at them."""
+        for at, quote in enumerate(inner):
+            before = self.text[max(start, quote - 1) : quote]
+            after = self.text[quote + 1 : min(end, quote + 2)]
+            if at % 2 == 0:
+                good = (not before or before in " \t\n(") and bool(after) and after not in " ,:{}[]"
+            else:
+                good = before not in " ,:{}[]" and (not after or after in " \t\n.!?;)'")
+            if not good:
+                return False
+        return len(inner) % 2 == 0
 
     def _number(self) -> int | float:
         number = _NUMBER.match(self.text, self.position)
@@ -280,13 +250,49 @@ class Reader:
         )
 
 
-class _StringState:
-    """What was seen inside one string."""
+class _Unescaper:
+    """Resolves the escapes of one string, and refuses those that can be read in two ways."""
 
-    __slots__ = ("apostrophes", "escapes", "inner_quotes", "literal_backslash")
+    def __init__(self, reader: Reader, opening: str) -> None:
+        self._reader = reader
+        self._json = opening == '"'
+        self._known: set[str] = set()
+        self._literal = False
+        self._apostrophes = False
 
-    def __init__(self) -> None:
-        self.apostrophes = False
-        self.escapes: set[str] = set()
-        self.inner_quotes = 0
-        self.literal_backslash = False
+    def value(self, body: str) -> str:
+        value = _ESCAPE.sub(self._one, body)
+        if self._literal and not _WOULD_BE_ESCAPED.isdisjoint(self._known):
+            raise Unreadable(
+                "invalid_json", "mix backslashes that are escapes with some that are not"
+            )
+        if self._apostrophes and "'''" in value:
+            # The shell's 'It'\''s': there the backslash is meant.
+            raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
+        return value
+
+    def _one(self, match: re.Match[str]) -> str:
+        char = match[0][1]
+        if char == "u" and len(match[0]) > 2:
+            self._known.add("u")
+            return _code_points(match[0])
+        if char in _ESCAPES:
+            self._known.add(char)
+            return _ESCAPES[char]
+        if char == "'":
+            if self._json:
+                self._reader.used["invalid_escape"] = None
+                self._apostrophes = True
+            return char
+        if char in "ux\r\n":
+            raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
+        # Python keeps the backslash of an escape that it doesn't know. So do we: `"\d+"`.
+        self._reader.used["invalid_escape"] = None
+        self._literal = True
+        return match[0]
+
+
+def _code_points(escapes: str) -> str:
+    """What a run of ``\\uXXXX`` says; surrogate pairs are joined, lone surrogates stay."""
+    units = b"".join(int(unit, 16).to_bytes(2, "little") for unit in escapes[2:].split("\\u"))
+    return units.decode("utf-16-le", "surrogatepass")

@@ -100,12 +100,15 @@ def split_glm_markup(name: str) -> tuple[str, list[tuple[str, str]]] | None:
 
 def nearest(name: str, offered: Iterable[str], limit: int = 3) -> list[str]:
     """Up to `limit` offered names that look like `name` or share words with it, nearest first."""
-    wanted, wanted_words = squash(name[:MAX_NAME]), set(words(name))
+    wanted_words = set(words(name))
+    matcher = SequenceMatcher(b=squash(name[:MAX_NAME]))
     scored = []
     for tool in offered:
         shared = wanted_words & set(words(tool))
-        likeness = SequenceMatcher(None, wanted, squash(tool[:MAX_NAME])).ratio()
-        score = likeness + 0.5 * len(shared) / max(1, len(wanted_words))
+        matcher.set_seq1(squash(tool[:MAX_NAME]))
+        if not shared and matcher.quick_ratio() < 0.6:
+            continue
+        score = matcher.ratio() + 0.5 * len(shared) / max(1, len(wanted_words))
         # Below this, names have little more than the letters of all English words in common.
         if score >= 0.6:
             scored.append((-score, tool))

@@ -55,6 +55,7 @@ _EXAMPLE: Final = re.compile(
 )
 _WORDS: Final = frozenset({"todo", "tbd", "fixme"})
 _STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
+_ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
 # Between angle brackets these are no tag, whatever the parameter is.
 _TAGLESS: Final = frozenset(
     {"path", "query", "value", "string", "url", "file", "filename", "filepath", "api_key", "name",
@@ -218,6 +219,8 @@ def is_placeholder(value: str, parameter: str) -> bool:
     if angled is not None:
         inner = angled[1] or angled[2]
         if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
+            return True
+        if _ASKING.match(inner):
             return True
         # `<div>` is something to look for, and `{id}` a part of many templates.
         return angled[1] is not None and not searching and parameter not in ("query", "selector")

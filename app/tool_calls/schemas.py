@@ -245,3 +245,10 @@ def without_surrogates(value: Any) -> Any:
     if isinstance(value, dict):
         return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
     return value
+
+
+def clear_caches() -> None:
+    """Forget all compiled tool sets and schemas."""
+    _tool_sets.clear()
+    _compiled.cache_clear()
+    reply_schema.cache_clear()

@@ -23,15 +23,14 @@ _NAMING: Final = """
     recipient receiver sender to from phone number company product item brand species gene
 """
 
+# Texts whose emptiness says something: nothing to put there, nothing to add.
 _FREE_TEXT: Final = """
     content contents text body string replacement value values data message messages msg comment
     comments note notes description desc summary reason reasoning thought thoughts explanation
     details detail prefix suffix separator sep delimiter indent indentation padding input stdin
-    output code snippet script patch diff payload html css markdown md json xml yaml csv
-    sql template prompt instructions instruction answer response reply result results feedback
-    args arguments options flags params parameters extra context default fallback label caption
-    footer header heading headers signature password passphrase filter filters line lines block
-    paragraph greeting transcript memo remark remarks annotation docstring review bio
+    output code snippet patch diff payload html css markdown md json xml yaml csv template args
+    arguments options flags params parameters extra context default fallback label caption footer
+    header headers filter filters line lines block remark remarks annotation docstring
 """
 
 NAMING: Final = frozenset(_NAMING.split())
@@ -40,7 +39,8 @@ FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
 # Last words that say only that there are characters: the word before them decides.
 _VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})
 _EMPTY_ENDINGS: Final = frozenset({"here", "str", "arg", "param", "parameter", "field"})
-_CHANGES: Final = frozenset({"new", "old", "replace", "replacement", "insert", "updated", "cell"})
+# `new_source`, `old_block`: what edits put in and take out, unless it is a name or a path.
+_CHANGES: Final = frozenset({"new", "old", "insert", "inserted", "updated"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,11 +69,7 @@ class Vocabulary:
             return True
         if last in self.free_text or not _CHANGES.isdisjoint(before):
             return False
-        if any(word in self.naming for word in before):
-            return True
-        if any(word in self.free_text for word in before):
-            return False
-        return self.unlisted
+        return self.unlisted or any(word in self.naming for word in before)
 
 
 DEFAULT: Final = Vocabulary()

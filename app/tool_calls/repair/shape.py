@@ -175,16 +175,17 @@ def unwrap(
     """The arguments inside ``{"arguments": {...}}`` and its like, and what stood beside them.
 
     None where that isn't certain. `declared` holds the tool's own parameters: one that is called
-    `input` is no wrapping. A name beside the arguments must be the tool's, or this would be a
-    choice between two tools. The arguments may be encoded once more, as OpenAI's own are.
+    `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
+    arguments must be the tool's, or this would be a choice between two tools. The arguments may be
+    encoded once more, as OpenAI's own are.
     """
-    if not declared.isdisjoint(value) or len(value) > len(_COMPANIONS):
+    if len(value) > len(_COMPANIONS) or not _NAMING.issuperset(declared.intersection(value)):
         return None
     inside = {key: _as_object(value[key], max_depth) for key in value if key in WRAPPERS}
     if not inside and len(value) == 1 and squash(next(iter(value))) == squash(tool):
         inside = {key: _as_object(item, max_depth) for key, item in value.items()}
     found = [key for key, inner in inside.items() if inner is not None]
-    if len(found) != 1:
+    if len(found) != 1 or found[0] in declared:
         return None
     beside = {key: item for key, item in value.items() if key != found[0]}
     for key, item in beside.items():

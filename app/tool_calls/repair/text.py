@@ -29,6 +29,7 @@ MAX_LEADING: Final = 300
 MAX_COPIES: Final = 8
 MAX_ENCODINGS: Final = 3
 
+_JSON_SPACE: Final = " \t\r\n"
 _EDGES: Final = " \t\r\n\ufeff\u00a0"
 _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data.
@@ -55,7 +56,10 @@ def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
     `root` holds the brackets that the value may begin with: ``{`` for a call's arguments, ``{[``
     for a reply in JSON. The caller has capped the text's size.
     """
-    return _read(text.strip(_EDGES), max_depth, root, MAX_ENCODINGS)
+    reading = _read(text.strip(_EDGES), max_depth, root, MAX_ENCODINGS)
+    if text.strip(_EDGES) != text.strip(_JSON_SPACE) and not reading.rules:
+        return replace(reading, rules=("leading_text",))  # a byte order mark, mostly
+    return reading
 
 
 def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
@@ -102,14 +106,12 @@ def _read_leniently(
         return replace(inner, rules=("double_encoded", *inner.rules))
     start, rules = _skip_leading(text, root, strict_error)
     try:
-        reading = _read_at(text, start, max_depth, inner_quotes=False)
-    except Unreadable as error:
-        if error.kind != "invalid_json":
-            raise
-        if text.startswith("{{") and text.endswith("}}"):
+        reading = _read_at(text, start, max_depth)
+    except Unreadable:
+        if text.startswith("{{") and text.endswith("}}") and encodings:
             inner = _read(text[1:-1], max_depth, root, 0)
             return replace(inner, rules=("doubled_braces", *inner.rules))
-        reading = _read_with_inner_quotes(text, start, max_depth, error)
+        raise
     rules = [*rules, *reading.rules]
     if isinstance(reading.value, str) and encodings:
         inner = _read(reading.value.strip(_EDGES), max_depth, root, encodings - 1)
@@ -139,12 +141,28 @@ def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[st
     return start, [*rules, *(["code_fence"] if fence else [])]
 
 
-def _read_at(text: str, start: int, max_depth: int, *, inner_quotes: bool) -> Reading:
-    reader = Reader(text, start, max_depth=max_depth, inner_quotes=inner_quotes)
-    value = reader.value()
+def _read_at(text: str, start: int, max_depth: int) -> Reading:
+    reader = Reader(text, start, max_depth=max_depth)
+    try:
+        value = reader.value()
+    except Unreadable as error:
+        if error.kind != "invalid_json":
+            raise
+        return _read_with_inner_quotes(text, start, max_depth, error)
     exact = None if reader.used else text[start : reader.position]
     after = _after(text, reader.position, value, max_depth)
     return Reading(value, (*reader.used, *after), exact)
+
+
+def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
+    reader = Reader(text, start, max_depth=max_depth, inner_quotes=True)
+    try:
+        value = reader.value()
+    except Unreadable:
+        raise error from None
+    if not _BESIDE_QUOTES.issuperset(reader.used) or text[reader.position :].strip():
+        raise error
+    return Reading(value, tuple(reader.used))
 
 
 def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
@@ -171,13 +189,3 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
             raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
         rules["trailing_text"] = None
     return list(rules)
-
-
-def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
-    try:
-        reading = _read_at(text, start, max_depth, inner_quotes=True)
-    except Unreadable:
-        raise error from None
-    if not _BESIDE_QUOTES.issuperset(reading.rules):
-        raise error
-    return reading
