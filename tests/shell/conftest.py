@@ -1,0 +1,43 @@
+"""The proxy and its upstream, both on real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.support.running_proxy import RunningProxy, running_proxy
+from tests.support.scripted_server import ScriptedServer
+
+StartProxy = Callable[..., Awaitable[RunningProxy]]
+
+
+@pytest.fixture(autouse=True)
+def no_key_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LITELLM_MASTER_KEY", raising=False)
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        yield server
+
+
+@pytest.fixture
+async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
+    """Starts a proxy with changed settings: `await start_proxy({"server.max_body_bytes": 9})`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(
+            changes: dict[str, Any] | None = None, url: str | None = None
+        ) -> RunningProxy:
+            return await stack.enter_async_context(running_proxy(url or upstream.url, changes))
+
+        yield start
+
+
+@pytest.fixture
+async def proxy(start_proxy: StartProxy) -> RunningProxy:
+    return await start_proxy()

@@ -1,0 +1,184 @@
+"""A client that leaves stops the model within a second, wherever its request stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.shell.asking import CHAT, ask, body
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import until_metric
+from tests.support.replies import data, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+
+ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
+SECOND = 1.0  # the contract's own limit
+
+
+def request(port: int, path: str = CHAT, **more: Any) -> bytes:
+    content = json.dumps(body(**more)).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+SILENT_REPLIES = {
+    "no headers yet": Reply.raw(SILENCE),
+    "headers only": Reply.sse(SILENCE),
+    "a role only": Reply.sse(ROLE, SILENCE),
+    "in the midst of text": Reply.sse(ROLE, TEXT, SILENCE),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", SILENT_REPLIES)
+async def test_running(
+    name: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(SILENT_REPLIES[name])
+    reader, writer = await proxy.raw(request(proxy.port, stream=streamed))
+    call = await upstream.next_call()
+    if streamed and name == "in the midst of text":
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"Some words")
+    writer.close()
+    assert await call.left_within(SECOND)
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+
+
+async def test_by_a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    _, writer = await proxy.raw(request(proxy.port, stream=True))
+    call = await upstream.next_call()
+    writer.transport.abort()
+    assert await call.left_within(SECOND)
+
+
+async def test_while_text_is_flowing(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """A never-ending stream, left in the midst: nothing goes on writing it."""
+
+    async def for_ever() -> None:
+        connection = next(iter(upstream.connections))
+        while True:
+            connection.send(TEXT, "chunked")
+            await asyncio.sleep(0.001)
+
+    upstream.will(Reply.sse(ROLE, for_ever))
+    reader, writer = await proxy.raw(request(proxy.port, stream=True))
+    call = await upstream.next_call()
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            await reader.readuntil(b"Some words")
+    writer.close()
+    assert await call.left_within(SECOND)
+
+
+async def test_a_client_that_does_not_read_holds_the_upstream_back(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Else a slow reader would fill our memory: what it doesn't take is not taken from upstream."""
+    held_back = asyncio.Event()
+    piece = data(text_chunks("word " * 2000)[1])
+
+    async def flood() -> None:
+        connection = next(one for one in upstream.connections if one.call is call)
+        for _ in range(20_000):  # 200 MB if nobody held it back
+            connection.send(piece, "chunked")
+            if not connection.writable.is_set():
+                held_back.set()
+                await connection.writable.wait()
+            await asyncio.sleep(0)
+
+    upstream.will(Reply.sse(ROLE, flood))
+    reader, writer = await proxy.raw(request(proxy.port, stream=True))
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    call = await upstream.next_call()
+    async with asyncio.timeout(20):
+        await held_back.wait()
+    writer.transport.abort()
+    assert await call.left_within(SECOND)
+
+
+async def test_in_the_queue(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    """The one who leaves is never sent upstream, and the one behind gets its place."""
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(ROLE, Wait(go_on), TEXT, END), text_stream("third"))
+    first = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "first-one"}))
+    await upstream.next_call()
+    _, leaving = await proxy.raw(request(proxy.port, user="second"))
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    third = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "third-one"}, user="third"))
+    await until_metric(proxy, "mlx_stack_queue_depth", 2, tier="fast")
+    leaving.close()
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    go_on.set()
+    assert (await first).status_code == 200
+    assert (await third).json()["choices"][0]["message"]["content"] == "third"
+    assert [call.json().get("user") for call in upstream.calls] == [None, "third"]
+    await until_metric(proxy, "mlx_stack_queue_depth", 0, tier="fast")
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+
+
+async def test_leaving_gives_the_slot_back(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
+    upstream.will(Reply.sse(ROLE, SILENCE), text_stream("next"))
+    _, leaving = await proxy.raw(request(proxy.port))
+    await upstream.next_call()
+    waiting = asyncio.create_task(ask(proxy))
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    leaving.close()
+    async with asyncio.timeout(10):
+        assert (await waiting).status_code == 200
+
+
+async def test_many_leave_at_once(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 4})
+    upstream.always(Reply.sse(ROLE, TEXT, SILENCE))
+    writers = [(await proxy.raw(request(proxy.port, stream=True)))[1] for _ in range(40)]
+    calls = [await upstream.next_call() for _ in range(4)]
+    await until_metric(proxy, "mlx_stack_queue_depth", 36, tier="fast")
+    for writer in writers:
+        writer.transport.abort()
+    for call in calls:
+        assert await call.left_within(SECOND)
+    await until_metric(proxy, "mlx_stack_queue_depth", 0, tier="fast")
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+    upstream.always(text_stream("fine"))
+    assert (await ask(proxy)).status_code == 200
+
+
+async def test_on_a_path_that_passes_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.sse(b"data: 1\n\n", SILENCE))
+    async with proxy.client.stream("POST", "/v1/responses", json={"input": "x"}) as response:
+        async for piece in response.aiter_raw():
+            assert piece == b"data: 1\n\n"
+            break
+    assert await (await upstream.next_call()).left_within(SECOND)
+
+
+async def test_within_its_own_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    whole = request(proxy.port)
+    _, writer = await proxy.raw(whole[:-20])
+    writer.transport.abort()
+    upstream.will(text_stream("fine"))
+    assert (await ask(proxy)).status_code == 200
+    assert len(upstream.calls) == 1
+
+
+async def test_a_timeout_of_the_client_is_leaving(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, SILENCE))
+    with pytest.raises(httpx.ReadTimeout):
+        await proxy.client.post(CHAT, json=body(), timeout=0.3)
+    assert await (await upstream.next_call()).left_within(SECOND)

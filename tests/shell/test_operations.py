@@ -1,0 +1,97 @@
+"""Models, health, readiness and metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.shell.asking import ask
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import metric_value
+from tests.support.replies import litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import RESET, Reply, ScriptedServer, closed_port
+
+
+async def test_models_lists_auto_and_the_tiers_first(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.models = ("embedder", "fast", "standard", "whisper")
+    response = await proxy.client.get("/v1/models")
+    assert response.status_code == 200
+    listed = response.json()
+    assert listed["object"] == "list"
+    names = [model["id"] for model in listed["data"]]
+    assert names == ["auto", "fast", "standard", "embedder", "whisper"]
+    assert all(model["object"] == "model" for model in listed["data"])
+    assert upstream.calls == []
+
+
+async def test_models_with_upstream_down_are_the_tiers(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    response = await proxy.client.get("/v1/models")
+    if response.status_code == 200:
+        assert [one["id"] for one in response.json()["data"]] == ["auto", "fast", "standard"]
+    else:
+        assert response.status_code == 503
+
+
+async def test_health_is_the_process_alone(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    assert (await proxy.client.get("/health")).status_code == 200
+
+
+async def test_ready_says_how_each_tier_stands(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await proxy.client.get("/ready")
+    assert response.status_code == 200
+    assert {"fast", "standard"} <= set(response.json()["tiers"])
+
+
+@pytest.mark.parametrize(
+    "answer", [litellm_error(503, "starting"), Reply.raw(RESET)], ids=["503", "reset"]
+)
+async def test_not_ready_when_litellm_is_not(
+    answer: Reply, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    for path in ("/health/liveliness", "/health/readiness", "/v1/models"):
+        upstream.routes["GET", path] = answer
+    assert (await proxy.client.get("/ready")).status_code == 503
+
+
+async def test_not_ready_when_nothing_listens(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    assert (await proxy.client.get("/ready")).status_code == 503
+
+
+async def test_metrics_count_what_was_served(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    before = (await proxy.client.get("/metrics")).text
+    upstream.will(text_stream(), text_stream(), litellm_error(500, "no"))
+    await ask(proxy)
+    await ask(proxy, stream=True)
+    await ask(proxy)
+    response = await proxy.client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+
+    def grown(name: str, **labels: str) -> float:
+        now = metric_value(response.text, name, **labels) or 0
+        return now - (metric_value(before, name, **labels) or 0)
+
+    counted = [line for line in response.text.splitlines() if "mlx_stack_requests_total{" in line]
+    assert counted
+    assert grown("mlx_stack_first_token_seconds_count", tier="fast") == 2
+    assert grown("mlx_stack_request_seconds_count", tier="fast") == 3
+    assert grown("mlx_stack_tokens_total", tier="fast", direction="input") >= 0
+    for name in ("in_flight", "queue_depth"):
+        assert (metric_value(response.text, f"mlx_stack_{name}", tier="fast") or 0) == 0
+    for name in ("attempts_total", "overhead_seconds", "store_errors_total", "sessions"):
+        assert f"mlx_stack_{name}" in response.text
+
+
+async def test_metrics_have_no_label_that_a_client_makes_up(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(text_stream())
+    await ask(proxy, {"X-MLX-Stack-Session": "session-xyzzy"}, model="model-xyzzy", user="xyzzy")
+    await proxy.client.get("/v1/path-xyzzy")
+    assert "xyzzy" not in (await proxy.client.get("/metrics")).text

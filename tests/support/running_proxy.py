@@ -1,0 +1,95 @@
+"""Runs the real proxy on a real socket, inside the test's own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+
+from app import log
+from app.main import build_services
+from app.server import Server
+from app.settings import Settings
+
+Json = dict[str, Any]
+
+# One tier at a time and no second try, so that a fault is seen and not healed; no other programme's
+# memory decides what happens here.
+BASE: Json = {
+    "server": {"host": "127.0.0.1"},
+    "tiers": {"fast": {"model": "fast"}, "standard": {"model": "standard"}},
+    "reliability": {
+        "escalation": {"chain": ["fast"], "max_retries_before_escalate": 0},
+        "tool_validation": {"max_retries": 0},
+        "memory_pressure": {"enabled": False},
+    },
+    "state": {"backend": "memory"},
+    "observability": {"log_format": "json"},
+}
+
+
+def proxy_config(upstream: str, changes: Json | None = None) -> Json:
+    """`BASE` for this upstream; `changes` has dotted keys: {"server.max_body_bytes": 100}."""
+    config = copy.deepcopy(BASE)
+    for path, value in {"upstream.base_url": upstream, **(changes or {})}.items():
+        *parents, last = path.split(".")
+        place = config
+        for key in parents:
+            place = place.setdefault(key, {})
+        place[last] = value
+    return config
+
+
+@dataclass
+class RunningProxy:
+    port: int
+    server: uvicorn.Server
+    client: httpx.AsyncClient
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def raw(self, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Send bytes as they are, over a connection of their own."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        writer.write(request)
+        await writer.drain()
+        return reader, writer
+
+
+def listening_socket() -> socket.socket:
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind(("127.0.0.1", 0))
+    return found
+
+
+@contextlib.asynccontextmanager
+async def running_proxy(upstream: str, changes: Json | None = None) -> AsyncIterator[RunningProxy]:
+    with listening_socket() as listener:
+        port = listener.getsockname()[1]
+        config = proxy_config(upstream, {"server.port": port, **(changes or {})})
+        settings = Settings(**config)
+        log.configure(settings.observability)
+        server = Server(build_services(settings))
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started:
+                if serving.done():
+                    serving.result()
+                    raise RuntimeError("the proxy ended before it was ready")
+                await asyncio.sleep(0.005)
+            base = f"http://127.0.0.1:{port}"
+            async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=20) as client:
+                yield RunningProxy(port, server, client)
+        finally:
+            server.should_exit = True
+            await serving
