@@ -22,6 +22,7 @@ class ProxyError(Exception):
         code: str | None = None,
         extra: dict[str, Any] | None = None,
         retry_after: float | None = None,
+        allow: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -31,6 +32,7 @@ class ProxyError(Exception):
         self.code = code
         self.extra = extra or {}
         self.retry_after = retry_after
+        self.allow = allow
 
     def body(self) -> dict[str, Any]:
         """The response body; a stream that began carries the same object in its last event."""
@@ -48,6 +50,8 @@ class ProxyError(Exception):
         ]
         if self.retry_after is not None:
             headers.append((b"retry-after", str(max(1, round(self.retry_after))).encode()))
+        if self.allow is not None:
+            headers.append((b"allow", self.allow.encode()))
         return headers
 
 

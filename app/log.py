@@ -17,12 +17,27 @@ import structlog
 
 from .settings import ObservabilitySettings
 
+
+class _CurrentStderr:
+    """Standard error as it is when a line is written; a test or a host may have replaced it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
+Stream = TextIO | _CurrentStderr
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure(settings: ObservabilitySettings, stream: TextIO | None = None) -> None:
+def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> None:
     """Set up structlog, and the standard library's loggers through it."""
-    stream = stream or sys.stderr
+    stream = stream or _CurrentStderr()
     console = settings.log_format == "console" or (
         settings.log_format == "auto" and stream.isatty()
     )
@@ -34,7 +49,7 @@ def configure(settings: ObservabilitySettings, stream: TextIO | None = None) -> 
     structlog.configure(
         processors=[*shared, structlog.processors.format_exc_info, _renderer(console, stream)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream),
+        logger_factory=structlog.PrintLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(stream)
@@ -54,7 +69,7 @@ def configure(settings: ObservabilitySettings, stream: TextIO | None = None) -> 
     root.setLevel(max(level, logging.WARNING))
 
 
-def _renderer(console: bool, stream: TextIO) -> Any:
+def _renderer(console: bool, stream: Stream) -> Any:
     if console:
         return structlog.dev.ConsoleRenderer(colors=stream.isatty())
     return _render_json

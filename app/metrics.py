@@ -36,6 +36,7 @@ class Metrics:
         self.request = self._histogram(
             "request_seconds", "Duration of an exchange", _SECONDS, "tier"
         )
+        self.sessions = self.gauge("sessions", "Sessions in the store")
         self.registry.register(_QueueCollector(queues))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -30,7 +30,7 @@ class Access:
         127.0.0.1 (DNS rebinding) stands in ``Host``.
         """
         host = request.headers.get("host", "")
-        if self._loopback and host and not is_loopback(_hostname(host)):
+        if self._loopback and host and not is_loopback(_hostname(host).lower()):
             raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
         origin = request.headers.get("origin")
         foreign = origin is not None and urlsplit(origin).netloc != host

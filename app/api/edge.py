@@ -6,12 +6,12 @@ the rest (0.17 ms); everything an operator looks at is FastAPI (``operations.py`
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from .. import log
-from ..errors import ProxyError, invalid, shutting_down
-from ..proxy.downstream import Downstream
+from ..errors import INVALID_REQUEST, ProxyError, shutting_down
 from ..proxy.services import Services
 from .access import Access
 from .chat_completions import ChatCompletions
@@ -23,6 +23,7 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+DISCARD_SECONDS = 2.0
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
 
 
@@ -59,12 +60,12 @@ class Edge:
             await self._route(request, scope, receive, watched_send)
         except ProxyError as error:
             if not started:
-                await _refuse(error, request, send)
+                await _refuse(error, request, receive, send)
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error, request_id=request.id if request else "")
             if not started:
                 sentence = "an error inside the proxy; its log says more"
-                await _refuse(ProxyError(500, "internal_error", sentence), request, send)
+                await _refuse(ProxyError(500, "internal_error", sentence), request, receive, send)
         finally:
             services.running -= 1
 
@@ -73,7 +74,7 @@ class Edge:
         if path in CHAT_PATHS:
             self._check_open()
             if request.method != "POST":
-                raise invalid(f"use POST for {path}", status=405)
+                raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
             await self._chat.handle(request, receive, send)
         elif path.startswith("/v1/") and not is_model_query(request):
             self._check_open()
@@ -95,12 +96,34 @@ def is_model_query(request: Incoming) -> bool:
     )
 
 
-async def _refuse(error: ProxyError, request: Incoming | None, send: Send) -> None:
-    downstream = Downstream(send, lambda: 0.0)
-    headers = error.headers()
+async def _refuse(
+    error: ProxyError, request: Incoming | None, receive: Receive, send: Send
+) -> None:
+    body = error.encoded()
+    headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
     if request is not None:
         identity = request.id.encode()
         headers += [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
-    if error.status == 413:
-        headers.append((b"connection", b"close"))  # the rest of the body is not read
-    await downstream.whole(error.status, headers, error.encoded())
+    too_large = error.status == 413
+    if too_large:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if too_large:
+        await _discard_body(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read on for a moment: most clients look for the answer only once they have sent all.
+
+    A connection closed under their hands is reset, and the answer lost with it.
+    """
+    try:
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return

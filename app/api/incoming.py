@@ -55,6 +55,9 @@ def read_incoming(scope: Any) -> Incoming:
         headers[name] = value_bytes.decode("latin-1")
     if size > MAX_HEADER_BYTES:
         raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes")
+    if "host" not in headers and scope.get("http_version") == "1.1":
+        raise invalid("header host is missing", "host")
+    _check_path(scope["path"])
     given = headers.get("x-request-id", "")
     request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + os.urandom(12).hex()
     target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
@@ -62,6 +65,17 @@ def read_incoming(scope: Any) -> Incoming:
     if query:
         target += "?" + query.decode("latin-1")
     return Incoming(scope["method"], scope["path"], target, headers, raw, request_id)
+
+
+def _check_path(path: str) -> None:
+    """Refuse a (decoded) path that some server on the way could read as climbing upward.
+
+    LiteLLM's administration lies beside ``/v1``, and we may hold its master key.
+    """
+    if not path.startswith("/") or "\\" in path or "\0" in path:
+        raise invalid("the path is not valid", "path")
+    if "/." in path and any(part in (".", "..") for part in path.split("/")):
+        raise invalid("the path must not hold `.` or `..` segments", "path")
 
 
 def check_length(request: Incoming, most: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -15,9 +15,9 @@ from ..errors import INVALID_REQUEST, ProxyError
 from ..proxy.model_list import names_in
 from ..proxy.services import Services, upstream_key
 from ..proxy.upstream import UpstreamError
+from ..state.store import StoreError
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-__all__ = ["AsyncIterator", "build"]
 
 
 def build(services: Services, lifespan: Lifespan) -> FastAPI:
@@ -42,6 +42,10 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
 
     @app.get("/metrics")
     async def prometheus() -> Response:
+        try:
+            services.metrics.sessions.set(await services.store.count_sessions())
+        except StoreError:
+            services.metrics.store_errors.inc()
         return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
     @app.get("/v1/models")

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ..errors import ProxyError
+from ..proxy import response_headers
 from ..proxy.downstream import Downstream
 from ..proxy.services import Services
 from ..proxy.upstream import RawHeaders, Response, UpstreamError, passed_on
@@ -16,8 +17,6 @@ from .incoming import ClientGone, Incoming, check_length, too_large
 
 Receive = Callable[[], Awaitable[Any]]
 _NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin"})
-_NOT_SENT_BACK = frozenset({b"set-cookie", b"set-cookie2", b"x-request-id"})
-_ADDRESS = b"-api-base"
 
 
 class Passthrough:
@@ -69,7 +68,7 @@ class Passthrough:
     ) -> None:
         identity = request.id.encode()
         headers = [
-            *(h for h in passed_on(response.headers, _NOT_SENT_BACK) if not _internal(h[0])),
+            *response_headers.relayed(response.headers),
             (b"x-mlx-stack-mode", b"passthrough"),
             (b"x-mlx-stack-request-id", identity),
             (b"x-request-id", identity),
@@ -114,10 +113,6 @@ class _Body:
 def _has_body(request: Incoming) -> bool:
     length = request.headers.get("content-length")
     return (length is not None and length != "0") or "transfer-encoding" in request.headers
-
-
-def _internal(name: bytes) -> bool:
-    return name.endswith(_ADDRESS)
 
 
 def _unavailable(error: UpstreamError) -> ProxyError:

@@ -46,6 +46,11 @@ class Attempt:
         self._view = ClientView(exchange.request)
 
     @property
+    def begun(self) -> bool:
+        """Whether any content has come."""
+        return bool(self.reply.choices)
+
+    @property
     def over(self) -> bool:
         return self.done or self.verdict is not None
 
@@ -65,12 +70,14 @@ class Attempt:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
 
-    def take_completion(self, completion: dict[str, Any], now: float) -> None:
-        """Take a whole JSON reply: upstream did not stream."""
+    def take_completion(self, completion: dict[str, Any], now: float) -> bytes:
+        """Take a whole JSON reply (upstream did not stream); the bytes that may go out now."""
+        out: list[bytes] = []
         for chunk in chunks_of_completion(completion):
-            self._take(chunk, now, [])
+            self._take(chunk, now, out)
             if self.over:
-                return
+                break
+        return b"".join(out)
 
     def end(self, now: float) -> bytes:
         """Upstream has closed the stream; the bytes that its last event lets go out."""
@@ -82,12 +89,7 @@ class Attempt:
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
-            if self.reply.finished:
-                self.done = True
-            elif self.reply.choices:
-                self.verdict = _broken("before the reply was finished")
-            else:
-                self.verdict = _broken("before the reply began")
+            self._end_of_stream()
         return b"".join(out)
 
     def tick(self, now: float) -> bytes:
@@ -114,7 +116,7 @@ class Attempt:
         """
         held = self._gate.release()
         if metadata is not None:
-            _join_metadata(held, metadata)
+            _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
         frames = [self._view.frame(chunk) for chunk in held]
         return b"".join([*frames, note, self._done_frame])
 
@@ -131,7 +133,7 @@ class Attempt:
 
     def _take(self, chunk: Chunk, now: float, out: list[bytes]) -> None:
         if chunk.done:
-            self.done = True
+            self._end_of_stream()
             self._done_frame = chunk.raw
             return
         for event in chunk.events:
@@ -140,6 +142,15 @@ class Attempt:
                 return
         for released in self._gate.push(chunk, now):
             out.append(self._view.frame(released))
+
+    def _end_of_stream(self) -> None:
+        # A server that dies leaves this behind: an end without a finish_reason is no end.
+        if self.reply.finished:
+            self.done = True
+        elif self.reply.choices:
+            self.verdict = _broken("before the reply was finished")
+        else:
+            self.verdict = _broken("before the reply began")
 
     def _on_event(self, event: Event) -> Verdict | None:
         self.reply.apply(event)
@@ -159,9 +170,7 @@ def _whole_frame(rest: sse.Frame) -> Chunk:
 
 
 def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:
-    for position in range(len(held) - 1, -1, -1):
-        payload = held[position].payload
-        if payload is not None:
-            payload = {**payload, "mlx_stack": metadata}
-            held[position] = Chunk(render(payload), payload, held[position].events)
-            return
+    if held and held[-1].payload is not None:
+        last = held[-1]
+        last.payload = {**held[-1].payload, "mlx_stack": metadata}
+        last.raw = render(last.payload)

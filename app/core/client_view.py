@@ -27,11 +27,15 @@ class ClientView:
             if not payload.get("choices"):
                 return b""
             payload = {key: value for key, value in payload.items() if key != "usage"}
-            if not self._legacy:
+            if not (self._legacy and legacy.has_tools(payload, "delta")):
                 return render(payload)
-        if self._legacy:
+        if self._legacy and legacy.has_tools(payload, "delta"):
             return render(legacy.to_functions(payload, "delta"))
         return chunk.raw
+
+    def shows(self, chunk: Chunk) -> bool:
+        """Whether a chunk says anything to this client."""
+        return chunk.payload is not None and bool(self.frame(chunk))
 
     def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
         """A whole reply for a client that does not stream."""

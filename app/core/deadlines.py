@@ -20,10 +20,10 @@ class Deadlines:
         self._started = self._last = now
         self._waiting = True
 
-    def heard(self, now: float) -> None:
-        """Bytes came."""
+    def heard(self, now: float, *, begun: bool) -> None:
+        """Bytes came; ``begun``: the reply has content by now. Any byte is a sign of life."""
         self._last = now
-        self._waiting = False
+        self._waiting = not begun
 
     def next(self) -> float:
         """The time at which :meth:`check` may have something to say."""

@@ -59,6 +59,18 @@ def to_functions(payload: Mapping[str, Any], place: str) -> dict[str, Any]:
     return {**payload, "choices": [_choice_to_functions(choice, place) for choice in choices]}
 
 
+def has_tools(payload: Mapping[str, Any], place: str) -> bool:
+    """Whether :func:`to_functions` would change anything."""
+    choices = payload.get("choices")
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            holder = choice.get(place)
+            calls = isinstance(holder, dict) and "tool_calls" in holder
+            if calls or choice.get("finish_reason") == "tool_calls":
+                return True
+    return False
+
+
 def _choice_to_functions(choice: Any, place: str) -> Any:
     if not isinstance(choice, dict):
         return choice

@@ -60,12 +60,13 @@ def route(
     ``listed``: LiteLLM's models, None while unknown. Raises :class:`NoSuchTier`.
     """
     if header_tier is not None:
-        if header_tier not in settings.tiers:
-            known = ", ".join(settings.tiers)
+        named = named_tier(header_tier, settings)
+        if named is None:
+            known = ", ".join([AUTO, *settings.tiers])
             raise NoSuchTier(
                 f"unknown tier {header_tier[:64]!r}; known: {known}", "X-MLX-Stack-Tier"
             )
-        return Route(_forward(header_tier, "X-MLX-Stack-Tier", cloud, listed, settings))
+        return Route(_forward(named, "X-MLX-Stack-Tier", cloud, listed, settings))
     start = named_tier(model, settings)
     if start is not None:
         return Route(_forward(start, "model", cloud, listed, settings))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 
-from .verdicts import FailureReason, UpstreamFailed
+from .verdicts import UpstreamFailed
 
 _RETRYABLE = frozenset({408, 409, 425, 429})
 # LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
 _WRONG_KEY = "no_db_connection"
 _UNKNOWN_MODEL = ("invalid model name", "model_not_found", "unknown model", "does not exist")
 _MAX_QUOTED = 300
+# LiteLLM and clouds quote keys in their errors.
+_SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
 
 
 def failure_of_status(
@@ -34,15 +37,14 @@ def failure_of_status(
     about_model = status == 404 or (
         status == 400 and any(words in lower for words in _UNKNOWN_MODEL)
     )
-    reason: FailureReason = "timeout" if status in (408, 504) else "server_error"
     client_fault = status < 500 and status not in _RETRYABLE
     if about_key:
         client_fault = not our_key
-        message = f"LiteLLM refused the API key ({message})"
+        message = "LiteLLM refused the API key"  # its own words may quote the key
     elif about_model:
         client_fault = not our_choice
     return UpstreamFailed(
-        reason,
+        "server_error",
         f"status {status}: {message}" if str(status) not in message else message,
         status=status,
         headers=headers,
@@ -66,7 +68,7 @@ def quoted_error(body: bytes) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join(text.split())
+    line = _SECRET.sub("…", " ".join(text.split()))
     return line if len(line) <= _MAX_QUOTED else line[: _MAX_QUOTED - 1] + "…"
 
 

@@ -6,30 +6,33 @@ from ..core.exchange import Exchange
 from .upstream import RawHeaders, passed_on
 
 PREFIX = "X-MLX-Stack-"
-# The body is written anew or framed by our own server; a cookie or an internal address of LiteLLM
-# is nobody's business.
-_NOT_PASSED = frozenset(
-    {
-        b"content-length",
-        b"content-type",
-        b"content-encoding",
-        b"cache-control",
-        b"date",
-        b"server",
-        b"set-cookie",
-        b"set-cookie2",
-        b"x-accel-buffering",
-        b"x-request-id",
-        b"x-should-retry",
-        b"retry-after",
-    }
-)
+# A cookie or an internal address of LiteLLM is nobody's business.
+_NOT_PASSED = frozenset({b"set-cookie", b"set-cookie2", b"x-request-id"})
+# The body is written anew or framed by our own server.
+_REPLACED = _NOT_PASSED | {
+    b"content-length",
+    b"content-type",
+    b"content-encoding",
+    b"cache-control",
+    b"date",
+    b"server",
+    b"x-accel-buffering",
+    b"x-should-retry",
+    b"retry-after",
+}
 _ADDRESS = b"-api-base"
+_CORS = b"access-control-"  # which pages may read a reply is ours to say, and none may
+
+
+def relayed(headers: RawHeaders | tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
+    """LiteLLM's headers that a client may see."""
+    kept = passed_on(headers, _NOT_PASSED)
+    return [h for h in kept if not h[0].endswith(_ADDRESS) and not h[0].startswith(_CORS)]
 
 
 def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
-    """LiteLLM's headers that a client may see."""
-    return [h for h in passed_on(headers, _NOT_PASSED) if not h[0].endswith(_ADDRESS)]
+    """Those of them that go with a body of ours."""
+    return [h for h in relayed(headers) if h[0] not in _REPLACED]
 
 
 def values(exchange: Exchange, attempts: int) -> dict[str, str]:

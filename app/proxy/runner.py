@@ -172,15 +172,13 @@ class Run:
         content_type = response.header(b"content-type").lower()
         if b"event-stream" in content_type:
             return await self._read_stream(attempt, response)
-        return self._take_json(attempt, await response.read())
+        return await self._take_json(attempt, await response.read())
 
     async def _read_stream(self, attempt: Attempt, response: Response) -> Verdict | None:
         first = True
         while not attempt.over:
             data = await response.next_bytes()
             now = self._clock()
-            if self._deadlines is not None:
-                self._deadlines.heard(now)
             if first:
                 first = False
                 self._observe_first_byte(now)
@@ -188,11 +186,11 @@ class Run:
             if out:
                 self._exchange.committed = True
                 await self._send(out)
-                if self._deadlines is not None:  # a slow client is not a silent model
-                    self._deadlines.heard(self._clock())
+                now = self._clock()  # a slow client is not a silent model
+            self._heard(now)
         return attempt.verdict
 
-    def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
+    async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
         self._observe_first_byte(self._clock())
         try:
             completion = orjson.loads(body)
@@ -203,7 +201,10 @@ class Run:
             return UpstreamFailed(
                 "server_error", f"upstream's answer is no chat completion: {what}", status=200
             )
-        attempt.take_completion(completion, self._clock())
+        out = attempt.take_completion(completion, self._clock())
+        if out:
+            self._exchange.committed = True
+            await self._send(out)
         return attempt.verdict
 
     # Answering the client
@@ -260,8 +261,9 @@ class Run:
 
     async def _pass_on(self, step: PassOn) -> None:
         headers = [*self._own_headers(running=0), *response_headers.public(step.headers)]
-        kept = (b"content-type", b"retry-after", b"x-should-retry")
+        kept = (b"content-type", b"retry-after")
         headers += [(name, value) for name, value in step.headers if name in kept]
+        headers.append((b"x-should-retry", b"false"))
         await self._downstream.whole(step.status, headers, step.body)
 
     async def _fail(self, error: ProxyError) -> None:
@@ -283,11 +285,14 @@ class Run:
             times.append(release)
         return min(times) if times else None
 
+    def _heard(self, now: float) -> None:
+        if self._deadlines is not None and self._attempt is not None:
+            self._deadlines.heard(now, begun=self._attempt.begun)
+
     def _on_time(self, now: float) -> Verdict | None:
         if self._downstream.writing or self._late_writes:
             # The client is slow; that is neither silence of the model nor of ours.
-            if self._deadlines is not None:
-                self._deadlines.heard(now)
+            self._heard(now)
             self._downstream.last_write = now
             return None
         if self._deadlines is not None and (timeout := self._deadlines.check(now)):
