@@ -17,6 +17,7 @@ _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")
 _STEPS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
 _KEY = re.compile(r'"\s*:')
+_SPACED_COLONS: Final = (" :", "\n:", "\t:", "\r:")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -47,9 +48,7 @@ def parse(text: str, *, max_chars: int, max_depth: int) -> Any:
         check_depth(text, max_depth)
         return parse_exactly(text)
     check_depth(text, max_depth)
-    # As many colons behind quotes as keys: no key was given twice. Strings may hold more of them.
-    keys = _count_keys(value)
-    if text.count('":') != keys and len(_KEY.findall(text)) != keys:
+    if _may_repeat_keys(text, _count_keys(value)):
         parse_exactly(text)
     return value
 
@@ -91,6 +90,16 @@ def _explained(text: str, message: str, position: int) -> Unreadable:
     return Unreadable(
         "invalid_json", f"are not valid JSON: {what} at character {position + 1}, near `{around}`"
     )
+
+
+def _may_repeat_keys(text: str, keys: int) -> bool:
+    """Whether more keys may be written in `text` than the `keys` that its objects have.
+
+    Each key has a quote and a colon behind it; strings may hold more of those, never fewer.
+    """
+    if text.count('":') == keys and not any(space in text for space in _SPACED_COLONS):
+        return False
+    return len(_KEY.findall(text)) != keys
 
 
 def _count_keys(value: Any) -> int:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 from app.tool_calls.json_text import Unreadable
 from app.tool_calls.lenient_json import Reader
-
-_WORDS = re.compile(r"[^\W_]+")
+from app.tool_calls.names import squash
 
 
 def keeps_everything(before: Any, after: Any, dropped: Iterable[Any] = ()) -> bool:
     """Whether every scalar of `before` is in `after`, or in `dropped` (left out on purpose).
 
-    Scalars are compared by their words and numbers, so that ``"5"`` is 5, ``"Celsius"`` is
+    Scalars are compared without case and separators, so that ``"5"`` is 5, ``"Celsius"`` is
     ``"celsius"``, and a string that holds JSON is what it holds.
     """
     missing = Counter(_tokens(before))
@@ -57,6 +55,6 @@ def _tokens_of_text(text: str) -> Iterable[str]:
     try:
         number = float(stripped)
     except ValueError:
-        yield from (word.casefold() for word in _WORDS.findall(text))
+        yield squash(text)
     else:
         yield str(int(number)) if number.is_integer() else str(number)

@@ -56,8 +56,10 @@ def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
     `root` holds the brackets that the value may begin with: ``{`` for a call's arguments, ``{[``
     for a reply in JSON. The caller has capped the text's size.
     """
-    reading = _read(text.strip(_EDGES), max_depth, root, MAX_ENCODINGS)
-    if text.strip(_EDGES) != text.strip(_JSON_SPACE) and not reading.rules:
+    # What stands behind stays: white space ends a number, so `{"a": 12\n` lacks only its closer.
+    begun = text.lstrip(_EDGES)
+    reading = _read(begun, max_depth, root, MAX_ENCODINGS)
+    if begun != text.lstrip(_JSON_SPACE) and not reading.rules:
         return replace(reading, rules=("leading_text",))  # a byte order mark, mostly
     return reading
 
@@ -99,7 +101,7 @@ def _read_leniently(
 ) -> Reading:
     if _QUOTES_ESCAPED.match(text) and encodings:
         try:
-            inner_text = parse_exactly(f'"{text}"')
+            inner_text = parse_exactly(f'"{text.rstrip()}"')
         except Unreadable:
             raise strict_error from None
         inner = _read(inner_text, max_depth, root, encodings - 1)
@@ -108,8 +110,8 @@ def _read_leniently(
     try:
         reading = _read_at(text, start, max_depth)
     except Unreadable:
-        if text.startswith("{{") and text.endswith("}}") and encodings:
-            inner = _read(text[1:-1], max_depth, root, 0)
+        if text.startswith("{{") and text.rstrip().endswith("}}") and encodings:
+            inner = _read(text.rstrip()[1:-1], max_depth, root, 0)
             return replace(inner, rules=("doubled_braces", *inner.rules))
         raise
     rules = [*rules, *reading.rules]

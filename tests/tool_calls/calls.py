@@ -1,0 +1,73 @@
+"""Helpers for the tests of single calls: small tools, and what a check makes of a call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from app.tool_calls.check import Checked, Options, check_call, nothing_known
+from app.tool_calls.plausibility import Lookup
+from app.tool_calls.schemas import ToolSet, tool_set
+
+OPTIONS = Options()
+
+
+def tool(name: str, parameters: Any = None) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+def parameters(*required: str, **properties: Any) -> dict[str, Any]:
+    """An object schema: a type's name, or a whole schema, for each property."""
+    return {
+        "type": "object",
+        "properties": {
+            key: {"type": value} if isinstance(value, str) else value
+            for key, value in properties.items()
+        },
+        "required": list(required),
+    }
+
+
+SEARCH = tool("search", parameters("query", query="string", limit="integer"))
+WRITE = tool("write_file", parameters("path", "content", path="string", content="string"))
+RUN = tool("run_terminal_command", parameters("command", command="string"))
+TOOLS = tool_set([SEARCH, WRITE, RUN])
+
+
+def one(schema: Any) -> ToolSet:
+    """A tool set of one tool, `f`."""
+    return tool_set([tool("f", schema)])
+
+
+def check(
+    arguments: str,
+    tools: ToolSet = TOOLS,
+    name: str | None = None,
+    options: Options = OPTIONS,
+    known: Lookup = nothing_known,
+) -> Checked:
+    return check_call(name or tools.names[0], arguments, tools, options, known)
+
+
+def mended(
+    arguments: str, tools: ToolSet = TOOLS, name: str | None = None
+) -> tuple[Any, tuple[str, ...]]:
+    """The arguments that would be delivered, and the rules; fails where the call does."""
+    checked = check(arguments, tools, name)
+    assert not checked.failures, checked.failures
+    return json.loads(checked.arguments), checked.repairs
+
+
+def kinds(
+    arguments: str,
+    tools: ToolSet = TOOLS,
+    name: str | None = None,
+    options: Options = OPTIONS,
+    known: Lookup = nothing_known,
+) -> list[str]:
+    """The kinds of what is wrong; a failing call comes back as it came."""
+    checked = check(arguments, tools, name, options, known)
+    if checked.failures:
+        assert checked.arguments == arguments
+        assert checked.repairs == ()
+    return [failure.kind for failure in checked.failures]

@@ -1,0 +1,237 @@
+"""Valid calls that say nothing: empty names and placeholders, and what only looks like them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.tool_calls.check import Options
+from app.tool_calls.conversation import conversation_lookup
+from app.tool_calls.vocabulary import Vocabulary
+from tests.tool_calls.calls import check, kinds, one, parameters
+
+STRING = {"type": "string"}
+
+
+def of(name: str, value: str, schema: Any = STRING, options: Options | None = None) -> list[str]:
+    tools = one(parameters(name, **{name: schema}))
+    return kinds(json.dumps({name: value}), tools, options=options or Options())
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["path", "filePath", "file_name", "url", "query", "search_text", "command", "pattern", "id",
+     "DNA_id", "message_id", "game_title", "country", "to_currency", "color2", "species",
+     "country_code", "content_type", "detail_level"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["", " ", "\n\t"])
+def test_what_must_name_something_is_not_empty(name: str, value: str) -> None:
+    assert of(name, value) == ["empty_value"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["content", "text", "body", "new_string", "newString", "old_text", "replacement", "value",
+     "file_content", "message", "comment", "notes", "suffix", "separator", "new_source", "input",
+     "code", "message_text", "insert_text"],
+)  # fmt: skip
+@pytest.mark.parametrize("value", ["", " ", "...", "TODO", "string", "<text>", "<content>"])
+def test_free_text_may_be_empty_or_anything(name: str, value: str) -> None:
+    assert of(name, value) == []
+
+
+def test_the_sentences() -> None:
+    tools = one(parameters("query", query="string"))
+    (empty,) = check('{"query": ""}', tools).failures
+    assert empty.error == 'field "query" in function "f" is empty; give its real value'
+    (placeholder,) = check('{"query": "<query>"}', tools).failures
+    assert placeholder.error == (
+        'field "query" in function "f" holds the placeholder "<query>"; give its real value'
+    )
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**STRING, "enum": ["a", ""]},
+        {**STRING, "default": ""},
+        {**STRING, "minLength": 0},
+        {**STRING, "description": "Leave empty for the root."},
+        {**STRING, "description": "Folder, may be empty"},
+        {**STRING, "description": 'The folder ("" for all).'},
+    ],
+)
+def test_a_schema_that_allows_nothing_is_believed(schema: Any) -> None:
+    assert of("path", "", schema) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**STRING, "description": "The path. Must not be empty."},
+        {**STRING, "description": "A non-empty string"},
+    ],
+)
+def test_a_schema_that_forbids_nothing_is_believed(schema: Any) -> None:
+    assert of("path", "", schema) == ["empty_value"]
+
+
+def test_what_the_schema_shapes_must_be_there_even_as_text() -> None:
+    assert of("content", "", {**STRING, "format": "date"}) == ["empty_value"]
+    assert of("content", "", {**STRING, "pattern": "^a*$"}) == ["empty_value"]
+    assert of("content", "", {**STRING, "minLength": 1}) != []
+
+
+def test_optional_and_other_parameters_are_not_looked_at() -> None:
+    tools = one(parameters("n", path="string", n="integer"))
+    assert kinds('{"n": 1, "path": ""}', tools) == []
+    assert kinds('{"n": 1, "path": "<path>"}', tools) == []
+
+
+def test_nested_parameters_are_looked_at() -> None:
+    file = parameters("path", path="string")
+    tools = one(parameters("file", file=file, files={"type": "array", "items": file}))
+    assert kinds('{"file": {"path": ""}}', tools) == ["empty_value"]
+    (failure,) = check('{"file": {"path": "a"}, "files": [{"path": ""}]}', tools).failures
+    assert '"files[0].path"' in failure.error
+
+
+def test_optional_types_and_references_are_looked_at() -> None:
+    assert of("path", "", {"type": ["string", "null"]}) == ["empty_value"]
+    assert of("path", "", {"anyOf": [{"type": "string"}, {"type": "null"}]}) == ["empty_value"]
+    tools = one({"$defs": {"p": STRING}, **parameters("path", path={"$ref": "#/$defs/p"})})
+    assert kinds('{"path": ""}', tools) == ["empty_value"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["<query>", "<your query>", "<path>", "YOUR_API_KEY", "your-api-key", "YOUR_QUERY_HERE",
+     "your_api_key_here", "insert query here", "[insert query]", "[your query]", "...", "…",
+     "TODO", "TBD", "string", "query", "Query", "{{query}}", "{query}", "example_query",
+     "placeholder", "<...>"],
+)  # fmt: skip
+def test_placeholders(value: str) -> None:
+    assert of("query", value) == ["placeholder"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("query", "how to query"),
+        ("query", "<div>"),
+        ("query", "string theory"),
+        ("query", "your name"),
+        ("query", "wait..."),
+        ("query", "to do"),
+        ("query", "example"),
+        ("query", "{a} and {b}"),
+        ("pattern", "TODO"),
+        ("pattern", "<Button>"),
+        ("path", "./..."),
+        ("path", "."),
+        ("path", "/path/to/file"),
+        ("path", "example.py"),
+        ("url", "https://example.com/users/{id}"),
+        ("title", "Your Name"),
+        ("title", "Enter Sandman"),
+        ("email", "user@example.com"),
+        ("command", "echo <<EOF"),
+        ("name", "names"),
+        ("type", "text"),
+        ("date", "dontcare"),
+        ("id", "null"),
+    ],
+)
+def test_what_only_looks_like_a_placeholder(name: str, value: str) -> None:
+    assert of(name, value) == []
+
+
+def test_values_that_the_schema_names_are_no_placeholders() -> None:
+    assert of("type", "string", {**STRING, "enum": ["string", "number"]}) == []
+    assert of("api_key", "YOUR_API_KEY", {**STRING, "default": "YOUR_API_KEY"}) == []
+    assert of("query", "TODO", {**STRING, "examples": ["TODO"]}) == []
+
+
+def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:
+    return [{"role": role, "content": text} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("messages", "value", "expected"),
+    [
+        (said("find all TODOs"), "TODO", []),
+        (said("what does <query> mean?"), "<query>", []),
+        (said([{"type": "text", "text": "search for YOUR_API_KEY"}]), "your_api_key", []),
+        (said("search for '...' please"), "...", []),
+        (said("wait... what?"), "...", ["placeholder"]),
+        (said("a substring"), "string", ["placeholder"]),
+        (said("the string"), "string", []),
+        (said("nothing of the kind"), "TODO", ["placeholder"]),
+        (said("TODO list", role="tool"), "TODO", []),
+        ([None, 5, {}, {"content": 5}, {"content": [None, {}]}], "TODO", ["placeholder"]),
+        (
+            [{"role": "assistant", "tool_calls": [{"function": {"arguments": "<query>"}}]}],
+            "<query>",
+            ["placeholder"],
+        ),
+    ],
+)
+def test_what_stands_in_the_conversation(
+    messages: list[Any], value: str, expected: list[str]
+) -> None:
+    tools = one(parameters("query", query="string"))
+    known = conversation_lookup(messages)
+    assert kinds(json.dumps({"query": value}), tools, known=known) == expected
+
+
+def test_the_conversation_is_read_only_when_it_matters() -> None:
+    def messages() -> Any:
+        raise AssertionError("read")
+        yield
+
+    tools = one(parameters("query", query="string"))
+    assert kinds('{"query": "cats"}', tools, known=conversation_lookup(messages())) == []
+
+
+def test_the_words_are_options() -> None:
+    words = Options(vocabulary=Vocabulary(naming=frozenset({"content"}), free_text=frozenset()))
+    assert of("content", "", options=words) == ["empty_value"]
+    lax = Options(vocabulary=Vocabulary(unlisted=False))
+    assert of("metal", "", options=lax) == []
+    assert of("path", "", options=lax) == ["empty_value"]
+
+
+LEAKED = [
+    '{"page<arg_key": "num</arg_key><arg_value>7"}',
+    '{"command": ", \\"ls\\"}.functions.bash:1 <|tool_call_argument_begin|> {"}',
+    '{"command": "ls</arg_value>"}',
+    '{"a": {"<tool_call>": 1}, "command": "ls"}',
+]
+
+
+@pytest.mark.parametrize("arguments", LEAKED)
+def test_markup_of_calls_inside_arguments(arguments: str) -> None:
+    tools = one({"type": "object", "properties": {"command": STRING}})
+    assert kinds(arguments, tools) == ["leaked_markup"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"content": "print(\\"<|tool_call_begin|>\\")"}',
+        '{"command": "cat <<EOF"}',
+        '{"command": "grep \\"<div>\\" a.html"}',
+        '{"<b>": 1}',
+    ],
+)
+def test_markup_that_is_not_a_calls(arguments: str) -> None:
+    tools = one({"type": "object", "properties": {"command": STRING, "content": STRING}})
+    assert kinds(arguments, tools) == []
+
+
+def test_markup_that_is_talked_about() -> None:
+    tools = one(parameters("command", command="string"))
+    known = conversation_lookup(said("where do we emit <|tool_call_begin|> ?"))
+    assert kinds('{"command": "grep -r \\"<|tool_call_begin|>\\" ."}', tools, known=known) == []
