@@ -29,6 +29,17 @@ _PROXY_PREFIXES = (
     *("MLX_STACK_RELIABILITY__", "MLX_STACK_STREAM__"),
     *("MLX_STACK_STATE__", "MLX_STACK_OBSERVABILITY__"),
 )
+# LiteLLM's start is nearly all imports, ten thousand small objects at a time, none of them garbage:
+# without the collector walking over them again and again it takes a fifth less.
+_RUN_LITELLM = """
+import gc
+gc.disable()
+import litellm.proxy.proxy_server
+from litellm.proxy.proxy_cli import run_server
+gc.freeze()
+gc.enable()
+run_server()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +101,7 @@ def litellm(port: int, key: str, run: RunDirectory, start_limit: float) -> Child
     return ChildSpec(
         name="litellm",
         what=f"LiteLLM on :{port}",
-        command=_python(
-            "-c",
-            "from litellm.proxy.proxy_cli import run_server; run_server()",
-            *_flat(options),
-        ),
+        command=_python("-c", _RUN_LITELLM, *_flat(options)),
         environment=environment,
         directory=run.path,
         log_file=run.log_file("litellm"),

@@ -16,8 +16,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import psutil
+
 # How long children may take to end by themselves once `up` has been killed.
 ORPHAN_GRACE_SECONDS = 5
+_LOOKS = 50
+_LOOK_SECONDS = 0.02
 
 # `$$` is the command itself, which takes the shell's place; `kill … 0` means the own group.
 _GUARD = f"""
@@ -81,12 +85,17 @@ class GuardedProcess:
             finally:
                 hurried.cancel()
                 ended.cancel()
-        self.kill()
-        await self._process.wait()
+        await self.kill()
 
-    def kill(self) -> None:
-        """Kill the whole group, its guard included."""
+    async def kill(self) -> None:
+        """Kill the whole group, its guard included, and see it gone."""
         self._signal(signal.SIGKILL)
+        await self._process.wait()
+        # The others die a moment later; their ports are free only then.
+        for _ in range(_LOOKS):
+            if not _members(self._process.pid):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _signal(self, number: signal.Signals) -> None:
         try:
@@ -94,6 +103,18 @@ class GuardedProcess:
         except (ProcessLookupError, PermissionError):
             # No such group any more; macOS says so with EPERM when only zombies are left.
             pass
+
+
+def _members(group: int) -> list[int]:
+    """The processes of a group, without those that only wait for someone to reap them."""
+    found = []
+    for pid in psutil.pids():
+        try:
+            if os.getpgid(pid) == group and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+        except (OSError, psutil.Error):
+            continue
+    return found
 
 
 async def start(

@@ -164,8 +164,7 @@ class _Child:
     async def _clear_away(self) -> None:
         """Kill what a dead or ill child has left, so that its port is free again."""
         if self._process is not None:
-            self._process.kill()
-            await self._process.wait()
+            await self._process.kill()
 
     async def _healthy(self, process: GuardedProcess) -> None:
         """Return when it is ready. Raises ``_Ended``, :class:`Hopeless`."""

@@ -54,8 +54,8 @@ async def test_the_command_takes_the_shells_place_and_has_no_input(tmp_path: Pat
         child = await guarded_process.start(command, {}, tmp_path, tmp_path / "log", lifeline)
         assert await child.wait() == 0
         assert (tmp_path / "log").read_text().strip() == str(child.pid)
-        child.kill()
-        await until(lambda: not members(child.pid))
+        await child.kill()
+        assert not members(child.pid)
 
 
 async def test_ending_takes_what_the_child_has_started(tmp_path: Path) -> None:
@@ -64,7 +64,8 @@ async def test_ending_takes_what_the_child_has_started(tmp_path: Path) -> None:
         pid = await grandchild(tmp_path)
         await child.end(30, asyncio.Event())
         assert await child.wait() == -signal.SIGTERM
-        await until(lambda: not alive(pid) and not members(child.pid))
+        assert not alive(pid)
+        assert not members(child.pid)
 
 
 @pytest.mark.parametrize("hurried", [False, True])
@@ -78,7 +79,8 @@ async def test_who_does_not_end_is_killed(tmp_path: Path, hurried: bool) -> None
             hurry.set()
         await ending
         assert await child.wait() == -signal.SIGKILL
-        await until(lambda: not alive(pid) and not members(child.pid))
+        assert not alive(pid)
+        assert not members(child.pid)
 
 
 async def test_ending_what_has_ended_is_nothing(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ async def test_ending_what_has_ended_is_nothing(tmp_path: Path) -> None:
         child = await started(lifeline, tmp_path, "--fail", "3")
         assert await child.wait() == 3
         await child.end(30, asyncio.Event())
-        await until(lambda: not members(child.pid))
+        assert not members(child.pid)
 
 
 @pytest.mark.parametrize("options", [[], ["--deaf"]])
@@ -113,5 +115,5 @@ async def test_a_command_that_is_not_there_says_so_in_its_log(tmp_path: Path) ->
             ["/no/such/program"], {}, tmp_path, tmp_path / "log", lifeline
         )
         assert await child.wait() == 127
-        child.kill()
+        await child.kill()
     assert "/no/such/program" in (tmp_path / "log").read_text()
