@@ -21,9 +21,9 @@ from app.tool_calls.formats.base import (
     ToolSet,
     Where,
 )
-from app.tool_calls.formats.context import WINDOW
+from app.tool_calls.formats.context import WINDOW, is_in_sentence
 from app.tool_calls.formats.mentions import marked_mentions
-from app.tool_calls.formats.scanner import Candidate, Scanner
+from app.tool_calls.formats.scanner import SPECIAL, Candidate, Scanner, fence_end
 from app.tool_calls.formats.tails import skip_tail
 
 __all__ = ["FoundCall", "Holdback", "Rescued", "Tools", "marked_mentions", "rescue"]
@@ -102,8 +102,14 @@ class Holdback:
             self._length += len(delta)
             return "" if self._length < self._try_at else self._retry()
         scanner = self._scanner
+        if not self._blank and scanner.idle and SPECIAL.search(delta) is None:
+            # Plain prose, the usual case: nothing in it can begin anything.
+            scanner.extend(delta)
+            scanner.pos = len(scanner.text)
+            self._trim()
+            return delta
         start = self._start()
-        scanner.text += delta
+        scanner.extend(delta)
         return self._go_on(start)
 
     def finish(self) -> Rescued:
@@ -112,7 +118,7 @@ class Holdback:
             return Rescued((), "")
         scanner = self._scanner
         start = self._start()
-        scanner.text += "".join(self._held)
+        scanner.extend("".join(self._held))
         self._held.clear()
         if self._candidate is not None:
             scanner.pos = self._candidate.start
@@ -140,10 +146,14 @@ class Holdback:
             if not flowing or flowing.isspace():
                 return ""
             self._blank = False
-        # What is behind is kept as far as a later decision looks back; cut rarely, it copies.
-        if candidate is None and scanner.pos > 4 * WINDOW:
-            scanner.trim(WINDOW)
+        if candidate is None:
+            self._trim()
         return flowing
+
+    def _trim(self) -> None:
+        # What is behind is kept as far as a later decision looks back; cut rarely, it copies.
+        if self._scanner.pos > 4 * WINDOW:
+            self._scanner.trim(WINDOW)
 
     def _hold(self, candidate: Candidate | None) -> None:
         self._candidate = candidate
@@ -156,7 +166,7 @@ class Holdback:
 
     def _retry(self) -> str:
         start = self._start()
-        self._scanner.text += "".join(self._held)
+        self._scanner.extend("".join(self._held))
         self._held.clear()
         return self._go_on(start)
 
@@ -168,11 +178,13 @@ class Holdback:
         start = candidate.start
         try:
             if candidate.fence:
-                start = src.text.index("\n", start)
-            at = literals.skip_space(src.text, start)
-            value = literals.json_value(src, at)
-            if value is None or value[1] >= len(src.text):
-                return False
+                closed = fence_end(candidate.fence).end.search(src.text, start + candidate.length)
+                if closed is None:
+                    return False
+            else:
+                value = literals.json_value(src, start)
+                if value is None or value[1] >= len(src.text):
+                    return False
             return not any(_calls(src, row, candidate.start)[1] for row in candidate.rows)
         except Exception:
             return False
@@ -255,7 +267,9 @@ class _Collector:
                 continue
             if row.where in (Where.SPECIAL, Where.TAG):
                 self._unknown += unknown
-            if known:
+            if known and not is_in_sentence(
+                scanner.text, candidate.start, block.end, row.where, scanner.floor
+            ):
                 self._pieces.append(scanner.text[self._last : candidate.start])
                 if block.text:
                     self._pieces.append(block.text)

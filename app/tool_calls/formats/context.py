@@ -12,11 +12,25 @@ WINDOW = 400
 # How far ahead the backtick that closes inline code may be.
 _AHEAD = 1_000
 
-_QUOTES = {'"': '"', "'": "'", "“": "”", "‘": "’", "«": "»", "「": "」", "『": "』", "`": "`"}
+_QUOTES = {
+    '"': '"',
+    "'": "'",
+    "“": "”",
+    "‘": "’",
+    "«": "»",
+    "「": "」",
+    "『": "』",
+    "`": "`",
+    "\\": "\n",
+}
 _BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
 _BACKTICKS = re.compile(r"`+")
 _INSIDE_JSON = re.compile(r"(?:[\[{(]|[\"'\]}\d]\s*,|[\"']\s*:)\s*\Z")
-_TAG = re.compile(r"<[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
+# Before a bare value in the middle of a line: the end of a sentence, a colon, a tag.
+_BEFORE_JSON = re.compile(r"(?:^|[.:!?>\]▷]|;\s)\s*\Z")
+_IN_SENTENCE = re.compile(r"[\w,]\s+\Z")
+_SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.](?:\s|\Z)")
+_TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
 
 # A sentence before a call that says: this is what one looks like.
 _EXAMPLE = re.compile(
@@ -30,15 +44,42 @@ _EXAMPLE = re.compile(
     r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
     r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
     r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
+    r"|\b(?:it|models?|assistant|agent|llm) (?:then |also )?"
+    r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:never|don't|do not) (?:write|emit|output)\b"
-    r"|\b(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$",
+    r"|\b(?:syntax|format|template) is\b|\b(?:the|this|that|following|call) (?:\w+ )?"
+    r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$",
     re.IGNORECASE,
+)
+# One of these is in every such sentence: looked for first, as the pattern is slow.
+_EXAMPLE_HINTS = (
+    "example",
+    "instance",
+    "e.g.",
+    "would",
+    "should",
+    "could",
+    "might",
+    "like",
+    "such as",
+    "instead of",
+    "write",
+    "emit",
+    "output",
+    "print",
+    "produce",
+    "generate",
+    "responds",
+    "replies",
+    "syntax",
+    "format",
+    "template",
 )
 # A sentence before bare or fenced JSON that says: this is the JSON (code, …) you wanted.
 _ASKED_FOR = re.compile(
     r"\b(?:json|yaml|payload|snippet|code|config(?:uration)?|schema|object|structure|file|request"
-    r" body|document|data|sample|template|definition)\b|\byou(?:'ve| have)? (?:asked|wanted"
-    r"|requested|need|can|could)\b",
+    r" body|document|data|sample|template|definition|logs?|shows?|returned|received|sent|said)\b"
+    r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b",
     re.IGNORECASE,
 )
 _INTENT = re.compile(
@@ -46,6 +87,7 @@ _INTENT = re.compile(
     r"|using the)\b|^\W*\w+ing\b",
     re.IGNORECASE,
 )
+_SENTENCE_LENGTH = 160
 _SENTENCE = re.compile(r"(?<!e\.g)[.!?](?=\s)|\n")
 
 
@@ -75,14 +117,16 @@ def closing_quote(text: str, pos: int, floor: int = 0) -> str:
     """The character that closes the quote that opens right before `pos`; "" where none does."""
     lead = lead_of(text, pos, floor)
     lead = _before_tags(lead)
-    if lead[-1:] not in _QUOTES or not lead:
+    if not lead or lead[-1] not in _QUOTES:
         return ""
-    opens = lead[-1] == "`" or len(lead) == 1 or lead[-2] in _BEFORE_QUOTE or lead[-1] in "“‘«「『"
+    opens = (
+        lead[-1] in "`\\" or len(lead) == 1 or lead[-2] in _BEFORE_QUOTE or lead[-1] in "“‘«「『"
+    )
     return _QUOTES[lead[-1]] if opens else ""
 
 
 def _before_tags(lead: str) -> str:
-    """`lead` without tags right at its end: what they are in, a call behind them is in, too."""
+    """`lead` without opening tags at its end: what they are in, a call behind them is in, too."""
     for _ in range(4):
         bare = lead.rstrip()
         if not bare.endswith((">", "]")):
@@ -104,7 +148,10 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
         return Region.QUOTE
     lead = lead_of(text, pos, floor)
     line = lead.rpartition("\n")[2]
-    if line.lstrip().startswith(">") and not line.lstrip().startswith(">>>"):
+    marks = line.lstrip()
+    if marks.startswith(">") and not marks.startswith(">>>"):
+        return Region.LINE
+    if marks.startswith("|") and where is not Where.SPECIAL:  # a table
         return Region.LINE
     if len(_BACKTICKS.findall(line)) % 2:
         code = _inline_code(text, pos, final)
@@ -112,9 +159,19 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
             return code
     if where is Where.SPECIAL:
         return None
-    if where is Where.JSON and _INSIDE_JSON.search(lead[-80:]):
+    if where is Where.JSON and (
+        _INSIDE_JSON.search(lead[-80:]) or not _BEFORE_JSON.search(line[-80:])
+    ):
         return Region.NOTHING
     return Region.PARAGRAPH if _is_shown(lead, where) else None
+
+
+def is_in_sentence(text: str, start: int, end: int, where: Where, floor: int = 0) -> bool:
+    """Whether the call from `start` to `end` is a part of the sentence around it."""
+    if not _SENTENCE_GOES_ON.match(text, end):
+        return False
+    line = lead_of(text, start, floor).rpartition("\n")[2]
+    return _IN_SENTENCE.search(line[-80:]) is not None or (where is Where.JSON and bool(line))
 
 
 def _inline_code(text: str, pos: int, final: bool) -> Region | None:
@@ -128,12 +185,10 @@ def _inline_code(text: str, pos: int, final: bool) -> Region | None:
 
 def _is_shown(lead: str, where: Where) -> bool:
     """Whether the sentence before a place announces an example, or what the user asked for."""
-    said = _before_tags(lead).rstrip()
-    sentence = _SENTENCE.split(said)[-1] if said else ""
-    # "For example:" may stand alone behind the sentence, or end it with a period.
-    if not sentence.strip(" .!?:") and said:
-        sentence = said[-160:]
-    if _EXAMPLE.search(sentence):
+    said = _before_tags(lead).rstrip()[-_SENTENCE_LENGTH:]
+    sentence = _SENTENCE.split(said)[-1]
+    words = sentence.lower()
+    if any(hint in words for hint in _EXAMPLE_HINTS) and _EXAMPLE.search(sentence):
         return True
     if where in (Where.JSON, Where.FENCE):
         return bool(_ASKED_FOR.search(sentence)) and not _INTENT.search(sentence)

@@ -90,8 +90,12 @@ def _read_words(src: Source, name: str, pos: int) -> tuple[str, int]:
 
 
 def read(src: Source, start: int) -> Block | None:
-    """`<tool_call>name …</tool_call>`."""
-    found = read_body(src, start + len(hermes.OPENER))
+    """`<tool_call>name …</tool_call>`, also around Python calls."""
+    pos = start + len(hermes.OPENER)
+    calls = python_calls.read_calls(src, pos)
+    if calls is not None:
+        return Block(close(src.text, calls[1], (hermes.CLOSER,)), tuple(calls[0]))
+    found = read_body(src, pos)
     return None if found is None else Block(found[1], (found[0],))
 
 

@@ -58,6 +58,14 @@ def _dsml(bar: str) -> Format:
 
 
 read_step = _reader("steptml:")
+_read_muse = _reader("atem:", ("atem:function_calls",))
+_read_plain = _reader("", ("function_calls", "tool_call"))
+
+
+def read_xml(src: Source, start: int) -> Block | None:
+    """Muse's tags, or the same without a prefix."""
+    return (_read_muse if src.text.startswith("<atem:", start) else _read_plain)(src, start)
+
 
 FORMATS = (
     Format("minimax_m2_invoke", (MINIMAX,), _reader("", ("minimax:tool_call",)), Where.TAG),
@@ -65,11 +73,7 @@ FORMATS = (
     Format(
         "invoke_xml",
         ("<function_calls>", "<atem:function_calls>", "<tool_call>"),
-        lambda src, start: (
-            _reader("atem:", ("atem:function_calls",))
-            if src.text.startswith("<atem:", start)
-            else _reader("", ("function_calls", "tool_call"))
-        )(src, start),
+        read_xml,
         Where.TAG,
     ),
 )

@@ -137,12 +137,7 @@ def read_calls(
 def _read_object(
     src: Source, pos: int, stop: tuple[str, ...], shape: Shape
 ) -> tuple[list[Call], int] | None:
-    read = json_members(src, pos)
-    if read is None and src.text.startswith("'", skip_space(src.text, pos + 1)):
-        try:
-            read = python_members(src, pos)
-        except ValueError:
-            read = None
+    read = _read_members(src, pos)
     if read is not None:
         calls = shape(read[0])
         if calls:
@@ -150,6 +145,20 @@ def _read_object(
         src.spend(read[1] - pos)
         return None
     return _read_broken(src, pos, stop) if stop else None
+
+
+def _read_members(src: Source, pos: int) -> tuple[dict[str, Member], int] | None:
+    """The members of the object at `pos`, in JSON or as a Python dict with single quotes.
+
+    Other Python literals in JSON's place are left to the repair of arguments, which knows more.
+    """
+    read = json_members(src, pos)
+    if read is None and src.text.startswith("'", skip_space(src.text, pos + 1)):
+        try:
+            return python_members(src, pos)
+        except ValueError:
+            return None
+    return read
 
 
 def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Call], int] | None:
@@ -183,17 +192,10 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[str, int]
     at = skip_space(text, pos)
     fence = _OPEN_FENCE.match(text, at)
     at = skip_space(text, fence.end()) if fence else at
-    for read in (json_members, python_members):
-        if text[at : at + 1] != "{":
-            break
-        try:
-            found = read(src, at)
-        except ValueError:
-            continue
-        if found is not None:
-            rest = _CLOSE_FENCE.match(text, found[1]) if fence else None
-            written = text[at : found[1]]
-            return _object(written, found[0]), rest.end() if rest else found[1]
+    found = _read_members(src, at) if text.startswith("{", at) else None
+    if found is not None:
+        rest = _CLOSE_FENCE.match(text, found[1]) if fence else None
+        return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
     end = src.find_first(stop, at)
     raw = text[at:end].strip().removesuffix("```").rstrip()
     return raw or "{}", end

@@ -13,6 +13,7 @@ from app.tool_calls.formats.base import Source
 # Deeper values than this are no arguments of a tool; the limit keeps `ast` and `json` shallow.
 MAX_NESTING = 100
 MAX_LITERAL = 200_000
+_TOKEN_COST = 8
 
 _DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"\s*")
@@ -58,21 +59,22 @@ def balanced_end(src: Source, pos: int) -> int:
 
     Brackets in quoted strings (`"` and `'`) do not count.
     """
+    # Going from token to token costs more than the searches that the budget is meant for.
     open_brackets: list[str] = []
     for match in _TOKENS.finditer(src.text, pos):
         token = match.group()
         if token in _CLOSERS:
             open_brackets.append(_CLOSERS[token])
             if len(open_brackets) > MAX_NESTING:
-                src.spend(match.end() - pos)
+                src.spend(_TOKEN_COST * (match.end() - pos))
                 return -1
         elif len(token) == 1:
             if not open_brackets or open_brackets.pop() != token:
-                src.spend(match.end() - pos)
+                src.spend(_TOKEN_COST * (match.end() - pos))
                 return -1
             if not open_brackets:
                 return match.end()
-    src.spend(len(src.text) - pos)
+    src.spend(_TOKEN_COST * (len(src.text) - pos))
     return -1
 
 

@@ -24,7 +24,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
     """The name of a tool alone on the line, or a fence."""
     line, newline, _ = text[pos : pos + 240].partition("\n")
     name = line.strip().strip("`*").strip()
-    if name.startswith("```") or (newline and not name):
+    if line.strip().startswith("```") or (newline and not name):
         return Verdict.YES
     if newline:
         return Verdict.NO if tools.resolve(name) is None else Verdict.YES

@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from app.tool_calls.formats import context
 from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
 from app.tool_calls.formats.context import Region
-from app.tool_calls.formats.table import FORMATS, REASONING, REASONING_ENDS, SHOWN
+from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
-# After so many places that looked like a call and were none, the rest of a reply is text.
-MAX_EVENTS = 2_000
+# How much trouble a reply may make before the rest of it is taken as text: places that look like
+# the beginning of a call at first glance, and places that had to be judged or read.
+MAX_TROUBLE = 10_000
+_GLANCE = 1
+_JUDGEMENT = 10
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
+_INFO = 80
 
 
 def _trie(words: Iterable[str]) -> dict[str, dict]:  # type: ignore[type-arg]
@@ -62,17 +66,26 @@ _WORDS = {
     "```",
     "~~~",
 }
-# `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
-_JSON = (r"\{(?=\s*(?:[\"']|\Z))", r"\[(?=\s*(?:\{|\Z))")
-_LIST = r"\[(?<![^\s>]\[)(?=\s*(?:[^\W\d]|\Z))"
 # Flat, each branch beginning with a character: so `re` skips to the next of those characters.
-_TRIGGER = re.compile("|".join((*_branches(_trie(_WORDS)), *_JSON, _LIST)))
+# `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
+_TRIGGERS = (
+    re.compile("|".join(_branches(_trie(_WORDS)))),
+    re.compile(r"\{(?![^\s\"'])\s*+(?![^\"'])"),
+    re.compile(r"\[(?![^\s\w{])\s*+(?![^\w{])(?!\d)"),
+)
+# What text must hold to hold, or begin, any of them.
+SPECIAL = re.compile(
+    "["
+    + re.escape("".join(sorted({word[0] for word in _WORDS if not word[0].isalpha()})))
+    + r"{\["
+    + "]|"
+    + "|".join(rf"{word[0]}(?:{word[1]}|\Z)" for word in sorted(_WORDS) if word[0].isalpha())
+)
 _PARTIAL = re.compile(_beginning(_trie(_WORDS)))
 _LONGEST = max(map(len, _WORDS))
 _LINE_STARTS = {
     opener[0] for opener in _WORDS & ROWS.keys() if ROWS[opener][0].where is Where.LINE
 } | {"`", "~"}
-_INFOS = tuple(opener[3:] for opener in ROWS if opener.startswith("```"))
 
 _REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
     Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
@@ -93,10 +106,14 @@ class Candidate:
 
 @dataclass(slots=True)
 class _Skipped:
-    """Text that is not looked at, up to and with `end`; `partial` may be the beginning of it."""
+    """Text that is not looked at, up to and with `end`; `partial` may be the beginning of that.
+
+    What reasoning says, too, does not count for what follows it.
+    """
 
     end: re.Pattern[str]
     partial: re.Pattern[str]
+    reasoning: bool = False
 
 
 class Scanner:
@@ -107,7 +124,16 @@ class Scanner:
     that closes reasoning which was not opened in this text: all before it was reasoning.
     """
 
-    __slots__ = ("_events", "_skipped", "floor", "pos", "reasoning_end", "text", "tools")
+    __slots__ = (
+        "_matches",
+        "_skipped",
+        "_trouble",
+        "floor",
+        "pos",
+        "reasoning_end",
+        "text",
+        "tools",
+    )
 
     def __init__(self, text: str, tools: ToolSet) -> None:
         self.text = text
@@ -116,12 +142,14 @@ class Scanner:
         self.floor = 0
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None
-        self._events = 0
+        self._trouble = 0
+        self._matches: list[re.Match[str] | None] = []
 
     def trim(self, keep: int) -> int:
         """Forget text that no decision needs any more, `keep` characters excepted; how much."""
         cut = max(self.pos - keep, 0)
         self.text = self.text[cut:]
+        self._matches.clear()
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
@@ -132,14 +160,16 @@ class Scanner:
 
         With `final` no more text comes: then what could still become one is one to try.
         """
+        begun = len(self.text) if final else -1
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self._events > MAX_EVENTS:
+            if self._trouble > MAX_TROUBLE:
                 self.pos = len(self.text)
                 return None
-            match = _TRIGGER.search(self.text, self.pos)
-            begun = len(self.text) if final else self._beginning()
+            match = self._next_trigger()
+            if begun < self.pos:
+                begun = self._beginning()
             # What may be the beginning of a longer opener comes first: it may cover the match.
             if match is None or match.start() >= begun:
                 self.pos = begun
@@ -153,12 +183,36 @@ class Scanner:
                 return None
             self.pos = found
 
+    @property
+    def idle(self) -> bool:
+        """Whether all text is decided, and the next is looked at without prejudice."""
+        return self.pos == len(self.text) and self._skipped is None
+
     def reject(self, candidate: Candidate) -> None:
         """The candidate was no call: go on behind its opener."""
-        self._events += 1
+        self._trouble += _JUDGEMENT
         self.pos = candidate.start + candidate.length
         if candidate.fence:
-            self._skipped = _fence_end(candidate.fence)
+            self._skipped = fence_end(candidate.fence)
+
+    def extend(self, more: str) -> None:
+        """More of the text has come."""
+        self.text += more
+        self._matches.clear()
+
+    def _next_trigger(self) -> re.Match[str] | None:
+        """The next match of any trigger; each pattern goes over the same text only once."""
+        text, pos, matches = self.text, self.pos, self._matches
+        if not matches:
+            matches += [trigger.search(text, pos) for trigger in _TRIGGERS]
+        first: re.Match[str] | None = None
+        for index, known in enumerate(matches):
+            match = known
+            if match is not None and match.start() < pos:
+                match = matches[index] = _TRIGGERS[index].search(text, pos)
+            if match is not None and (first is None or match.start() < first.start()):
+                first = match
+        return first
 
     def _leave(self, final: bool) -> bool:
         """Skip to the end of text that is not looked at; False where that has not come yet."""
@@ -166,6 +220,8 @@ class Scanner:
         end = self._skipped.end.search(self.text, self.pos)
         if end is not None:
             self.pos = end.end()
+            if self._skipped.reasoning:
+                self.floor = self.pos
             self._skipped = None
             return True
         partial = None if final else self._skipped.partial.search(self.text, self.pos)
@@ -189,31 +245,33 @@ class Scanner:
 
     def _judge(self, match: re.Match[str], final: bool) -> Candidate | int:
         """A candidate, or the index to go on from; -1 where more text must come first."""
-        word, start = match.group(), match.start()
+        word, start, end = match.group(), match.start(), match.end()
+        if word[0] in "{[" and word not in ROWS:
+            word, end = word[0], start + 1
         if word[0] in "`~" and word[1:] == word[0] * 2:
             return self._judge_fence(start, final)
         if word in REASONING_ENDS:
             if not context.closing_quote(self.text, start, self.floor):
-                self.reasoning_end = match.end()
-                self.floor = match.end()
-            return self._count(match.end())
+                self.reasoning_end = self.floor = end
+            return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
         rows = ROWS[word]
-        verdicts = [self._follow(row, match.end(), start) for row in rows]
+        verdicts = [self._follow(row, end, start) for row in rows]
         if all(verdict is Verdict.NO for verdict in verdicts):
-            return self._count(match.end())
-        region = context.region_at(self.text, start, rows[0].where, final, self.floor)
-        if region is Region.UNKNOWN:
-            return -1
-        if region is not None:
-            self._enter(region, start)
-            return self._count(match.end())
+            self._trouble += _GLANCE
+            return start + 1
         if not final and Verdict.YES not in verdicts:
             return -1
         able = tuple(
             row for row, verdict in zip(rows, verdicts, strict=True) if verdict is not Verdict.NO
         )
+        region = context.region_at(self.text, start, able[0].where, final, self.floor)
+        if region is Region.UNKNOWN:
+            return -1
+        if region is not None:
+            self._enter(region, start)
+            return self._judged(end)
         return Candidate(start, len(word), able)
 
     def _follow(self, row: Format, end: int, start: int) -> Verdict:
@@ -224,22 +282,22 @@ class Scanner:
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
         spoken_of = context.closing_quote(self.text, match.start(), self.floor)
-        if spoken_of or (word in SHOWN and not self._starts_line(match.start())):
-            return self._count(match.end())
-        self._skipped = _tag_end(REASONING.get(word) or SHOWN[word])
-        return self._count(match.end())
+        if spoken_of or (word in LINE_SHOWN and not self._starts_line(match.start())):
+            return self._judged(match.end())
+        closer = REASONING.get(word)
+        self._skipped = _tag_end(closer or SHOWN[word], closer is not None)
+        return self._judged(match.end())
 
     def _judge_fence(self, start: int, final: bool) -> Candidate | int:
         """A code fence: formats that are fenced, else code that is not looked at."""
         fence = _FENCE.match(self.text, start)
         if fence is None or not self._starts_line(start):
-            return self._count(start + 3)
+            return self._judged(start + 3)
         run, info, end = fence.group("run"), fence.group("info").strip(), fence.end()
-        if end == len(self.text) and not final:
-            if any(known.startswith(info.lower()) for known in _INFOS) and len(info) < 40:
-                return -1
-        elif self.text.startswith("`", end):
-            return self._count(end)  # inline code in three backticks
+        if end == len(self.text) and not final and len(info) < _INFO:
+            return -1
+        if self.text.startswith("`", end):
+            return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
         verdicts = [self._follow_fence(row, end) for row in rows]
         region = None
@@ -249,8 +307,8 @@ class Scanner:
                 if not final and Verdict.YES not in verdicts:
                     return -1
                 return Candidate(start, end - start, tuple(rows), run)
-        self._skipped = _fence_end(run)
-        return self._count(end)
+        self._skipped = fence_end(run)
+        return self._judged(end)
 
     def _follow_fence(self, row: Format, end: int) -> Verdict:
         return Verdict.YES if row.follow is None else row.follow(self.text, end, self.tools)
@@ -262,16 +320,18 @@ class Scanner:
         elif region in _REGION_ENDS:
             self._skipped = _Skipped(*_REGION_ENDS[region])
 
-    def _count(self, end: int) -> int:
-        self._events += 1
+    def _judged(self, end: int) -> int:
+        self._trouble += _JUDGEMENT
         return end
 
 
-def _tag_end(closer: str) -> _Skipped:
-    return _Skipped(re.compile(re.escape(closer)), re.compile(_beginning(_trie([closer]))))
+def _tag_end(closer: str, reasoning: bool) -> _Skipped:
+    return _Skipped(
+        re.compile(re.escape(closer)), re.compile(_beginning(_trie([closer]))), reasoning
+    )
 
 
-def _fence_end(run: str) -> _Skipped:
+def fence_end(run: str) -> _Skipped:
     mark = re.escape(run[0])
     return _Skipped(
         re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),

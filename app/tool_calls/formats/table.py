@@ -73,9 +73,12 @@ REASONING: dict[str, str] = {
     "<|open|>think<|sep|>": "<|close|>think<|sep|>",
 }
 SHOWN: dict[str, str] = {
+    "<!--": "-->",
     "<example>": "</example>",
     "<pre>": "</pre>",
 }
+# These are also names that prose uses; they count at the start of a line.
+LINE_SHOWN = ("<example>", "<pre>")
 # What closes reasoning that the prompt had opened. `<|end_message|>` and `<channel|>` close other
 # things too, so they say nothing on their own.
 REASONING_ENDS: tuple[str, ...] = tuple(

@@ -1,0 +1,278 @@
+"""Each format alone, with prose around it, twice, without its end, and with hard values."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.tool_calls.formats.table import FORMATS
+from app.tool_calls.text_calls import Rescued, rescue
+from tests.tool_calls.text_samples import SAMPLES, TOOLS
+
+EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
+# These must stand at the beginning of a line, or fill a reply's last part.
+AT_LINE_START = {
+    "pythonic",
+    "react",
+    "functionary",
+    "gemma_tool_code",
+    "json_fence",
+    "bare_json",
+}
+
+
+def calls(found: Rescued) -> list[tuple[str, Any]]:
+    return [(call.name, json.loads(call.arguments)) for call in found.calls]
+
+
+MOMO = ("find_book", {"title": "Momo", "year": 1973})
+
+
+def test_every_format_of_the_table_has_a_sample() -> None:
+    assert {row.name for row in FORMATS} == set(SAMPLES)
+
+
+@pytest.mark.parametrize(("name", "text"), EACH)
+def test_a_call_is_read_and_named_after_its_format(name: str, text: str) -> None:
+    found = rescue(text, TOOLS)
+    assert calls(found) == [MOMO]
+    assert [call.format for call in found.calls] == [name]
+    assert found.content.strip() in ("", "Thought: look it up.")
+
+
+@pytest.mark.parametrize(("name", "text"), EACH)
+def test_prose_before_a_call_stays_as_it_is(name: str, text: str) -> None:
+    before = "I'll look for the book.\n" if name in AT_LINE_START else "I'll look for the book."
+    found = rescue(before + text, TOOLS)
+    assert calls(found) == [MOMO]
+    assert found.content.startswith(before)
+
+
+@pytest.mark.parametrize(("name", "text"), EACH)
+def test_calls_after_reasoning_count_and_calls_in_it_do_not(name: str, text: str) -> None:
+    found = rescue(f"<think>\nMaybe this:\n{text}\n</think>\n\n{text}", TOOLS)
+    assert calls(found) == [MOMO]
+    assert rescue(f"<think>\nMaybe this:\n{text}", TOOLS).calls == ()
+    assert rescue(f"Maybe this:\n{text}\n</think>\n\nNo, there is no need.", TOOLS).calls == ()
+
+
+@pytest.mark.parametrize(("name", "text"), EACH)
+def test_two_calls_on_two_lines(name: str, text: str) -> None:
+    assert calls(rescue(f"{text}\n{text}", TOOLS)) == [MOMO, MOMO]
+
+
+@pytest.mark.parametrize(("name", "text"), EACH)
+def test_a_tool_that_was_not_offered_stays_text(name: str, text: str) -> None:
+    text = text.replace("find_book", "burn_book")
+    found = rescue(text, TOOLS)
+    assert found.calls == ()
+    assert found.content == text
+
+
+@pytest.mark.parametrize(("name", "text"), EACH)
+def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> None:
+    assert rescue(text, {}) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
+        "<tool_call>\n<function=find_book>\n<parameter=title>\nMomo\n</parameter>\n"
+        "<parameter=year>\n1973\n</parameter>",
+        "<tool_call>find_book\n<arg_key>title</arg_key><arg_value>Momo</arg_value>"
+        "<arg_key>year</arg_key><arg_value>1973\n</tool_call>",
+        "<tool_call>find_book\n<arg_key>title</arg_key>\nMomo</arg_value>"
+        "<arg_key>year</arg_key><arg_value>1973</arg_value>",
+        '<tool_calls>[{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
+        '[TOOL_CALLS][{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>find_book<｜tool▁sep｜>"
+        '{"title": "Momo", "year": 1973}',
+        "<|tool_call_begin|>functions.find_book:3<|tool_call_argument_begin|>"
+        '{"title": "Momo", "year": 1973}',
+        '<|tool_call>call:find_book{title:<|"|>Momo<|"|>,year:1973}',
+        '```json\n{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}',
+        '[Calling tool: find_book({"title": "Momo", "year": 1973})',
+        "<function=find_book>\n<parameter=title>Momo\n<parameter=year>1973\n</function>\n</tool_call>",
+        '<minimax:tool_call><invoke name="find_book"><parameter name="title">Momo</parameter>'
+        '<parameter name="year">1973</parameter>',
+    ],
+)
+def test_a_missing_end_changes_nothing(text: str) -> None:
+    assert calls(rescue(text, TOOLS)) == [MOMO]
+
+
+def test_values_keep_what_looks_like_markup() -> None:
+    title = 'a "b" <tool_call>{"name": "list_shelves", "arguments": {}}</tool_call>\n\t{x}] é 🎉'
+    body = json.dumps({"name": "find_book", "arguments": {"title": title}}, ensure_ascii=False)
+    for text in (
+        f"<tool_call>{body}</tool_call>",
+        f"[TOOL_CALLS][{body}]",
+        f"<|python_tag|>{body}",
+        body,
+        f"<tool_call>\n<function=find_book>\n<parameter=title>\n{title}\n</parameter>\n</function>",
+        f"<tool_call>find_book\n<arg_key>title</arg_key><arg_value>{title}</arg_value></tool_call>",
+        f'<｜DSML｜function_calls><｜DSML｜invoke name="find_book"><｜DSML｜parameter name="title" '
+        f'string="true">{title}</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>',
+        f'<|tool_call>call:find_book{{title:<|"|>{title}<|"|>}}<tool_call|>',
+        f"[find_book(title={title!r})]",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("find_book", {"title": title})], text
+
+
+def test_leading_spaces_of_a_text_value_are_kept_and_one_line_break_around_it_goes() -> None:
+    text = (
+        "<function=find_book>\n<parameter=title>\n    if x:\n        y\n</parameter>\n</function>"
+    )
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "    if x:\n        y"})]
+    text = "<tool_call>find_book<arg_key>title</arg_key><arg_value>  a\n</arg_value></tool_call>"
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "  a\n"})]
+
+
+def test_nested_values_of_every_type() -> None:
+    arguments = {
+        "title": "T",
+        "tags": ["a", "b"],
+        "place": {"row": 3},
+        "rare": False,
+        "price": None,
+    }
+    xml = "<parameter=title>T</parameter>\n" + "".join(
+        f"<parameter={key}>\n{json.dumps(value)}\n</parameter>\n"
+        for key, value in arguments.items()
+        if key != "title"
+    )
+    gemma = 'title:<|"|>T<|"|>,tags:[<|"|>a<|"|>,<|"|>b<|"|>],place:{row:3},rare:false,price:null'
+    m3 = "]<]minimax[>["
+    tags = "".join(f"{m3}<item>{tag}{m3}</item>" for tag in "ab")
+    for text in (
+        f"<tool_call>\n<function=shelve>\n{xml}</function>\n</tool_call>",
+        f"<tool_call>{json.dumps({'name': 'shelve', 'arguments': arguments})}</tool_call>",
+        "[shelve(title='T', tags=['a', 'b'], place={'row': 3}, rare=False, price=None)]",
+        '[shelve(title="T", tags=["a", "b"], place={"row": 3}, rare=false, price=null)]',
+        f"<|tool_call>call:shelve{{{gemma}}}<tool_call|>",
+        f'{m3}<tool_call>{m3}<invoke name="shelve">{m3}<title>T{m3}</title>'
+        f"{m3}<tags>{tags}{m3}</tags>"
+        f"{m3}<place>{m3}<row>3{m3}</row>{m3}</place>{m3}<rare>false{m3}</rare>"
+        f"{m3}<price>null{m3}</price>{m3}</invoke>{m3}</tool_call>",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("shelve", arguments)], text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "list_shelves"}</tool_call>',
+        '<tool_call>{"name": "list_shelves", "arguments": null}</tool_call>',
+        '<tool_call>{"name": "list_shelves", "arguments": "{}"}</tool_call>',
+        "<tool_call>list_shelves</tool_call>",
+        "<tool_call>\n<function=list_shelves>\n</function>\n</tool_call>",
+        "[list_shelves()]",
+        "[TOOL_CALLS]list_shelves[ARGS]{}",
+        "<function_calls>list_shelves()</function_calls>",
+        "<|tool_call>call:list_shelves{}<tool_call|>",
+        '<function name="list_shelves"></function>',
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="list_shelves">\n</｜DSML｜invoke>',
+        "Action: list_shelves\nAction Input: {}",
+        "Action: list_shelves\nAction Input: None",
+    ],
+)
+def test_calls_without_arguments(text: str) -> None:
+    assert calls(rescue(text, TOOLS)) == [("list_shelves", {})]
+
+
+def test_several_calls_in_one_block_and_text_between_blocks() -> None:
+    one, two = ('{"name": "list_shelves", "arguments": {}}', SAMPLES["bare_json"][0])
+    expected = [("list_shelves", {}), MOMO]
+    assert calls(rescue(f"<tool_call>\n{one}\n\n{two}\n</tool_call>", TOOLS)) == expected
+    assert calls(rescue(f"{one}; {two}", TOOLS)) == expected
+    mixed = f"First <tool_call>{one}</tool_call>then\n<tool_call>{two}</tool_call>\n last."
+    found = rescue(mixed, TOOLS)
+    assert calls(found) == expected
+    assert found.content == "First then\n\n last."
+    different = f"<tool_call>{one}</tool_call>\n[TOOL_CALLS][{two}]"
+    assert calls(rescue(different, TOOLS)) == expected
+
+
+def test_a_name_in_another_spelling_becomes_the_tools_name() -> None:
+    for name in ("Find_Book", "find-book", "functions.find_book", "findBook"):
+        text = f'<tool_call>{{"name": "{name}", "arguments": {{}}}}</tool_call>'
+        assert calls(rescue(text, TOOLS)) == [("find_book", {})]
+    both: dict[str, dict[str, Any]] = {"find_book": {}, "findBook": {}}
+    assert rescue('<tool_call>{"name": "Find-Book"}</tool_call>', both).calls == ()
+
+
+def test_an_unknown_name_in_a_marked_call_is_reported() -> None:
+    known = '<tool_call>{"name": "list_shelves"}</tool_call>'
+    unknown = '<tool_call>{"name": "burn_book", "arguments": {}}</tool_call>'
+    found = rescue(known + unknown, TOOLS)
+    assert calls(found) == [("list_shelves", {})]
+    assert found.unknown == ("burn_book",)
+    assert found.content == unknown
+    assert rescue('{"name": "burn_book", "arguments": {}}', TOOLS).unknown == ()
+
+
+def test_arguments_that_do_not_parse_are_passed_on_raw() -> None:
+    for raw in ('{"title": "a "b" c"}', '{"re": "\\d+"}'):
+        text = f'<tool_call>\n{{"name": "find_book", "arguments": {raw}}}\n</tool_call>'
+        assert [call.arguments for call in rescue(text, TOOLS).calls] == [raw]
+        marked = f"[TOOL_CALLS]find_book[ARGS]{raw}"
+        assert [call.arguments for call in rescue(marked, TOOLS).calls] == [raw]
+    cut = '{"title": "cut of'
+    text = f'<tool_call>{{"name": "find_book", "arguments": {cut}'
+    assert [call.arguments for call in rescue(text, TOOLS).calls] == [cut]
+
+
+def test_single_quotes_and_raw_line_breaks_in_json_are_read() -> None:
+    text = (
+        "<tool_call>{'name': 'find_book', 'arguments': {'title': \"it's\", 'year': 1}}</tool_call>"
+    )
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "it's", "year": 1})]
+    text = '<tool_call>{"name": "find_book", "arguments": {"title": "a\nb"}}</tool_call>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a\nb"})]
+
+
+def test_the_text_of_good_arguments_is_not_rewritten() -> None:
+    raw = '{"title":  "x",\n "year": 1E3, "a": 1.50, "b": 12345678901234567890}'
+    text = f'<tool_call>{{"name": "find_book", "arguments": {raw}}}</tool_call>'
+    assert rescue(text, TOOLS).calls[0].arguments == raw
+
+
+def test_an_invented_observation_ends_the_actions() -> None:
+    text = (
+        "Action: find_book\nAction Input: {}\nObservation: found\n"
+        "Action: list_shelves\nAction Input: {}"
+    )
+    assert [call.name for call in rescue(text, TOOLS).calls] == ["find_book"]
+
+
+def test_plain_text_as_action_input_fits_a_tool_with_one_parameter_only() -> None:
+    one = {"ask": {"properties": {"question": {"type": "string"}}}}
+    text = "Action: {}\nAction Input: Who wrote Momo?"
+    assert calls(rescue(text.format("ask"), one)) == [("ask", {"question": "Who wrote Momo?"})]
+    assert rescue(text.format("find_book"), TOOLS).calls == ()
+
+
+def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary"
+        "<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary "
+        "to=functions.list_shelves<|constrain|>json<|message|>{}<|call|>"
+        "<|start|>assistant<|channel|>final<|message|>Done.<|return|>"
+    )
+    found = rescue(text, TOOLS)
+    assert calls(found) == [("list_shelves", {})]
+    assert found.content == "I will look.\n\nDone."
+
+
+def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
+    text = '<function name="find_book"><param name="title">a</param>'
+    text += '<param name="x">1</param></function>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
+
+
+def test_tokens_that_end_a_message_go_with_the_call() -> None:
+    for token in ("<|im_end|>", "<|eot_id|>", "</s>", "\n</tool_call>\n"):
+        assert rescue(SAMPLES["bare_json"][0] + token, TOOLS).content.strip() == ""

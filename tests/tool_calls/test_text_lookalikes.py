@@ -1,0 +1,151 @@
+"""Texts that only look like calls come back as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.tool_calls.text_calls import Rescued, rescue
+from tests.tool_calls.text_samples import JSON, PYTHON, SAMPLES, TOOLS
+
+TAGGED = f"<tool_call>{JSON}</tool_call>"
+MARKED = [
+    text
+    for name in (
+        "hermes_json",
+        "qwen3_xml",
+        "glm",
+        "mistral",
+        "llama_python_tag",
+        "kimi_k2",
+        "lfm2",
+    )
+    for text in SAMPLES[name]
+]
+
+
+@pytest.mark.parametrize("call", MARKED)
+@pytest.mark.parametrize(
+    "around",
+    [
+        "The model would write `{}` here.",
+        'The tag "{}" starts a call.',
+        "Look:\n```\n{}\n```\nThat is it.",
+        "```python\ntext = '''{}'''\n```",
+        "~~~text\n{}\n~~~",
+        "<example>\n{}\n</example>",
+        "<!-- {} -->",
+    ],
+)
+def test_quotes_code_and_examples(around: str, call: str) -> None:
+    text = around.replace("{}", call)
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"The model would write {TAGGED} to find it.",
+        f"For example:\n\n{TAGGED}\n",
+        f"For example, to find a book the assistant emits:\n{TAGGED}",
+        f"Here is an example of a tool call.\n{TAGGED}",
+        f"A call looks like this: {TAGGED}",
+        f"The format is: {TAGGED}",
+        f"Tool calls such as {TAGGED} are read by the server.",
+        f"> {TAGGED}",
+        f"| Hermes | {TAGGED} |",
+        f"Use {TAGGED} when you need a book.",
+        "The tags <tool_call> and </tool_call> stand around a call of find_book.",
+        "Use the <tool_call> tag.",
+        "<tool_call></tool_call>",
+        "<tool_call>find a book</tool_call>",
+        "<tool_call>{}</tool_call>",
+        '<tool_call>{"arguments": {}}</tool_call>',
+        "<function_calls></function_calls>",
+        "<|tool_call_start|>[]<|tool_call_end|>",
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS][]",
+        "<tool_call",
+        "<function=find_book",
+        "<|python_tag|>import os\nprint(os.name)",
+        "<|channel|>analysis<|message|>I could use functions.find_book.<|end|>",
+        "<|channel|>final<|message|>The book is find_book.<|return|>",
+        "Content with <｜tool▁calls▁",
+        "<｜tool▁output▁begin｜>find_book<｜tool▁output▁end｜>",
+    ],
+)
+def test_markers_that_are_only_spoken_of(text: str) -> None:
+    assert rescue(text, TOOLS).calls == ()
+    assert rescue(text, TOOLS).content == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here is the JSON you asked for:\n```json\n{JSON}\n```",
+        f"The request body:\n```json\n{JSON}\n```",
+        f"```json\n{JSON}\n```\nThis looks the book up.",
+        f"```json\n{JSON}\n{{}}\n```",
+        f"```python\n{PYTHON}\n```",
+        f"```python\n[{PYTHON}]\n```",
+        f"Here is an example of the format:\n{JSON}",
+        f"You could send {JSON} to the server.",
+        f"payload = {JSON}",
+        f"    return {JSON}",
+        f'"{JSON}"',
+        f"`{JSON}`",
+        f"call({JSON})",
+        f'{{"plan": [{JSON}]}}',
+        f'{{"first": {JSON}, "done": false}}',
+        f"[1, {JSON}]",
+        '{"name": "find_book", "price": 12}',
+        '{"name": "find_book"}',
+        '{"name": "Momo", "arguments": {}}',
+        '{"answer": {"name": "find_book", "arguments": {}}}',
+        '{"title": "Momo", "year": 1973}',
+        '{"arguments": {"title": "Momo"}}',
+    ],
+)
+def test_json_that_is_data(text: str) -> None:
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PYTHON,
+        f"I would use {PYTHON} here.",
+        f"[{PYTHON}](https://example.org)",
+        "[find_book](https://example.org)",
+        "[find_book(title=name)]",
+        "[find_book(title=open('x'))]",
+        "```tool_code\nfor i in range(3):\n    find_book(title='a')\n```",
+        "tool_code = 5",
+        "Action: I will find the book.\nAction Input: none",
+        "The next Action: find_book\nAction Input: {}",
+        "Action: find_book for me",
+        ">>> find_book\n{}",
+        "[Calling tool: find_book]",
+        "functools[0]",
+        "⏺ find_book: Momo",
+    ],
+)
+def test_python_and_prose(text: str) -> None:
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "It looks like you need a book. ",
+        "I'll use the tool that can return books.\n",
+        "I'll check a few titles, for example Momo.\n",
+        'The column is called "id.',
+        "Don't worry about the `shelf",
+        "I will now read the example file.\n\n",
+        "Let me format the list: ",
+    ],
+)
+def test_prose_that_is_no_example_hides_no_call(before: str) -> None:
+    found = rescue(before + TAGGED, TOOLS)
+    assert [call.name for call in found.calls] == ["find_book"]
+    assert found.content == before
