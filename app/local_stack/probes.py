@@ -45,11 +45,11 @@ class HttpProbe:
     async def _ask(self) -> int | None:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                status, _ = await fetch(self._port, self._path, headers=self._headers)
+                status, body = await fetch(self._port, self._path, headers=self._headers)
         except (OSError, ValueError, TimeoutError) as error:
             self.last_answer = words(error)
             return None
-        self.last_answer = f"HTTP {status}"
+        self.last_answer = f"HTTP {status}" if status == 200 else brief(status, body)
         return status
 
 
@@ -72,8 +72,7 @@ class ModelServerProbe(HttpProbe):
         except (OSError, ValueError) as error:
             raise Hopeless(f"no answer to its first question ({words(error)})") from None
         if status != 200:
-            text = body[:200].decode(errors="replace")
-            raise Hopeless(f"its first question got HTTP {status}: {text}")
+            raise Hopeless(f"its first question got {brief(status, body)}")
 
     async def illness(self) -> str | None:
         # Only what it says itself counts: no answer may just mean that it is busy.
@@ -120,6 +119,12 @@ async def fetch(
     if len(words) < 2 or not words[0].startswith(b"HTTP/"):
         raise ValueError("not an HTTP answer")
     return int(words[1]), content
+
+
+def brief(status: int, body: bytes) -> str:
+    """An answer that is no success, on one line."""
+    text = " ".join(body.decode(errors="replace").split())
+    return f"HTTP {status}: {text[:200]}".rstrip(": ")
 
 
 def words(error: Exception) -> str:

@@ -59,7 +59,7 @@ def open_run_directory(given: str | None) -> RunDirectory:
     except RunDirectoryError as error:
         if not isinstance(error.__cause__, OSError):
             raise
-    return RunDirectory(Path(tempfile.gettempdir()) / f"mlx-stack-{os.getuid()}" / "run")
+    return RunDirectory(Path(tempfile.gettempdir()) / f"mlx-stack-{os.getuid()}")
 
 
 def _make(path: Path, logs: Path) -> None:

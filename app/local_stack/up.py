@@ -187,8 +187,8 @@ class _Stack:
         """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
-                status, _ = await probes.one_token(self._args.litellm_port, tier.name, key)
-            trouble = "" if status == 200 else f"HTTP {status}"
+                status, body = await probes.one_token(self._args.litellm_port, tier.name, key)
+            trouble = "" if status == 200 else probes.brief(status, body)
         except (OSError, ValueError, TimeoutError) as error:
             trouble = probes.words(error)
         if trouble:

@@ -48,6 +48,15 @@ async def test_it_waits_through_refusal_nonsense_and_503() -> None:
     assert probe.last_answer == "HTTP 200"
 
 
+async def test_a_refusal_is_shown_on_one_line() -> None:
+    async with serving(lambda line: status(503, '{"ready": false,\n "why": "…"}')) as port:
+        probe = HttpProbe(port, "/ready")
+        waiting = asyncio.create_task(probe.ready())
+        await until(lambda: probe.last_answer != "no answer yet")
+        assert probe.last_answer == 'HTTP 503: {"ready": false, "why": "…"}'
+        waiting.cancel()
+
+
 async def test_a_model_server_is_ready_when_it_has_written_a_token() -> None:
     asked: list[str] = []
 
