@@ -13,6 +13,7 @@ from collections.abc import Mapping
 # A look every so often is cheap; the gain is a shorter start.
 _INTERVAL_SECONDS = 0.2
 _ANSWER_SECONDS = 5.0
+_NOT_LOADED = "its model could not be loaded"
 
 
 class Hopeless(Exception):
@@ -71,6 +72,8 @@ class ModelServerProbe(HttpProbe):
             status, body = await one_token(self._port, "default_model")
         except (OSError, ValueError) as error:
             raise Hopeless(f"no answer to its first question ({words(error)})") from None
+        if b"generation thread died" in body:
+            raise Hopeless(_NOT_LOADED)
         if status != 200:
             raise Hopeless(f"its first question got {brief(status, body)}")
 
@@ -80,7 +83,7 @@ class ModelServerProbe(HttpProbe):
 
     def _judge(self, status: int | None) -> None:
         if status == 503:
-            raise Hopeless("its model could not be loaded")
+            raise Hopeless(_NOT_LOADED)
 
 
 async def one_token(port: int, model: str, key: str = "unused") -> tuple[int, bytes]:

@@ -75,12 +75,19 @@ async def test_a_model_that_cannot_be_loaded_is_hopeless() -> None:
             await ModelServerProbe(port).ready()
 
 
-async def test_a_model_that_fails_its_first_question_is_hopeless() -> None:
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ('{"error": "generation thread died"}', "could not be loaded"),
+        ("no such template", "HTTP 404: no such template"),
+    ],
+)
+async def test_a_model_that_fails_its_first_question_is_hopeless(body: str, said: str) -> None:
     def answer(line: str) -> bytes:
-        return status(404, "generation thread died") if "POST" in line else status(200)
+        return status(404, body) if "POST" in line else status(200)
 
     async with serving(answer) as port:
-        with pytest.raises(Hopeless, match="HTTP 404: generation thread died"):
+        with pytest.raises(Hopeless, match=said):
             await ModelServerProbe(port).ready()
 
 
