@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.formats.table import FORMATS
 from app.tool_calls.text_calls import Rescued, rescue
-from tests.tool_calls.text_samples import SAMPLES, TOOLS
+from tests.tool_calls.test_text_samples import SAMPLES, TOOLS
 
 EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
 # These must stand at the beginning of a line, or fill a reply's last part.
@@ -28,10 +27,6 @@ def calls(found: Rescued) -> list[tuple[str, Any]]:
 
 
 MOMO = ("find_book", {"title": "Momo", "year": 1973})
-
-
-def test_every_format_of_the_table_has_a_sample() -> None:
-    assert {row.name for row in FORMATS} == set(SAMPLES)
 
 
 @pytest.mark.parametrize(("name", "text"), EACH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from app.tool_calls.text_calls import Rescued, rescue
-from tests.tool_calls.text_samples import JSON, PYTHON, SAMPLES, TOOLS
+from tests.tool_calls.test_text_samples import JSON, PYTHON, SAMPLES, TOOLS
 
 TAGGED = f"<tool_call>{JSON}</tool_call>"
 MARKED = [

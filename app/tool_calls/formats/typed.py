@@ -25,7 +25,6 @@ _NAMES = {
 }
 _KNOWN = {"string", "integer", "number", "boolean", "array", "object", "null"}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
-_DEPTH = 8
 _MISSING = object()
 
 
@@ -49,13 +48,20 @@ def typed(raw: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
     return value
 
 
-def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
-    """The JSON types that a schema allows; empty where it does not say."""
-    if not isinstance(schema, Mapping) or depth > _DEPTH:
+def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None) -> set[str]:
+    """The JSON types that a schema allows; empty where it does not say.
+
+    `seen` are the references followed already: each adds its types once, also in a circle.
+    """
+    if not isinstance(schema, Mapping):
         return set()
+    seen = set() if seen is None else seen
     reference = schema.get("$ref")
     if isinstance(reference, str):
-        return types_of(_resolve(reference, root), root, depth + 1)
+        if reference in seen:
+            return set()
+        seen.add(reference)
+        return types_of(_resolve(reference, root), root, seen)
     declared = schema.get("type")
     names = declared if isinstance(declared, list) else [declared]
     types = {_NAMES.get(name.lower(), name.lower()) for name in names if isinstance(name, str)}
@@ -68,7 +74,7 @@ def types_of(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
     for key in ("anyOf", "oneOf", "allOf"):
         options = schema.get(key)
         for option in options if isinstance(options, list) else ():
-            types |= types_of(option, root, depth + 1)
+            types |= types_of(option, root, seen)
     if not types and "properties" in schema:
         return {"object"}
     if not types and "items" in schema:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.tool_calls.formats.table import FORMATS
+
 TOOLS: dict[str, dict[str, Any]] = {
     "find_book": {
         "type": "object",
@@ -162,3 +164,7 @@ SAMPLES: dict[str, list[str]] = {
         f'{{"tool_calls": [{JSON}]}}',
     ],
 }
+
+
+def test_every_format_of_the_table_has_a_sample() -> None:
+    assert {row.name for row in FORMATS} == set(SAMPLES)

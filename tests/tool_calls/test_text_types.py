@@ -1,0 +1,84 @@
+"""Values written without types, typed by the schema."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.tool_calls.formats.typed import typed, types_of
+
+
+@pytest.mark.parametrize(
+    ("raw", "schema", "value"),
+    [
+        ("5", {"type": "string"}, "5"),
+        ("true", {"type": "string"}, "true"),
+        ("null", {"type": "string"}, "null"),
+        ('{"a": 1}', {"type": "string"}, '{"a": 1}'),
+        ("  a ", {"type": "string"}, "  a "),
+        ("5", {"type": "integer"}, 5),
+        (" 5 ", {"type": "integer"}, 5),
+        ("5.0", {"type": "integer"}, 5),
+        ("5.5", {"type": "integer"}, "5.5"),
+        ("five", {"type": "integer"}, "five"),
+        ("-2.5e3", {"type": "number"}, -2500.0),
+        ("3", {"type": "number"}, 3),
+        ("007", {"type": "integer"}, 7),
+        ("True", {"type": "boolean"}, True),
+        ("false", {"type": "boolean"}, False),
+        ("yes", {"type": "boolean"}, "yes"),
+        ("null", {"type": ["integer", "null"]}, None),
+        ("None", {"type": ["integer", "null"]}, None),
+        ("none", {"type": "string", "enum": ["none", "some"]}, "none"),
+        ("42", {"type": ["integer", "null"]}, 42),
+        ("42", {"type": ["string", "null"]}, "42"),
+        ("null", {"type": ["string", "null"]}, None),
+        ("hello", {"type": ["string", "null"]}, "hello"),
+        ('"hello"', {"type": ["string", "null"]}, '"hello"'),
+        ("42", {"type": ["string", "integer"]}, 42),
+        ("[1, 2]", {"type": "array"}, [1, 2]),
+        ("['a', 'b']", {"type": "array"}, ["a", "b"]),
+        ("{'a': True}", {"type": "object"}, {"a": True}),
+        ("{a}", {"type": "object"}, "{a}"),
+        ("[1]", {"type": "object"}, "[1]"),
+        ('["a"]', {"anyOf": [{"type": "array"}, {"type": "null"}]}, ["a"]),
+        ("2", {"enum": [1, 2, 3]}, 2),
+        ("2", {"enum": ["1", "2"]}, "2"),
+        ("2", {"const": 2}, 2),
+        ("2", {"$ref": "#/$defs/count"}, 2),
+        ("2", {"$ref": "#/$defs/name"}, "2"),
+        ("2", {"type": "int"}, 2),
+        ("2", {"type": "str"}, "2"),
+        ("2", {}, 2),
+        ("2", None, 2),
+        ("a b", {}, "a b"),
+        ("007", {}, "007"),
+        ("2", {"type": "any"}, 2),
+        ("2", {"properties": {}}, "2"),
+    ],
+)
+def test_by_schema(raw: str, schema: Any, value: Any) -> None:
+    root = {"$defs": {"count": {"type": "integer"}, "name": {"type": "string"}}}
+    found = typed(raw, schema, root)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_reference_to_itself_ends() -> None:
+    root = {"$defs": {"a": {"$ref": "#/$defs/a"}, "b": {"anyOf": [{"$ref": "#/$defs/b"}] * 2}}}
+    assert types_of({"$ref": "#/$defs/a"}, root) == set()
+    assert types_of({"$ref": "#/$defs/b"}, root) == set()
+    assert types_of({"$ref": "https://example.org/schema"}, root) == set()
+
+
+@given(st.text(), st.sampled_from([{}, {"type": "integer"}, {"type": ["array", "null"]}, None, 3]))
+def test_never_raises(raw: str, schema: Any) -> None:
+    typed(raw, schema, {})
+
+
+@given(st.text())
+def test_text_is_text(raw: str) -> None:
+    assert typed(raw, {"type": "string"}) == raw
