@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import re
 
-from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Format, Reader, Source, Where
+from app.tool_calls.formats import hermes
+from app.tool_calls.formats.base import (
+    MAX_CALLS,
+    Block,
+    Call,
+    Format,
+    Reader,
+    Source,
+    ToolSet,
+    Verdict,
+    Where,
+)
 from app.tool_calls.formats.json_calls import close
 from app.tool_calls.formats.literals import skip_space
 from app.tool_calls.formats.tagged import Tags, read_call
@@ -62,18 +73,16 @@ _read_muse = _reader("atem:", ("atem:function_calls",))
 _read_plain = _reader("", ("function_calls", "tool_call"))
 
 
-def read_xml(src: Source, start: int) -> Block | None:
-    """Muse's tags, or the same without a prefix."""
-    return (_read_muse if src.text.startswith("<atem:", start) else _read_plain)(src, start)
+def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """An `<invoke`."""
+    at = skip_space(text, pos)
+    return Verdict.MAYBE if at == len(text) else hermes.one_of(text, at, ("<invoke ",))
 
 
 FORMATS = (
     Format("minimax_m2_invoke", (MINIMAX,), _reader("", ("minimax:tool_call",)), Where.TAG),
     *(_dsml(bar) for bar in DSML_BARS),
-    Format(
-        "invoke_xml",
-        ("<function_calls>", "<atem:function_calls>", "<tool_call>"),
-        read_xml,
-        Where.TAG,
-    ),
+    Format("invoke_xml", ("<atem:function_calls>",), _read_muse, Where.TAG),
+    Format("invoke_xml", ("<function_calls>",), _read_plain, Where.TAG, follow),
+    Format("invoke_xml", (hermes.OPENER,), _read_plain, Where.TAG, hermes.follow),
 )

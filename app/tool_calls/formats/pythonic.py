@@ -26,6 +26,12 @@ def follow_list(text: str, pos: int, tools: ToolSet) -> Verdict:
     return python_calls.follow(text, skip_space(text, pos), tools)
 
 
+def follow_tag(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """A list, or `name(` of a tool."""
+    at = skip_space(text, pos)
+    return Verdict.YES if text.startswith("[", at) else python_calls.follow(text, at, tools)
+
+
 def read_list(src: Source, start: int) -> Block | None:
     """`[a(x=1), b()]` that fills its lines: nothing but the end of the line behind it."""
     found = python_calls.read_calls(src, start)
@@ -50,5 +56,5 @@ FORMATS = (
     Format("pythonic", (LIST,), read_list, Where.LINE, follow_list),
     Format("pythonic", (LLAMA4,), _tagged(LLAMA4, "<|python_end|>")),
     Format("lfm2", (LFM2,), _tagged(LFM2, "<|tool_call_end|>")),
-    Format("olmo3", (OLMO3,), _tagged(OLMO3, "</function_calls>"), Where.TAG),
+    Format("olmo3", (OLMO3,), _tagged(OLMO3, "</function_calls>"), Where.TAG, follow_tag),
 )
