@@ -13,6 +13,7 @@ Json = dict[str, Any]
 CHAT = "/v1/chat/completions"
 MESSAGES = [{"role": "user", "content": "Say hello to the quokka."}]
 NOTE = b": x-mlx-stack "
+KEEP_ALIVE = b": keep-alive\n\n"
 WITH_USAGE = {"stream": True, "stream_options": {"include_usage": True}}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.shell.asking import (
     CHAT,
+    KEEP_ALIVE,
     WITH_USAGE,
     ask,
     body,
@@ -172,23 +173,24 @@ async def test_reasoning_flows_while_it_is_written(
 
 
 async def test_tool_calls_come_together_at_the_end(
-    upstream: ScriptedServer, proxy: RunningProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    """Keep-alive comments show that time passes while the calls are held."""
+    proxy = await start_proxy({"stream.keepalive_seconds": 0.05})
     kind = KINDS["tool_calls_split"]
     events = [data(one) for one in kind.chunks]
     go_on = asyncio.Event()
     upstream.will(Reply.sse(*events[:-1], Wait(go_on), events[-1], DONE))
+    asked = body(stream=True, tools=replies.TOOLS)
     seen = b""
-    async with proxy.client.stream(
-        "POST", CHAT, json=body(stream=True, tools=replies.TOOLS)
-    ) as got:
-        # Headers may be here or not; no call may be, as long as the last one isn't judged.
-        upstream_has_sent = asyncio.create_task(upstream.next_call())
-        await upstream_has_sent
-        go_on.set()
-        async for piece in got.aiter_raw():
+    async with proxy.client.stream("POST", CHAT, json=asked) as response:
+        async for piece in response.aiter_raw():
             seen += piece
-    assert without_notes(seen) == stream_bytes(kind.chunks, usage=False)
+            if seen.count(KEEP_ALIVE) >= 3 and not go_on.is_set():
+                assert b"tool_calls" not in seen
+                go_on.set()
+    whole = stream_bytes(kind.chunks, usage=False)
+    assert without_notes(seen.replace(KEEP_ALIVE, b"")) == whole
 
 
 async def test_keep_alive_comments_until_the_first_token(
@@ -203,9 +205,25 @@ async def test_keep_alive_comments_until_the_first_token(
         assert response.headers["content-type"].startswith("text/event-stream")
         async for piece in response.aiter_raw():
             seen += piece
-            if seen.count(b": keep-alive\n\n") >= 2:
+            if seen.count(KEEP_ALIVE) >= 2:
                 go_on.set()
-    assert without_notes(seen.replace(b": keep-alive\n\n", b"")) == whole
+    assert without_notes(seen.replace(KEEP_ALIVE, b"")) == whole
+
+
+async def test_held_text_goes_out_when_its_time_is_up(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """By the clock alone: upstream says nothing more until the client has what was held."""
+    proxy = await start_proxy({"stream.hold_seconds": 0.2})
+    go_on = asyncio.Event()
+    role, text, last = text_chunks("Let me look.")
+    upstream.will(Reply.sse(data(role), data(text), Wait(go_on), data(last), DONE))
+    asked = body(stream=True, tools=replies.TOOLS)
+    async with asyncio.timeout(5), proxy.client.stream("POST", CHAT, json=asked) as response:
+        async for piece in response.aiter_raw():
+            if b"Let me look." in piece:
+                go_on.set()
+    assert go_on.is_set()
 
 
 async def test_buffered_sends_nothing_before_the_whole_is_there(
