@@ -251,7 +251,7 @@ class _Call:
             known=self.known,
         )
         if good:
-            if not reading.rules:
+            if not reading.rules and value is not None:
                 return text
             return reading.text if reading.text is not None else write(reading.value)
         return self._reshaped(reading.value, schema)

@@ -195,6 +195,8 @@ class _Cleaner:
             self._items(value, schema, out, depth)
         elif keyword in ("dependencies", "dependentRequired"):
             self._dependencies(keyword, value, out, depth)
+        elif keyword == "enum":  # an empty one refuses everything, which no tool means
+            out[keyword] = _distinct(_usable(value, isinstance(value, list) and bool(value)))
         elif keyword in _PLAIN:
             out[keyword] = _usable(value, _PLAIN[keyword](value))
         elif keyword == "pattern":
@@ -233,7 +235,7 @@ class _Cleaner:
 
     def _dependencies(self, keyword: str, value: Any, out: dict[str, Any], depth: int) -> None:
         _usable(value, isinstance(value, dict) and all(isinstance(key, str) for key in value))
-        names = {key: sub for key, sub in value.items() if _is_names(sub)}
+        names = {key: list(dict.fromkeys(sub)) for key, sub in value.items() if _is_names(sub)}
         rest = {key: sub for key, sub in value.items() if key not in names}
         if keyword == "dependentRequired":
             _usable(value, not rest)
@@ -345,14 +347,22 @@ def _types(value: Any) -> str | list[str]:
     return known[0] if len(known) == 1 else known
 
 
+def _distinct(values: list[Any]) -> list[Any]:
+    """`values` without repetitions, which the older drafts forbid; 1 and 1.0 are one value."""
+    seen: dict[Any, Any] = {}
+    for value in values:
+        simple = value is None or isinstance(value, str | int | float)
+        key = (isinstance(value, bool), value) if simple else repr(value)
+        seen.setdefault(key, value)
+    return list(seen.values())
+
+
 def _is_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
 
-# Keywords that need no more than a look at their value. An empty `enum` refuses everything, which
-# no tool means.
+# Keywords that need no more than a look at their value.
 _PLAIN: Final[dict[str, Callable[[Any], bool]]] = {
-    "enum": lambda value: isinstance(value, list) and bool(value),
     "const": lambda _: True,
     "multipleOf": lambda value: is_number(value) and value > 0,
     "uniqueItems": lambda value: isinstance(value, bool),
@@ -360,6 +370,6 @@ _PLAIN: Final[dict[str, Callable[[Any], bool]]] = {
 
 _KNOWN: Final = (
     _COUNTS | _BOUNDS | _SUBSCHEMAS | _SCHEMA_LISTS | _SCHEMA_MAPS | _CONTRARY | _PLAIN.keys()
-    | {"items", "dependencies", "dependentRequired", "pattern", "required", "type"}
+    | {"items", "enum", "dependencies", "dependentRequired", "pattern", "required", "type"}
     | {"$dynamicRef", "$recursiveRef"}
 )  # fmt: skip

@@ -30,7 +30,7 @@ _BODY = {
     for quote in ('"', "'", "”")
 }
 _CONTROL = re.compile(r"[\x00-\x1f]")
-_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\.", re.DOTALL)
+_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
 _ESCAPES: Final = {
     '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
@@ -276,6 +276,14 @@ class _Unescaper:
         if char == "u" and len(match[0]) > 2:
             self._known.add("u")
             return _code_points(match[0])
+        if (
+            char in "xU"
+            and len(match[0]) > 2
+            and not self._json
+            and int(match[0][2:], 16) < 0x110000
+        ):
+            self._known.add("u")  # as Python writes it
+            return chr(int(match[0][2:], 16))
         if char in _ESCAPES:
             self._known.add(char)
             return _ESCAPES[char]

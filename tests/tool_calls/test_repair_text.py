@@ -34,6 +34,8 @@ MENDED = [
     # trailing_text, extra_closer, duplicate_object
     ('{"a": 1}<|im_end|>', {"a": 1}, ["trailing_text"]),
     ('{"a": 1}\nLet me know if it isn\'t right!', {"a": 1}, ["trailing_text"]),
+    ('{"a": 1}"', {"a": 1}, ["trailing_text"]),
+    ('{"a": 1}```', {"a": 1}, ["code_fence"]),
     ('{"a": 1} // done', {"a": 1}, ["trailing_text"]),
     ('{"a": 1}}', {"a": 1}, ["extra_closer"]),
     ('{"a": [1]]}', {"a": [1]}, ["extra_closer"]),
@@ -44,6 +46,7 @@ MENDED = [
     ("{'a': 'x'}", {"a": "x"}, ["single_quotes"]),
     ("{'a': \"it's\"}", {"a": "it's"}, ["single_quotes"]),
     ("{'a': 'it\\'s'}", {"a": "it's"}, ["single_quotes"]),
+    ("{'a': '\\x00\\u00e9\\U0001f600\\n'}", {"a": "\0é😀\n"}, ["single_quotes"]),
     ("{“a”: “x”}", {"a": "x"}, ["single_quotes"]),
     ('{"a": True, "b": None, "c": False}', {"a": True, "b": None, "c": False},
      ["python_literals"]),

@@ -83,6 +83,8 @@ def test_a_value_of_the_wrong_type_that_is_surely_meant(
         (STRINGS, "riz et haricots"),
         (STRINGS, "米饭、豆子"),
         (STRINGS, "a.py b.py"),
+        (STRINGS, "S M L"),
+        (STRINGS, "AAPL MSFT"),
         (STRINGS, "a\nb"),
         (STRINGS, ""),
         (STRINGS, "[a, b]"),

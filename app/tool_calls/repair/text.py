@@ -184,9 +184,9 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
         rules["duplicate_object"] = None
         position = copy.position
     rest = text[position:].strip()
-    if rest in ("```", '"'):
-        return list(rules)
-    if rest:
+    if rest == "```":
+        rules["code_fence"] = None
+    elif rest:
         if _TRAILING_DATA.match(rest):
             raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
         rules["trailing_text"] = None

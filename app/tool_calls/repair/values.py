@@ -105,8 +105,11 @@ def may_be_several(value: str, parameter: str) -> bool:
     if not _COMMAND_WORDS.isdisjoint(words(parameter)):
         return True
     # Words of a name ("airport transfer service") stay together; paths, flags, numbers and
-    # addresses are each one value.
-    return all(re.search(r"[./\\@=:]|^-|^[\d.]+$", part) for part in parts)
+    # addresses are each one value, and so may be sizes and tickers ("S M L", "AAPL MSFT").
+    return all(
+        len(part) <= 2 or part.isupper() or re.search(r"[./\\@=:]|^-|^[\d.]+$", part)
+        for part in parts
+    )
 
 
 def enum_spelling(value: Any, options: list[Any]) -> Any:
