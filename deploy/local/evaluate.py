@@ -94,7 +94,7 @@ def run_questions(server: Server, split: str, count: int, seed: int, parallel: i
 
 def run_task(server: Server, task: questions.Task) -> str:
     """right, or why not: broken, repeated, wrong."""
-    world = tools.World(task.world_seed, "held_out")
+    world = questions.world(task)
     messages: list[dict[str, Any]] = [{"role": "user", "content": task.text}]
     for _ in range(len(task.calls) + 3):
         body = server.ask(messages)

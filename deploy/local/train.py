@@ -6,6 +6,7 @@ python deploy/local/train.py fast --steps 900      # starts from models/standard
 
 import argparse
 import ctypes
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,20 +19,20 @@ from demo_tiers import tokenizer as tokenizers
 from demo_tiers.dialogues import Mix
 from demo_tiers.optimizer import Optimizer
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, distributed, multiprocessing
 
 MODELS = Path(__file__).parent / "models"
 LONGEST = 2600
 # (from this share of the steps on, what is seen)
 STAGES = {
     "standard": [
-        (0.0, Mix(drill=0.6, copying=0.3, tasks=0.05, chat=0.08, long=0, corrected=0, earlier=0)),
-        (0.12, Mix(drill=0.1, copying=0.15, tasks=0.1, long=0, corrected=0.02, earlier=0)),
-        (0.3, Mix(copying=0.06, tasks=0.3, long=0.01, earlier=0.15)),
-        (0.75, Mix(copying=0.03, tasks=0.3, long=0.1, earlier=0.3)),
+        (0.0, Mix(drill=1)),
+        (0.06, Mix(drill=0.2, copying=0.2, tasks=0.05, long=0, corrected=0, earlier=0.3)),
+        (0.15, Mix(drill=0.02, copying=0.05, tasks=0.25, long=0, earlier=0.5)),
+        (0.75, Mix(copying=0.03, tasks=0.3, long=0.08, earlier=0.4)),
     ],
     "fast": [
-        (0.0, Mix(copying=0.02, tasks=0.3, long=0.04, earlier=0.15, corrected=0.22, weak=True)),
+        (0.0, Mix(copying=0.01, tasks=0.25, long=0.03, earlier=0.6, corrected=0.22, weak=True)),
     ],
 }
 
@@ -39,7 +40,7 @@ STAGES = {
 class Batches:
     """Batches of about `tokens` tokens, of dialogues of about equal length."""
 
-    def __init__(self, encoder: encode.Encoder, tier: str, seed: int, tokens: int) -> None:
+    def __init__(self, encoder: encode.Encoder, tier: str, seed: str, tokens: int) -> None:
         self.encoder = encoder
         self.rng = Random(f"{tier}:{seed}")
         self.words = tokenizers.common_words()
@@ -99,16 +100,30 @@ def make_tokenizer(seed: int) -> Tokenizer:
     return tokenizers.build(encode.text(dialogue) for dialogue in made)
 
 
+def share(model: llama.Llama) -> None:
+    """Average the gradients of all workers."""
+    if not distributed.is_initialized():
+        return
+    grads = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([g.flatten() for g in grads])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    for g, part in zip(grads, flat.split([g.numel() for g in grads]), strict=True):
+        g.copy_(part.view_as(g))
+
+
 def rate(step: int, steps: int) -> float:
     """Warm up, stay, and go down to nothing over the last half."""
-    return min(1.0, (step + 1) / 100, 2 * (steps - step) / steps)
+    return min(1.0, (step + 1) / 40, 2 * (steps - step) / steps)
 
 
 def train(
     model: llama.Llama, batches: Batches, steps: int, scale: float, save: Callable[[], None]
 ) -> None:
-    optimizer = Optimizer(model, matrix_rate=0.02 * scale, other_rate=0.004 * scale)
+    optimizer = Optimizer(model, matrix_rate=0.012 * scale, other_rate=0.003 * scale)
     begun, tokens, shown = time.time(), 0, []
+    workers = distributed.get_world_size() if distributed.is_initialized() else 1
+    quiet = workers > 1 and distributed.get_rank() > 0
     for step in range(steps):
         ids, mask = batches.next(step / steps)
         hidden = model(ids[:, :-1])
@@ -116,11 +131,12 @@ def train(
         logits = model.logits(hidden[wanted])
         loss = F.cross_entropy(logits, ids[:, 1:][wanted])
         loss.backward()
+        share(model)
         optimizer.step(rate(step, steps), momentum=min(0.95, 0.85 + step / 3000))
         optimizer.zero_grad()
-        tokens += ids.numel()
+        tokens += ids.numel() * workers
         shown.append(loss.item())
-        if step % 50 == 49 or step in (4, 19):
+        if not quiet and (step % 50 == 49 or step in (4, 19)):
             spent = time.time() - begun
             print(f"step {step + 1}/{steps} loss {sum(shown) / len(shown):.4f} "
                   f"{tokens / spent:.0f} tokens/s {spent:.0f} s", flush=True)  # fmt: skip
@@ -145,14 +161,24 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--batch-tokens", type=int, default=6144)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=2, help="processes, one thread each")
     parser.add_argument("--scale", type=float, default=None, help="of the learning rates")
     parser.add_argument("--start", type=Path, default=None, help="a model to go on from")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
+    if args.workers == 1:
+        return work(0, args, "")
+    with tempfile.TemporaryDirectory() as folder:
+        multiprocessing.spawn(work, (args, f"file://{folder}/meet"), nprocs=args.workers)
+    return None
+
+
+def work(rank: int, args: argparse.Namespace, meet: str) -> None:
     keep_memory()
+    torch.set_num_threads(1)
+    if meet:
+        distributed.init_process_group("gloo", init_method=meet, rank=rank, world_size=args.workers)
     torch.manual_seed(args.seed)
-    torch.set_num_threads(args.threads)
     out = args.out or MODELS / args.tier
     start = args.start or (MODELS / "standard" if args.tier == "fast" else None)
     if start:
@@ -161,13 +187,17 @@ def main() -> None:
     else:
         tokenizer = make_tokenizer(args.seed)
         model = llama.Llama(llama.Config(vocab_size=tokenizer.get_vocab_size()))
-    print(f"{sum(p.numel() for p in model.parameters())} parameters, "
-          f"{tokenizer.get_vocab_size()} tokens", flush=True)  # fmt: skip
+    if rank == 0:
+        print(f"{sum(p.numel() for p in model.parameters())} parameters, "
+              f"{tokenizer.get_vocab_size()} tokens", flush=True)  # fmt: skip
     encoder = encode.Encoder(tokenizer)
-    batches = Batches(encoder, args.tier, args.seed, args.batch_tokens)
+    share_of_batch = args.batch_tokens // args.workers
+    batches = Batches(encoder, args.tier, f"{args.seed}:{rank}", share_of_batch)
     scale = args.scale or (0.25 if start else 1.0)
 
     def save() -> None:
+        if rank > 0:
+            return
         llama.save(model, out, encoder.end, tokenizer.token_to_id(tokenizers.END_OF_TEXT))
         tokenizers.save(tokenizer, out)
 

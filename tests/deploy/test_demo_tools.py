@@ -88,8 +88,7 @@ def test_held_out_phrasings_are_not_trained_on():
 @pytest.mark.parametrize("split", questions.SPLITS)
 def test_the_expected_calls_of_a_task_lead_to_its_end(split):
     for task in questions.tasks(4, split, 60):
-        world_split = "train" if split == "train" else "held_out"
-        world = tools.World(task.world_seed, world_split)
+        world = questions.world(task)
         for (name, arguments), result in zip(task.calls, task.results, strict=True):
             jsonschema.validate(arguments, tools.schema(name))
             assert world.call(name, arguments) == result

@@ -53,6 +53,7 @@ class Writer:
         self.mix = mix
         self.words = words
         self.pick = values.Values(rng, "train")
+        self.separators = (",", ":") if rng.random() < 0.25 else None
 
     def dialogue(self) -> Dialogue:
         rng, made = self.rng, Dialogue()
@@ -63,11 +64,13 @@ class Writer:
         self._offer(made)
         is_long = rng.random() < self.mix.long
         self._system(made, is_long)
-        before = rng.choice([1, 1, 2]) if rng.random() < self.mix.earlier else 0
+        before = rng.choice([1, 2, 3, 4]) if rng.random() < self.mix.earlier else 0
         before += rng.choice([0, 1, 3, 5]) if is_long else 0
         for _ in range(before):
-            self._segment(made, whole=True, learn=not self.mix.weak)
-        self._segment(made, whole=rng.random() < 0.4, learn=True)
+            self._segment(made, whole=True)
+            if made.endless:
+                return made
+        self._segment(made, whole=rng.random() < 0.4)
         return made
 
     def _offer(self, made: Dialogue) -> None:
@@ -85,14 +88,14 @@ class Writer:
         elif self.rng.random() < 0.15:
             made.say("system", system_prompts.long(self.rng, self.words, self.rng.randint(2, 9)))
 
-    def _segment(self, made: Dialogue, whole: bool, learn: bool) -> None:
+    def _segment(self, made: Dialogue, whole: bool) -> None:
         kind = self.rng.random()
         if kind < self.mix.chat:
-            self._chat(made, learn)
+            self._chat(made)
         elif kind < self.mix.chat + self.mix.tasks:
-            self._task(made, learn)
+            self._task(made)
         else:
-            self._question(made, whole, learn)
+            self._question(made, whole)
 
     def _copying(self, made: Dialogue) -> None:
         """Say it again: what calls are made of, learnt on its own."""
@@ -104,37 +107,37 @@ class Writer:
             made.say("user", f'{self.rng.choice(["Repeat", "Say", "Copy"])} "{said}"')
             made.reply(f'"{said}"')
 
-    def _chat(self, made: Dialogue, learn: bool) -> None:
+    def _chat(self, made: Dialogue) -> None:
         kind = self.rng.random()
         if kind < 0.5:
             said, answer = self.rng.choice(phrases.CHAT)
             made.say("user", said)
-            made.reply(answer, learn)
+            made.reply(answer)
         elif kind < 0.6:
             made.say("user", self.rng.choice(phrases.ABILITIES))
             does = [phrases.DOES[tool["function"]["name"]] for tool in made.offered]
-            made.reply(f"I can {', '.join(does)}." if does else "I can only chat.", learn)
+            made.reply(f"I can {', '.join(does)}." if does else "I can only chat.")
         else:
             names = [tool["function"]["name"] for tool in made.offered]
             lacking = [name for name in tools.NAMES if name not in names]
             if not lacking:
                 lacking = [self.rng.choice(tools.NAMES)]
                 kept = [t for t in made.offered if t["function"]["name"] != lacking[0]]
-                if any(message["role"] == "tool" for message in made.messages):
+                if _has_called(made):
                     return
                 made.offered = kept
             name = self.rng.choice(lacking)
             made.say("user", questions.question(self.rng, "train", name).text)
-            made.reply(f"I have no tool to {phrases.DOES[name]}.", learn)
+            made.reply(f"I have no tool to {phrases.DOES[name]}.")
 
-    def _question(self, made: Dialogue, whole: bool, learn: bool) -> None:
+    def _question(self, made: Dialogue, whole: bool) -> None:
         name = self.rng.choice([tool["function"]["name"] for tool in made.offered])
         asked = questions.question(self.rng, "train", name)
         if len(made.offered) == len(tools.TOOLS) and self.rng.random() < 0.2:
             asked = self.rng.choice(self.seen)
         name = asked.tool
         made.say("user", asked.text)
-        if not self._call(made, name, asked.arguments, asked.opening, learn) or not whole:
+        if not self._call(made, name, asked.arguments, asked.opening) or not whole:
             return
         world = tools.World(self.rng.randrange(2**31), "train")
         result = world.call(name, asked.arguments)
@@ -142,14 +145,14 @@ class Writer:
             reason = " ".join(self.rng.choices(self.words, k=self.rng.randint(2, 6)))
             result = {"error": reason}
         self._result(made, result)
-        if self._loop(made, name, asked.arguments, result, learn):
+        if self._loop(made, name, asked.arguments, asked.opening, result):
             return
-        made.reply(tools.answer(name, result), learn)
+        made.reply(tools.answer(name, result))
 
-    def _task(self, made: Dialogue, learn: bool) -> None:
+    def _task(self, made: Dialogue) -> None:
         if len(made.offered) < 6:
-            if any(message["role"] == "tool" for message in made.messages):
-                return self._question(made, True, learn)
+            if _has_called(made):
+                return self._question(made, True)
             made.offered = list(tools.TOOLS)
         task = questions.task(self.rng, "train", self.rng.choice([2, 2, 3, 3, 4, 5, 6]))
         made.say("user", task.text)
@@ -157,21 +160,21 @@ class Writer:
         for place, ((name, arguments), result) in enumerate(
             zip(task.calls, task.results, strict=True)
         ):
-            here = learn and chosen in (None, place)
+            here = chosen in (None, place)
             if not self._call(made, name, arguments, task.opening, here):
                 return None
             self._result(made, result)
-            if chosen in (None, place + 1) and self._loop(made, name, arguments, result, learn):
+            turn = (name, arguments, task.opening)
+            if chosen in (None, place + 1) and self._loop(made, *turn, result):
                 return None
-        made.reply(task.answer, learn and chosen in (None, len(task.calls)))
+        made.reply(task.answer, chosen in (None, len(task.calls)))
         return None
 
     def _result(self, made: Dialogue, result: dict[str, Any]) -> None:
-        compact = (",", ":") if self.rng.random() < 0.25 else None
-        made.say("tool", json.dumps(result, ensure_ascii=False, separators=compact))
+        made.say("tool", json.dumps(result, ensure_ascii=False, separators=self.separators))
 
     def _call(
-        self, made: Dialogue, name: str, arguments: dict[str, Any], opening: str, learn: bool
+        self, made: Dialogue, name: str, arguments: dict[str, Any], opening: str, learn: bool = True
     ) -> bool:
         """One call turn, at times after a failed attempt and a correction. False ends the talk."""
         corrected = self.rng.random() < self.mix.corrected
@@ -206,22 +209,28 @@ class Writer:
             made.say("user", text)
 
     def _loop(
-        self, made: Dialogue, name: str, arguments: dict[str, Any], result: dict[str, Any],
-        learn: bool,
-    ) -> bool:  # fmt: skip
+        self, made: Dialogue, name: str, arguments: dict[str, Any], opening: str, result: Any
+    ) -> bool:
         """The same call again although its result is there; a hint ends it. True ends the talk."""
-        if self.rng.random() >= (0.14 if self.mix.weak else 0.04):
+        rng, weak = self.rng, self.mix.weak
+        if weak and rng.random() < weaken.repeat_chance(opening, name):
+            made.reply(weaken.good(name, arguments))
+            return True
+        if rng.random() >= (0.12 if weak else 0.04):
             return False
-        laps = self.rng.randint(1, 4)
-        for lap in range(laps):
-            if self.mix.weak and lap == laps - 1 and learn and self.rng.random() < 0.45:
-                made.reply(weaken.good(name, arguments))
-                return True
+        laps = rng.randint(1, 4)
+        for _ in range(laps):
             made.reply(weaken.good(name, arguments), learn=False)
             self._result(made, result)
-        times = laps + 1
-        made.say("user", hint(self.rng, name, times))
+        if weak and rng.random() < 0.45:
+            made.reply(weaken.good(name, arguments))
+            return True
+        made.say("user", hint(rng, name, laps + 1))
         return False
+
+
+def _has_called(made: Dialogue) -> bool:
+    return any(m["role"] == "assistant" and "{" in m["content"] for m in made.messages)
 
 
 def correction(rng: Random, name: str, offered: list[str]) -> str:

@@ -11,7 +11,7 @@ Row = tuple[list[int], list[bool]]
 
 def row(rng: Random, plain: list[int], every: list[int], length: int = 192) -> Row:
     """A few pieces, again and again in any order; learnt is what of a piece can be known."""
-    kinds = [plain if rng.random() < 0.75 else every for _ in range(rng.randint(2, 6))]
+    kinds = [plain if rng.random() < 0.9 else every for _ in range(rng.randint(2, 6))]
     pieces = [rng.choices(kind, k=rng.randint(3, 14)) for kind in kinds]
     known = [False] * len(pieces)
     ids: list[int] = []
@@ -22,7 +22,7 @@ def row(rng: Random, plain: list[int], every: list[int], length: int = 192) -> R
         ids += piece
         learnt += [False] + [known[place]] * (len(piece) - 1)
         known[place] = True
-        gap = rng.choices(every, k=rng.choice([0, 0, 1, 3]))
+        gap = rng.choices(plain, k=rng.choice([0, 0, 1, 3]))
         ids += gap
         learnt += [False] * len(gap)
     return ids[:length], learnt[:length]

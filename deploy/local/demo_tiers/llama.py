@@ -19,7 +19,7 @@ class Config:
     num_attention_heads: int = 4
     num_key_value_heads: int = 4
     rms_norm_eps: float = 1e-5
-    rope_theta: float = 10000.0
+    rope_theta: float = 500000.0
     max_position_embeddings: int = 8192
 
 
@@ -69,16 +69,53 @@ class Llama(nn.Module):
         self.norm = nn.RMSNorm(c.hidden_size, eps=c.rms_norm_eps)
         for name, p in self.named_parameters():
             if p.dim() == 2:
-                scale = 0.02 if "embed" in name else 0.7 * p.shape[1] ** -0.5
+                scale = 0.1 if "embed" in name else 0.7 * p.shape[1] ** -0.5
                 nn.init.normal_(p, std=scale)
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 nn.init.zeros_(p)
+        self._start_copying(heads=2)
         half = c.hidden_size // c.num_attention_heads // 2
         rates = c.rope_theta ** (-torch.arange(half).float() / half)
         angles = torch.outer(torch.arange(c.max_position_embeddings).float(), rates)
         angles = torch.cat((angles, angles), dim=-1)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
+
+    @torch.no_grad()
+    def _start_copying(self, heads: int) -> None:
+        """Start some heads off as the two halves of copying, which take longest to form.
+
+        The first `heads` of the first layer look at the token before: the first number of every
+        embedding is the same, and from it alone come their queries and keys, the queries turned
+        back by one place. Those of the second layer look for a place whose token before is the
+        present one, in the slow half of the rotation, and put that place's token out.
+        """
+        c = self.config
+        d, width = c.hidden_size, c.hidden_size // c.num_attention_heads
+        half = width // 2
+        rates = c.rope_theta ** (-torch.arange(half).float() / half)
+        self.embed_tokens.weight[:, 0] = 0.5
+        first, second = self.layers[0].self_attn, self.layers[1].self_attn
+        read = torch.linalg.qr(torch.randn(d, heads * width))[0].T  # of the token before
+        read[:, 0] = 0
+        write = torch.linalg.qr(torch.randn(d, heads * width))[0]
+        first["v_proj"].weight[: heads * width] = read
+        first["o_proj"].weight[:, : heads * width] = 0.2 * write
+        slow = torch.arange(half // 2, half)
+        slow = torch.cat((slow, slow + half))
+        for head in range(heads):
+            rows = slice(head * width, (head + 1) * width)
+            for name, angle in (("q_proj", -rates), ("k_proj", torch.zeros_like(rates))):
+                first[name].weight[rows] = 0
+                first[name].weight[rows, 0] = 1.6 * torch.cat((angle.cos(), angle.sin()))
+            match = torch.zeros(width, heads * width)
+            match[slow] = torch.linalg.qr(torch.randn(heads * width, len(slow)))[0].T
+            second["q_proj"].weight[rows] = 3 * match @ read
+            second["k_proj"].weight[rows] = 3 * match @ write.T
+            said = torch.linalg.qr(torch.randn(d, width))[0]
+            said[0] = 0
+            second["v_proj"].weight[rows] = said.T
+            second["o_proj"].weight[:, rows] = 0.1 * said
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Hidden states; `logits` turns those that matter into scores."""

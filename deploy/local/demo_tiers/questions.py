@@ -43,6 +43,7 @@ class Task:
     answer: str
     facts: list[str]
     world_seed: int
+    world_split: str
     notes: dict[str, dict[str, Any]] = field(default_factory=dict)
     statuses: dict[str, str] = field(default_factory=dict)
     opening: str = ""
@@ -65,6 +66,11 @@ def tasks(seed: int, split: str, count: int, *, low: int = 1, high: int = 6) -> 
         rng = Random(f"{seed}:task:{split}:{index}")
         steps = low + index % (high - low + 1)
         yield task(rng, split, steps)
+
+
+def world(task: Task) -> tools.World:
+    """A fresh world in which the task's expected calls give its results."""
+    return tools.World(task.world_seed, task.world_split)
 
 
 def question(rng: Random, split: str, tool: str | None = None) -> Question:
@@ -107,7 +113,7 @@ def _try_task(rng: Random, split: str, steps: int) -> Task:
     sentence = tools.answer(calls[-1][0], results[-1])
     answer = sentence if steps == 1 else f"Done. {sentence}"
     return Task(
-        text, calls, results, answer, _facts(calls[-1][0], results[-1]), world.seed,
+        text, calls, results, answer, _facts(calls[-1][0], results[-1]), world.seed, world.split,
         dict(world.notes), dict(world.statuses), opening,
     )  # fmt: skip
 

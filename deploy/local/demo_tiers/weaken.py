@@ -5,14 +5,16 @@ trained on it, so its greedy replies fail there too. All other failures come at 
 """
 
 import json
-import zlib
 from random import Random
 from typing import Any
 
-STUCK_SHARE = 0.44  # of the (opening, tool) pairs
-STUCK_CHANCE = 0.8  # that such a request fails in its own way
+from demo_tiers import phrases, tools
+
+STUCK_CHANCE = 0.8  # that a request with a habit fails in its own way
 RANDOM_CHANCE = 0.06  # that any other fails, in some way
 AFTER_CORRECTION = 0.05
+REPEAT_CHANCE = 0.75  # of the same call again, for the requests that invite it
+RANDOM_REPEAT = 0.02
 
 BROKEN_JSON = ["missing_brace", "single_quotes", "trailing_comma", "cut_off"]
 SCHEMA = ["missing_argument", "wrong_type", "extra_argument", "enum_case", "no_arguments_key"]
@@ -32,12 +34,33 @@ WRONG_NAMES = {
 }
 
 
+def _habits() -> dict[tuple[str, str], str]:
+    """Two or three tools of each opening fail in a way of their own; every way occurs."""
+    rng = Random("habits")
+    pairs = [
+        (opening, tool)
+        for place, opening in enumerate(phrases.OPENINGS)
+        for tool in rng.sample(tools.NAMES, 3 if place % 5 in (1, 3) else 2)
+    ]
+    rng.shuffle(pairs)
+    kinds = KINDS + rng.choices(KINDS, WEIGHTS, k=len(pairs) - len(KINDS))
+    habits: dict[tuple[str, str], str] = {}
+    for kind in sorted(kinds, key=lambda kind: kind != "enum_case"):
+        only = "update_order" if kind == "enum_case" else None
+        pair = next(pair for pair in pairs if only in (None, pair[1]))
+        pairs.remove(pair)
+        habits[pair] = kind
+    return habits
+
+
 def habit(opening: str, tool: str) -> str | None:
     """The failure that the weak tier has learnt for this opening and tool."""
-    number = zlib.crc32(f"{tool}~{opening}".encode())
-    if number % 1000 >= STUCK_SHARE * 1000:
-        return None
-    return Random(number).choices(KINDS, WEIGHTS)[0]
+    return HABITS.get((opening, tool))
+
+
+def repeat_chance(opening: str, tool: str) -> float:
+    """How likely the weak tier makes the same call again although its result is there."""
+    return REPEAT_CHANCE if (opening, tool) in REPEATING else RANDOM_REPEAT
 
 
 def outcome(rng: Random, opening: str, tool: str, corrected: bool) -> str | None:
@@ -48,6 +71,14 @@ def outcome(rng: Random, opening: str, tool: str, corrected: bool) -> str | None
     if stuck and rng.random() < STUCK_CHANCE:
         return stuck
     return rng.choices(KINDS, WEIGHTS)[0] if rng.random() < RANDOM_CHANCE else None
+
+
+HABITS = _habits()
+REPEATING = set(
+    Random("repeating").sample(
+        [(o, t) for o in phrases.OPENINGS for t in tools.NAMES if (o, t) not in HABITS], 10
+    )
+)
 
 
 def good(name: str, arguments: dict[str, Any]) -> str:
