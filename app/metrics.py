@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -21,6 +23,7 @@ class Metrics:
 
     def __init__(self, queues: TierQueues) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[Any, Any] = {}
         self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
         self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
@@ -49,6 +52,19 @@ class Metrics:
 
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
+
+    def inc(self, counter: Counter, *labels: str, by: float = 1) -> None:
+        """Count; a label set's child is looked up once, for that costs more than counting."""
+        child = self._children.get((counter, labels))
+        if child is None:
+            child = self._children[counter, labels] = counter.labels(*labels)
+        child.inc(by)
+
+    def observe(self, histogram: Histogram, value: float, *labels: str) -> None:
+        child = self._children.get((histogram, labels))
+        if child is None:
+            child = self._children[histogram, labels] = histogram.labels(*labels)
+        child.observe(value)
 
     def render(self) -> bytes:
         """The Prometheus text format."""

@@ -48,10 +48,7 @@ class ChatCompletions:
         self._said_unknown: set[str] = set()
 
     async def handle(
-        self,
-        request: Incoming,
-        receive: Callable[[], Awaitable[Any]],
-        send: Callable[[Any], Awaitable[None]],
+        self, request: Incoming, receive: Callable[[], Awaitable[Any]], downstream: Downstream
     ) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
         services = self._services
@@ -73,7 +70,6 @@ class ChatCompletions:
         await self._load(exchange)
         up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *_ALWAYS]
         headers, our_key = self._access.upstream_headers(up)
-        downstream = Downstream(send, clock)
         run = Run(
             services,
             exchange,
@@ -137,8 +133,8 @@ class ChatCompletions:
     def _account(self, exchange: Exchange, outcome: str, seconds: float) -> None:
         tier = exchange.tier if exchange.route.tiers else OTHER
         metrics = self._services.metrics
-        metrics.requests.labels(tier, outcome).inc()
-        metrics.request.labels(tier).observe(seconds)
+        metrics.inc(metrics.requests, tier, outcome)
+        metrics.observe(metrics.request, seconds, tier)
         log.get().info(
             "exchange",
             request_id=exchange.id,

@@ -12,6 +12,7 @@ from typing import Any
 
 from .. import log
 from ..errors import INVALID_REQUEST, ProxyError, shutting_down
+from ..proxy.downstream import Downstream
 from ..proxy.services import Services
 from .access import Access
 from .chat_completions import ChatCompletions
@@ -45,44 +46,41 @@ class Edge:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
-        started = False
-
-        async def watched_send(message: Any) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
         services.running += 1
+        downstream = Downstream(send, asyncio.get_running_loop().time)
         request: Incoming | None = None
         try:
             request = read_incoming(scope)
             self._access.check_origin(request)
-            await self._route(request, scope, receive, watched_send)
+            await self._route(request, scope, receive, downstream)
         except ProxyError as error:
-            if not started:
+            if not downstream.started:
                 await _refuse(error, request, receive, send)
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error, request_id=request.id if request else "")
-            if not started:
+            if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
                 await _refuse(ProxyError(500, "internal_error", sentence), request, receive, send)
         finally:
             services.running -= 1
 
-    async def _route(self, request: Incoming, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _route(
+        self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
+    ) -> None:
         path = request.path
         if path in CHAT_PATHS:
             self._check_open()
             if request.method != "POST":
                 raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
-            await self._chat.handle(request, receive, send)
+            await self._chat.handle(request, receive, downstream)
         elif path.startswith("/v1/") and not is_model_query(request):
             self._check_open()
-            await self._passthrough.handle(request, receive, send)
+            await self._passthrough.handle(request, receive, downstream)
         else:
             if path.startswith("/v1/"):
                 self._access.check_key(request)
-            await self._operations(scope, receive, send)
+            downstream.started = True  # what happens there is FastAPI's to answer
+            await self._operations(scope, receive, downstream.send)
 
     def _check_open(self) -> None:
         if self._services.stopping:

@@ -24,18 +24,16 @@ class Passthrough:
         self._services = services
         self._access = access
 
-    async def handle(
-        self, request: Incoming, receive: Receive, send: Callable[[Any], Awaitable[None]]
-    ) -> None:
+    async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
         self._access.check_key(request)
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
         headers, _ = self._access.upstream_headers(passed_on(request.raw_headers, _NOT_SENT_UP))
         body = _Body(receive, most) if _has_body(request) else None
-        downstream = Downstream(send, asyncio.get_running_loop().time)
         response = await self._open(request, headers, body)
-        self._services.metrics.passthrough.labels(str(response.status)).inc()
+        metrics = self._services.metrics
+        metrics.inc(metrics.passthrough, str(response.status))
         watch = Watch(receive)
         if body is None or body.complete:
             watch.start(lambda: None, lambda _: None)

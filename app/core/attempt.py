@@ -14,7 +14,7 @@ from . import sse
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, render
 from .client_view import ClientView
 from .completion import CompletionBuilder
-from .events import Event, Tick, UpstreamErrorEvent
+from .events import Tick, UpstreamErrorEvent
 from .exchange import Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
@@ -41,6 +41,7 @@ class Attempt:
         self.done = False
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
+        self._watched = self._pipeline.watches_events
         self._gate = Gate(hold_whole=hold_whole, hold_seconds=hold_seconds)
         self._reader = sse.FrameReader()
         self._view = ClientView(exchange.request)
@@ -64,7 +65,7 @@ class Attempt:
         try:
             for frame in self._reader.feed(data):
                 self._take(read_frame(frame), now, out)
-                if self.over:
+                if self.done or self.verdict is not None:
                     break
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
@@ -94,7 +95,7 @@ class Attempt:
 
     def tick(self, now: float) -> bytes:
         """Time has passed: the stages are told; the bytes that it lets go out."""
-        if not self.over and self._pipeline.watches_events:
+        if not self.over and self._watched:
             self.verdict = self._pipeline.on_event(Tick(now))
         if self.over:
             return b""
@@ -137,7 +138,14 @@ class Attempt:
             self._done_frame = chunk.raw
             return
         for event in chunk.events:
-            self.verdict = self._on_event(event)
+            self.reply.apply(event)
+            if self._watched:
+                self.verdict = self._pipeline.on_event(event)
+            if isinstance(event, UpstreamErrorEvent):
+                what = event.message or event.type
+                self.verdict = UpstreamFailed(
+                    "server_error", f"an error inside the stream: {what}", status=200
+                )
             if self.verdict is not None:
                 return
         for released in self._gate.push(chunk, now):
@@ -151,13 +159,6 @@ class Attempt:
             self.verdict = _broken("before the reply was finished")
         else:
             self.verdict = _broken("before the reply began")
-
-    def _on_event(self, event: Event) -> Verdict | None:
-        self.reply.apply(event)
-        if isinstance(event, UpstreamErrorEvent):
-            what = event.message or event.type
-            return UpstreamFailed("server_error", f"an error inside the stream: {what}", status=200)
-        return self._pipeline.on_event(event)
 
 
 def _broken(where: str) -> UpstreamFailed:

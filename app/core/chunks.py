@@ -7,7 +7,7 @@ calls as ``tool_calls`` or the older ``function_call``; a final ``message`` in p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,7 @@ class Chunk:
 
     raw: bytes
     payload: dict[str, Any] | None
-    events: tuple[Event, ...]
+    events: Sequence[Event]
     done: bool = False
 
 
@@ -51,18 +51,16 @@ def read_frame(frame: sse.Frame) -> Chunk:
     """The chunk in a frame. Raises :class:`MalformedChunk`."""
     if frame.data is None:
         return Chunk(frame.raw, None, _NO_EVENTS)
-    data = frame.data.strip()
-    if data == sse.DONE:
-        return Chunk(frame.raw, None, _NO_EVENTS, done=True)
-    if not data:
-        return Chunk(frame.raw, None, _NO_EVENTS)
     try:
-        payload = orjson.loads(data)
+        payload = orjson.loads(frame.data)
     except orjson.JSONDecodeError as error:
-        raise MalformedChunk(f"an event that is not JSON: {error}") from None
+        data = frame.data.strip()
+        if data and data != sse.DONE:
+            raise MalformedChunk(f"an event that is not JSON: {error}") from None
+        return Chunk(frame.raw, None, _NO_EVENTS, done=bool(data))
     if not isinstance(payload, dict):
         raise MalformedChunk("an event that is no JSON object")
-    return Chunk(frame.raw, payload, tuple(read_events(payload)))
+    return Chunk(frame.raw, payload, read_events(payload))
 
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:
@@ -90,16 +88,24 @@ def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> 
     if not isinstance(delta, dict):
         delta = choice.get("message")
     if isinstance(delta, dict):
-        for field in REASONING_FIELDS:
-            reasoning = delta.get(field)
-            if reasoning and isinstance(reasoning, str):
-                events.append(ReasoningDelta(index, reasoning))
-                break
-        content = delta.get("content")
-        if content:
-            text = content if isinstance(content, str) else text_of(content)
-            if text:
-                events.append(TextDelta(index, text))
+        _read_delta(delta, index, events)
+    reason = choice.get("finish_reason")
+    if reason:
+        events.append(Finish(index, str(reason)))
+
+
+def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
+    for field in REASONING_FIELDS:
+        reasoning = delta.get(field)
+        if reasoning and isinstance(reasoning, str):
+            events.append(ReasoningDelta(index, reasoning))
+            break
+    content = delta.get("content")
+    if content:
+        text = content if isinstance(content, str) else text_of(content)
+        if text:
+            events.append(TextDelta(index, text))
+    if len(delta) > 1 or not content:
         refusal = delta.get("refusal")
         if refusal and isinstance(refusal, str):
             events.append(RefusalDelta(index, refusal))
@@ -111,9 +117,6 @@ def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> 
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
             events.append(_read_call(index, 0, {"function": legacy}))
-    reason = choice.get("finish_reason")
-    if reason:
-        events.append(Finish(index, str(reason)))
 
 
 def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
@@ -205,4 +208,4 @@ def chunks_of_completion(completion: Mapping[str, Any]) -> Iterable[Chunk]:
 
 
 def _made(payload: dict[str, Any]) -> Chunk:
-    return Chunk(render(payload), payload, tuple(read_events(payload)))
+    return Chunk(render(payload), payload, read_events(payload))

@@ -23,7 +23,7 @@ class FrameTooLong(ValueError):
     """One event is longer than ``MAX_FRAME_BYTES``."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Frame:
     """One event. ``raw``: its bytes with the blank line; ``data``: None for mere comments."""
 
@@ -89,8 +89,8 @@ class FrameReader:
 
 
 def _frame(raw: bytes) -> Frame:
-    if raw.startswith(b"data: ") and raw.find(b"\n", 0, -2) < 0 and b"\r" not in raw:
-        return Frame(raw, raw[6:].rstrip(b"\n"))
+    if raw.startswith(b"data: ") and raw.find(b"\n", 6) == len(raw) - 2 and b"\r" not in raw:
+        return Frame(raw, raw[6:-2])
     data = []
     for line in _LINE_END.split(raw):
         if line.startswith(b"data"):

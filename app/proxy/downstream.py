@@ -18,10 +18,10 @@ EVENT_STREAM: Headers = [
 class Downstream:
     """Writes one response. ``last_write`` is a time on the event loop's clock."""
 
-    __slots__ = ("_clock", "_send", "last_write", "started", "writing")
+    __slots__ = ("_clock", "last_write", "send", "started", "writing")
 
     def __init__(self, send: Send, clock: Callable[[], float]) -> None:
-        self._send = send
+        self.send = send
         self._clock = clock
         self.started = False
         self.writing = False
@@ -29,19 +29,19 @@ class Downstream:
 
     async def start(self, status: int, headers: Headers) -> None:
         self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self.send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body; waits while the client reads more slowly than we write."""
         self.writing = True
         try:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self.send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
             self.writing = False
             self.last_write = self._clock()
 
     async def end(self, data: bytes = b"") -> None:
-        await self._send({"type": "http.response.body", "body": data, "more_body": False})
+        await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self, status: int, headers: Headers, body: bytes) -> None:
         """A response in one piece."""

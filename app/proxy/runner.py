@@ -56,6 +56,7 @@ class Run:
         self._said: dict[str, str] = {}
         self._late_writes: set[asyncio.Task[None]] = set()
         self._response: Response | None = None
+        self._timed: tuple[bool, float | None] = (False, None)
         self.outcome = "error"
 
     async def run(self) -> None:
@@ -103,11 +104,12 @@ class Run:
         queue = services.queues[tier]
         try:
             try:
-                if queue is None:
+                ticket = await queue.enter(exchange.session.hash) if queue is not None else None
+                try:
                     verdict = await self._call(attempt)
-                else:
-                    async with queue.slot(exchange.session.hash):
-                        verdict = await self._call(attempt)
+                finally:
+                    if queue is not None and ticket is not None:
+                        queue.leave(ticket)
                 await self._watch.settle()
             except asyncio.CancelledError:
                 verdict = self._watch.interruption()
@@ -188,6 +190,10 @@ class Run:
                 await self._send(out)
                 now = self._clock()  # a slow client is not a silent model
             self._heard(now)
+            timed = (attempt.begun, attempt.next_release())
+            if timed != self._timed:  # a nearer time than the one waited for may count now
+                self._timed = timed
+                self._watch.rearm()
         return attempt.verdict
 
     async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
@@ -329,15 +335,16 @@ class Run:
         exchange.attempts.append(AttemptRecord(exchange.tier, reason, status, seconds))
         tier = exchange.tier if exchange.route.tiers else OTHER
         metrics = self._services.metrics
-        metrics.attempts.labels(tier, reason or "ok").inc()
+        metrics.inc(metrics.attempts, tier, reason or "ok")
         usage = self._attempt.reply.usage if self._attempt is not None else None
         if usage is not None:
-            metrics.tokens.labels(tier, "input").inc(usage.prompt_tokens)
-            metrics.tokens.labels(tier, "output").inc(usage.completion_tokens)
+            metrics.inc(metrics.tokens, tier, "input", by=usage.prompt_tokens)
+            metrics.inc(metrics.tokens, tier, "output", by=usage.completion_tokens)
 
     def _observe_first_byte(self, now: float) -> None:
         tier = self._exchange.tier if self._exchange.route.tiers else OTHER
-        self._services.metrics.first_token.labels(tier).observe(now - self._exchange.started)
+        metrics = self._services.metrics
+        metrics.observe(metrics.first_token, now - self._exchange.started, tier)
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:
@@ -346,5 +353,5 @@ def _failed(error: UpstreamError) -> UpstreamFailed:
 
 
 def _report_fault(services: Services, request_id: str, stage: str, error: Exception) -> None:
-    services.metrics.stage_faults.labels(stage).inc()
+    services.metrics.inc(services.metrics.stage_faults, stage)
     log.fault("stage_fault", error, request_id=request_id, stage=stage)

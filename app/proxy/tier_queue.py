@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 from ..core.fair_queue import FairQueue, Ticket
 from ..settings import TierSettings
@@ -41,20 +40,24 @@ class TierQueue:
     def in_flight(self) -> int:
         return self._queue.in_use
 
-    @asynccontextmanager
-    async def slot(self, session: str) -> AsyncIterator[None]:
-        """Hold a slot. Raises :class:`QueueTimeout`; cancelling gives the place back."""
+    async def enter(self, session: str) -> Ticket:
+        """Wait for a slot; :meth:`leave` gives it back. Raises :class:`QueueTimeout`."""
         ticket = _Waiting(session)
         self._queue.enter(ticket)
-        try:
-            if not ticket.granted:
+        if not ticket.granted:
+            try:
                 await self._wait(ticket)
-            yield
-        finally:
-            for granted in self._queue.leave(ticket):
-                future = getattr(granted, "future", None)
-                if future is not None and not future.done():
-                    future.set_result(None)
+            except BaseException:
+                self.leave(ticket)
+                raise
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give a slot back; whoever is next gets it."""
+        for granted in self._queue.leave(ticket):
+            future = getattr(granted, "future", None)
+            if future is not None and not future.done():
+                future.set_result(None)
 
     async def _wait(self, ticket: _Waiting) -> None:
         ticket.future = asyncio.get_running_loop().create_future()

@@ -24,6 +24,7 @@ CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0
 MAX_BODY = 64 * 1024 * 1024
+MAX_KNOWN_URLS = 256
 
 
 @dataclass
@@ -60,7 +61,9 @@ class Response:
         if self._body is None:
             self._body = aiter(self._response.stream)  # type: ignore[arg-type]
         try:
-            return await anext(self._body, b"")
+            return await self._body.__anext__()
+        except StopAsyncIteration:
+            return b""
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
@@ -98,6 +101,7 @@ class Upstream:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
         self._transport = transport
+        self._urls: dict[str, httpx.URL] = {}  # parsing one costs as much as a tenth of a request
 
     def _open(self) -> httpx.AsyncBaseTransport:
         if self._transport is None:
@@ -125,9 +129,14 @@ class Upstream:
 
         ``target``: path and query. Raises :class:`UpstreamError`.
         """
+        url = self._urls.get(target)
+        if url is None:
+            url = httpx.URL(self._base + target)
+            if len(self._urls) < MAX_KNOWN_URLS:
+                self._urls[target] = url
         request = httpx.Request(
             method,
-            self._base + target,
+            url,
             headers=headers,
             content=content,
             extensions={"timeout": {"connect": CONNECT_SECONDS, "read": None, "pool": None}},

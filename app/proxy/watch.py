@@ -1,7 +1,8 @@
 """What can end a wait early: the client leaves, or a time is reached.
 
-One listener task and one timer an exchange, nothing a chunk. The timer is not moved when bytes
-come; when it fires too early, it is set anew.
+One listener task and one timer an exchange, nothing a chunk, and nothing but the timer for an
+exchange that is over at once. The timer is not moved when bytes come; when it fires too early, it
+is set anew.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..core.verdicts import Verdict
+
+# A client that leaves is to be noticed within a second; to look at once would cost every request.
+BEGIN_SECONDS = 0.1
 
 Receive = Callable[[], Awaitable[Any]]
 
@@ -43,8 +47,7 @@ class Watch:
     ) -> None:
         self._due = due
         self._tick = tick
-        self._listener = self._loop.create_task(self._listen())
-        self._arm()
+        self._timer = self._loop.call_later(BEGIN_SECONDS, self._begin)
 
     def stop(self) -> None:
         """Before the last bytes go out: a server reports a finished response as a disconnect."""
@@ -56,9 +59,10 @@ class Watch:
 
     def rearm(self) -> None:
         """A time before the one waited for may matter now."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._arm()
+        if self._listener is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._arm()
 
     def interruption(self) -> Verdict:
         """What a CancelledError means. Raises :class:`ClientLeft`, or CancelledError again."""
@@ -75,6 +79,10 @@ class Watch:
         """Let an interruption that has been asked for arrive here, where it can be caught."""
         if self._verdict is not None or self.client_left:
             await asyncio.sleep(0)
+
+    def _begin(self) -> None:
+        self._listener = self._loop.create_task(self._listen())
+        self._arm()
 
     async def _listen(self) -> None:
         while True:
