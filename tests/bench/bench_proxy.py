@@ -2,9 +2,9 @@
 
     python -m tests.bench.bench_proxy [--quick] [--profile] [--json FILE]
 
-All servers run at once, each in its own process, and are loaded in turns: round after round the
-same order, so that whatever else the machine does falls on all of them. CPU is the process's own
-user and system time. Ratios are made within a round; printed are the median and the range.
+All servers run at once, each in its own process, and are loaded in turns, one figure after the
+other, so that whatever else the machine does falls on all of them. CPU is the process's own user
+and system time. Ratios are made within a round; printed are the median and the range.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.bench.figures import Rounds, Size
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_proxy", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller rounds; under a minute")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--streams", type=int, default=1000, help="open at once, for the memory")
     parser.add_argument("--only", nargs="*", help="names, or parts of names, of the servers")
     parser.add_argument("--profile", action="store_true", help="where the proxy's time goes")
@@ -92,8 +92,10 @@ async def measure(
     for number in range(options.rounds):
         began = time.monotonic()
         await figures.first_text_round(upstream, 200, direct)
-        for server in under_test:
-            await figures.one_round(server, size_for(server, options.quick), rounds[server.name])
+        order = under_test if number % 2 else under_test[::-1]
+        for take_slice in figures.SLICES:
+            for server in order:
+                await take_slice(server, size_for(server, options.quick), rounds[server.name])
         took = time.monotonic() - began
         print(f"  round {number + 1} of {options.rounds}: {took:.1f} s", flush=True)
     return rounds, memory, direct

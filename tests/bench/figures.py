@@ -33,8 +33,8 @@ class Size:
         )
 
 
-LIGHT = Size(1200, 900, 40, 8, 200)
-HEAVY = Size(96, 64, 4, 2, 40)  # for a server that needs ten times the CPU
+LIGHT = Size(600, 450, 16, 8, 100)
+HEAVY = Size(32, 24, 2, 2, 20)  # for a server that needs ten times the CPU
 
 
 @dataclass
@@ -65,27 +65,41 @@ def body_maker(chunks: int, pace: int, stream: bool) -> Callable[[int], bytes]:
     return lambda number: load.chat_body(directive, stream, number)
 
 
-async def one_round(server: Server, size: Size, rounds: Rounds) -> None:
-    whole = body_maker(SHORT, 0, stream=False)
-    cpu, outcome = await measure_cpu(server, whole, CONNECTIONS, size.requests)
+async def request_slice(server: Server, size: Size, rounds: Rounds) -> None:
+    body = body_maker(SHORT, 0, stream=False)
+    cpu, outcome = await measure_cpu(server, body, CONNECTIONS, size.requests)
     rounds.add("cpu_request", cpu / outcome.requests)
     rounds.add("requests_per_second", outcome.requests / outcome.seconds)
 
-    as_generated = body_maker(SHORT, 1, stream=False)
-    cpu, outcome = await measure_cpu(server, as_generated, CONNECTIONS, size.requests // 2)
+
+async def paced_request_slice(server: Server, size: Size, rounds: Rounds) -> None:
+    body = body_maker(SHORT, 1, stream=False)
+    cpu, outcome = await measure_cpu(server, body, CONNECTIONS, size.requests // 2)
     rounds.add("cpu_request_paced", cpu / outcome.requests)
 
-    short = body_maker(SHORT, 1, stream=True)
-    cpu, outcome = await measure_cpu(server, short, CONNECTIONS, size.short_streams)
-    cpu_short = cpu / outcome.requests
-    rounds.add("cpu_stream", cpu_short)
 
-    long = body_maker(LONG, 1, stream=True)
-    cpu, outcome = await measure_cpu(server, long, size.long_connections, size.long_streams)
-    rounds.add("cpu_chunk", (cpu / outcome.requests - cpu_short) / (LONG - SHORT))
+async def stream_slice(server: Server, size: Size, rounds: Rounds) -> None:
+    body = body_maker(SHORT, 1, stream=True)
+    cpu, outcome = await measure_cpu(server, body, CONNECTIONS, size.short_streams)
+    rounds.add("cpu_stream", cpu / outcome.requests)
+
+
+async def chunk_slice(server: Server, size: Size, rounds: Rounds) -> None:
+    """After `stream_slice`, whose figure of this round is what a stream costs besides chunks."""
+    body = body_maker(LONG, 1, stream=True)
+    cpu, outcome = await measure_cpu(server, body, size.long_connections, size.long_streams)
+    short = rounds.values["cpu_stream"][-1]
+    rounds.add("cpu_chunk", (cpu / outcome.requests - short) / (LONG - SHORT))
     rounds.add("chunks_per_read", LONG * outcome.requests / outcome.reads)
 
+
+async def first_text_slice(server: Server, size: Size, rounds: Rounds) -> None:
     await first_text_round(server, size.first_texts, rounds)
+
+
+# A slice of one figure is taken of every server before the next figure's: what is compared was
+# measured within seconds of each other.
+SLICES = (request_slice, paced_request_slice, stream_slice, chunk_slice, first_text_slice)
 
 
 async def first_text_round(server: Server, count: int, rounds: Rounds) -> None:
