@@ -271,3 +271,38 @@ def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
 def test_tokens_that_end_a_message_go_with_the_call() -> None:
     for token in ("<|im_end|>", "<|eot_id|>", "</s>", "\n</tool_call>\n"):
         assert rescue(SAMPLES["bare_json"][0] + token, TOOLS).content.strip() == ""
+
+
+def test_parameters_named_like_python_keywords() -> None:
+    fly = {"fly": {"properties": {"from": {}, "max-stops": {}}}}
+    text = "<|tool_call_start|>[fly(from='SFO, to=LAX', max-stops=2)]<|tool_call_end|>"
+    assert calls(rescue(text, fly)) == [("fly", {"from": "SFO, to=LAX", "max-stops": 2})]
+
+
+def test_a_forgotten_bracket_of_a_tag() -> None:
+    text = "<tool_call>\n<function=find_book\n<parameter=title\nMomo\n</parameter>\n</function>"
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
+
+
+def test_a_list_escaped_as_in_a_string() -> None:
+    text = '<tool_call>shelve<arg_key>tags</arg_key><arg_value>[\\"a\\"]</arg_value></tool_call>'
+    assert calls(rescue(text, TOOLS)) == [("shelve", {"tags": ["a"]})]
+
+
+def test_a_name_alone_is_a_call_only_as_a_whole_reply_of_a_tool_without_arguments() -> None:
+    assert calls(rescue('{"name": "list_shelves"}', TOOLS)) == [("list_shelves", {})]
+    assert rescue('{"name": "list_shelves"} is its name.', TOOLS).calls == ()
+    assert rescue('{"name": "find_book"}', TOOLS).calls == ()
+
+
+def test_byte_level_tokens_that_were_not_turned_back_into_text() -> None:
+    text = '<functionĠname="find_book"><paramĠname="title">DieĠMomo</param></function>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Die Momo"})]
+
+
+def test_unfenced_tool_code() -> None:
+    for text in (
+        "tool_code\nfind_book(title='a')",
+        "tool_code\nprint(default_api.find_book(title='a'))",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]

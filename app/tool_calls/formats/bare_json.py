@@ -16,7 +16,7 @@ from app.tool_calls.formats.json_calls import (
     close,
     read_calls,
 )
-from app.tool_calls.formats.literals import skip_space
+from app.tool_calls.formats.literals import json_members, skip_space
 
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, "type")
 _KEY = re.compile(r"\s*([\"'])([^\"'\\\n]{0,40})(\1\s*(:\s*)?)?")
@@ -81,12 +81,24 @@ def in_prose(members: Members) -> list[Call]:
 
 def read(src: Source, start: int) -> Block | None:
     """One object, several behind each other, or a list."""
-    line = lead_of(src.text, start).rpartition("\n")[2]
+    lead = lead_of(src.text, start)
+    line = lead.rpartition("\n")[2]
     shape = in_prose if line.strip() else bare_envelope
     found = read_calls(src, start, shape=shape)
     if found is None:
-        return None
+        return None if lead.strip() else _read_alone(src, start)
     return Block(close(src.text, found[1], _TRAILING), tuple(found[0]))
+
+
+def _read_alone(src: Source, start: int) -> Block | None:
+    """A reply that is nothing but `{"name": …}`, of a tool that takes no arguments."""
+    found = json_members(src, start) if src.text.startswith("{", start) else None
+    if found is None or set(found[0]) != {"name"} or src.text[found[1] :].strip():
+        return None
+    name = found[0]["name"].value
+    if not isinstance(name, str) or src.tools.properties(name):
+        return None
+    return Block(len(src.text), (Call(name, "{}"),))
 
 
 FORMATS = (

@@ -26,7 +26,7 @@ FENCE = "```tool_code"
 ASSIGNMENT = "tool_code"
 
 _CALL = re.compile(r"\s*(?:call\s*:\s*)?")
-_ASSIGNED = re.compile(r"\s*=\s*")
+_ASSIGNED = re.compile(r"[ \t]*[=:\n]\s*(?:print\(\s*)?(?:default_api\.)?")
 _FENCE_END = re.compile(r"\n[ \t]*```[ \t]*(?=\n|\Z)")
 _PRINTED = re.compile(r"\s*(?:print\(\s*tool_code\s*\)\s*)?")
 
@@ -109,23 +109,27 @@ def _call(src: Source, node: ast.expr) -> Call | None:
 
 
 def follow_assignment(text: str, pos: int, tools: ToolSet) -> Verdict:
-    """`tool_code = name(`, where the name is a tool's."""
+    """`tool_code = name(`, or `name(` on the next line, where the name is a tool's."""
     match = _ASSIGNED.match(text, pos)
     if match is None:
         at = skip_space(text, pos)
         return Verdict.MAYBE if at == len(text) else Verdict.NO
+    if "print(".startswith(text[match.end() :][:6]) and len(text) - match.end() < len("print("):
+        return Verdict.MAYBE
     return python_calls.follow(text, match.end(), tools)
 
 
 def read_assignment(src: Source, start: int) -> Block | None:
-    """`tool_code = name(…)` on a line of its own, printed afterwards or not."""
+    """`tool_code = name(…)` or `tool_code` and `name(…)` below it, printed or not."""
     match = _ASSIGNED.match(src.text, start + len(ASSIGNMENT))
     found = python_calls.read_call(src, match.end()) if match else None
-    if found is None:
+    if match is None or found is None:
         return None
-    printed = _PRINTED.match(src.text, found[1])
-    end = printed.end() if printed and printed.group().strip() else found[1]
-    return Block(end, (found[0],))
+    end = found[1]
+    if "print(" in match.group():
+        end = close(src.text, end, (")",))
+    printed = _PRINTED.match(src.text, end)
+    return Block(printed.end() if printed and printed.group().strip() else end, (found[0],))
 
 
 FORMATS = (

@@ -49,9 +49,11 @@ def _reader(prefix: str, wrappers: tuple[str, ...] = (), trim: str = "line") -> 
             match = opening.match(src.text, skip_space(src.text, end))
             if match is None:
                 break
-            call, end = read_call(src, match.group(1).strip("\"'"), match.end(), tags)
-            calls.append(call)
-            end = close(src.text, end, (end_tag,))
+            found = read_call(src, match.group(1).strip("\"'"), match.end(), tags)
+            if found is None:
+                break
+            calls.append(found[0])
+            end = close(src.text, found[1], (end_tag,))
         if not calls:
             return None
         return Block(close(src.text, end, end_wrapper), tuple(calls))

@@ -9,6 +9,9 @@ from app.tool_calls.formats.json_calls import close
 from app.tool_calls.formats.tagged import Tags, read_call
 
 OPENER = "<function name="
+# As it looks where a server forgot to turn byte-level tokens back into text.
+BYTES_OPENER = "<functionĠname="
+_BYTES = str.maketrans({"Ġ": " ", "Ċ": "\n"})
 
 _FUNCTION = re.compile(r"<function\s+name\s*=\s*(\"[^\"\n]*\"|'[^'\n]*'|[^\s>]+)\s*>")
 _TAGS = Tags(
@@ -24,11 +27,16 @@ _TAGS = Tags(
 
 def read(src: Source, start: int) -> Block | None:
     """One function; the next is the next block."""
+    if src.text.startswith(BYTES_OPENER, start):
+        src.spend(len(src.text) - start)
+        src = Source(src.text.translate(_BYTES), src.tools)
     match = _FUNCTION.match(src.text, start)
     if match is None:
         return None
-    call, end = read_call(src, match.group(1).strip("\"'"), match.end(), _TAGS)
-    return Block(close(src.text, end, ("</function>",)), (call,))
+    found = read_call(src, match.group(1).strip("\"'"), match.end(), _TAGS)
+    if found is None:
+        return None
+    return Block(close(src.text, found[1], ("</function>",)), (found[0],))
 
 
-FORMAT = Format("minicpm5_xml", (OPENER,), read, Where.TAG)
+FORMAT = Format("minicpm5_xml", (OPENER, BYTES_OPENER), read, Where.TAG)

@@ -17,6 +17,10 @@ from app.tool_calls.formats.literals import (
 )
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
+_NUMBERED = "parameter_"
+_PARAMETER = re.compile(
+    r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|([(,]\s*)([^\W\d][\w-]*)\s*=(?!=)", re.DOTALL
+)
 _BETWEEN = re.compile(r"[\s,;]*")
 
 
@@ -68,13 +72,32 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
 
 def call_arguments(src: Source, name: str, written: str) -> str | None:
     """The JSON text of the arguments in `written`, brackets included; None if not literals."""
-    try:
-        tree = parse_expression("_" + written)
-        if not isinstance(tree, ast.Call):
-            return None
-        return dumps(bind(src, name, tree))
-    except (ValueError, TypeError):
-        return None
+    for text, names in ((written, ()), _rename(written)):
+        try:
+            tree = parse_expression("_" + text)
+            if isinstance(tree, ast.Call):
+                bound = bind(src, name, tree)
+                return dumps({_renamed(key, names): value for key, value in bound.items()})
+        except (ValueError, TypeError):
+            continue
+    return None
+
+
+def _rename(written: str) -> tuple[str, tuple[str, ...]]:
+    """`written` with parameters numbered, and their names: `from=` and `max-n=` are no Python."""
+    names: list[str] = []
+
+    def number(match: re.Match[str]) -> str:
+        if match.group(2) is None:
+            return match.group()  # a string
+        names.append(match.group(2))
+        return f"{match.group(1)}{_NUMBERED}{len(names) - 1}="
+
+    return _PARAMETER.sub(number, written), tuple(names)
+
+
+def _renamed(key: str, names: tuple[str, ...]) -> str:
+    return names[int(key.removeprefix(_NUMBERED))] if names and _NUMBERED in key else key
 
 
 def bind(src: Source, name: str, call: ast.Call) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from app.tool_calls.formats.tagged import Tags, read_call
 OPENER = "<function="
 SEED_OPENER = "<seed:tool_call>"
 
-_FUNCTION = re.compile(r"<function=\s*([^>\n]{1,200}?)\s*>")
+# A line break stands for a forgotten `>`.
+_FUNCTION = re.compile(r"<function=\s*([^>\n<]{1,200}?)[ \t]*(?:>|\n\s*(?=<parameter=))")
 _TAGS = Tags(
-    parameter=re.compile(r"<parameter=(?P<key>[^>\n]{1,200})>"),
+    parameter=re.compile(r"<parameter=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>|(?=\n))"),
     next_parameter="<parameter=",
     end="</parameter>",
     last=("</function>", "</tool_call>", "</seed:tool_call>"),
@@ -33,9 +34,11 @@ def read_functions(src: Source, pos: int) -> tuple[list[Call], int]:
         match = _FUNCTION.match(src.text, skip_space(src.text, end))
         if match is None:
             break
-        call, end = read_call(src, match.group(1).strip("\"'"), match.end(), _TAGS)
-        calls.append(call)
-        end = close(src.text, end, ("</function>",))
+        found = read_call(src, match.group(1).strip("\"'"), match.end(), _TAGS)
+        if found is None:
+            break
+        calls.append(found[0])
+        end = close(src.text, found[1], ("</function>",))
     return calls, end
 
 

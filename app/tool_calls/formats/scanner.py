@@ -13,9 +13,9 @@ from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONI
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
-MAX_TROUBLE = 10_000
+MAX_TROUBLE = 5_000
 _GLANCE = 1
-_JUDGEMENT = 10
+_JUDGEMENT = 5
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
@@ -58,20 +58,25 @@ def _rows() -> dict[str, list[Format]]:
 
 
 ROWS = _rows()
-_WORDS = {
-    *(opener for opener in ROWS if opener not in "{[" and not opener.startswith("```")),
-    *REASONING,
-    *SHOWN,
-    *REASONING_ENDS,
-    "```",
-    "~~~",
-}
+# Sorted, `<` first: the patterns try them in this order, and most begin with it.
+_WORDS = sorted(
+    {
+        *(opener for opener in ROWS if opener not in "{[" and not opener.startswith("```")),
+        *REASONING,
+        *SHOWN,
+        *REASONING_ENDS,
+        "```",
+        "~~~",
+    },
+    key=lambda word: (word[0] != "<", word),
+)
 # Flat, each branch beginning with a character: so `re` skips to the next of those characters.
 # `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
+_BRACKETED = [word for word in _WORDS if word[0] == "["]
 _TRIGGERS = (
-    re.compile("|".join(_branches(_trie(_WORDS)))),
+    re.compile("|".join(_branches(_trie(word for word in _WORDS if word[0] != "[")))),
     re.compile(r"\{(?![^\s\"'])\s*+(?![^\"'])"),
-    re.compile(r"\[(?![^\s\w{])\s*+(?![^\w{])(?!\d)"),
+    re.compile("|".join((*_branches(_trie(_BRACKETED)), r"\[(?![^\s\w{])\s*+(?![^\w{])(?!\d)"))),
 )
 # What text must hold to hold, or begin, any of them.
 SPECIAL = re.compile(
@@ -79,12 +84,12 @@ SPECIAL = re.compile(
     + re.escape("".join(sorted({word[0] for word in _WORDS if not word[0].isalpha()})))
     + r"{\["
     + "]|"
-    + "|".join(rf"{word[0]}(?:{word[1]}|\Z)" for word in sorted(_WORDS) if word[0].isalpha())
+    + "|".join(rf"{word[0]}(?:{word[1]}|\Z)" for word in _WORDS if word[0].isalpha())
 )
 _PARTIAL = re.compile(_beginning(_trie(_WORDS)))
 _LONGEST = max(map(len, _WORDS))
 _LINE_STARTS = {
-    opener[0] for opener in _WORDS & ROWS.keys() if ROWS[opener][0].where is Where.LINE
+    opener[0] for opener in ROWS.keys() & set(_WORDS) if ROWS[opener][0].where is Where.LINE
 } | {"`", "~"}
 
 _REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
@@ -257,7 +262,7 @@ class Scanner:
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
         rows = ROWS[word]
-        verdicts = [self._follow(row, end, start) for row in rows]
+        verdicts = self._follow(rows, start, end)
         if all(verdict is Verdict.NO for verdict in verdicts):
             self._trouble += _GLANCE
             return start + 1
@@ -274,10 +279,19 @@ class Scanner:
             return self._judged(end)
         return Candidate(start, len(word), able)
 
-    def _follow(self, row: Format, end: int, start: int) -> Verdict:
-        if row.where is Where.LINE and not self._starts_line(start):
-            return Verdict.NO
-        return Verdict.YES if row.follow is None else row.follow(self.text, end, self.tools)
+    def _follow(self, rows: list[Format], start: int, end: int) -> list[Verdict]:
+        """What each row says of the text behind its opener; rows that share a judge ask it once."""
+        verdicts: list[Verdict] = []
+        for index, row in enumerate(rows):
+            if row.where is Where.LINE and not self._starts_line(start):
+                verdicts.append(Verdict.NO)
+            elif row.follow is None:
+                verdicts.append(Verdict.YES)
+            elif index and row.follow is rows[index - 1].follow and row.where is not Where.LINE:
+                verdicts.append(verdicts[-1])
+            else:
+                verdicts.append(row.follow(self.text, end, self.tools))
+        return verdicts
 
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""

@@ -32,10 +32,11 @@ class Tags:
     known_only: bool = False
 
 
-def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int]:
+def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] | None:
     """The call of tool `name` whose parameters begin at `pos`, and the index after the last.
 
-    A body that is a JSON object is the arguments themselves.
+    A body that is a JSON object is the arguments themselves. None where there is neither a
+    parameter nor the call's end: then the opening tag is only spoken of, or all that came.
     """
     text = src.text
     at = skip_space(text, pos)
@@ -57,6 +58,8 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int]:
             values[key] = raw
         else:
             values[key] = typed(raw, properties.get(key), schema)
+    if end == pos and not text.startswith(tags.last, at):
+        return None
     return Call(name, dumps(values)), end
 
 

@@ -95,7 +95,7 @@ def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
 
 def _parse(raw: str, allowed: set[str]) -> Any:
     word = raw.lower()
-    if word in ("null", "none") and (word == "null" or "null" in allowed):
+    if word == "null" or (word == "none" and "null" in allowed and "string" not in allowed):
         return None
     if word in ("true", "false"):
         return word == "true"
@@ -126,11 +126,20 @@ def _structure(raw: str, allowed: set[str]) -> Any:
         return json.loads(raw, strict=False)
     except (ValueError, RecursionError):
         pass
-    if raw[0] in "'(" and not allowed & {"array", "object"}:
+    structured = bool(allowed & {"array", "object"})
+    if raw[0] in "'(" and not structured:
         return _MISSING
     try:
         return python_literal(raw)
     except ValueError:
+        return _unescaped(raw) if structured else _MISSING
+
+
+def _unescaped(raw: str) -> Any:
+    """A list or object written as it would be inside a JSON string: `[{\\"a\\": 1}]`."""
+    try:
+        return json.loads(json.loads(f'"{raw}"', strict=False), strict=False)
+    except (ValueError, TypeError, RecursionError):
         return _MISSING
 
 
