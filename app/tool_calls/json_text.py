@@ -97,6 +97,8 @@ def _may_repeat_keys(text: str, keys: int) -> bool:
 
     Each key has a quote and a colon behind it; strings may hold more of those, never fewer.
     """
+    if text.count(":") == keys:
+        return False
     if text.count('":') == keys and not any(space in text for space in _SPACED_COLONS):
         return False
     return len(_KEY.findall(text)) != keys

@@ -255,7 +255,8 @@ class _Unescaper:
 
     def __init__(self, reader: Reader, opening: str) -> None:
         self._reader = reader
-        self._json = opening == '"'
+        # A text that has single quotes is Python's, and so are its escapes.
+        self._json = opening == '"' and "single_quotes" not in reader.used
         self._known: set[str] = set()
         self._literal = False
         self._apostrophes = False

@@ -47,6 +47,7 @@ MENDED = [
     ("{'a': \"it's\"}", {"a": "it's"}, ["single_quotes"]),
     ("{'a': 'it\\'s'}", {"a": "it's"}, ["single_quotes"]),
     ("{'a': '\\x00\\u00e9\\U0001f600\\n'}", {"a": "\0é😀\n"}, ["single_quotes"]),
+    ("{'a': \"it's \\x01\"}", {"a": "it's \x01"}, ["single_quotes"]),
     ("{“a”: “x”}", {"a": "x"}, ["single_quotes"]),
     ('{"a": True, "b": None, "c": False}', {"a": True, "b": None, "c": False},
      ["python_literals"]),
