@@ -28,6 +28,10 @@ from app.tool_calls.formats.tails import skip_tail
 
 __all__ = ["FoundCall", "Holdback", "Rescued", "Tools", "marked_mentions", "rescue"]
 
+# Characters that may wait for a decision before they wait for the end of the reply instead, and
+# blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
+PATIENCE = 4_096
+
 
 @dataclass(frozen=True, slots=True)
 class FoundCall:
@@ -50,7 +54,8 @@ class Rescued:
     Without calls, `content` is the whole text, unchanged. With calls, the text before the first
     is kept as it is (dropped where it is blank), and what stands between and behind them likewise;
     blank pieces there are dropped. `unknown` are names that were called in a marked format though
-    the request has no such tool: their text stays in `content`, unless the block has known calls.
+    the request has no such tool, or beside known calls in one block: such a block goes as a whole,
+    any other stays in `content`.
     """
 
     calls: tuple[FoundCall, ...]
@@ -140,10 +145,12 @@ class Holdback:
             if candidate is None or not self._is_over(candidate):
                 break
             scanner.reject(candidate)
+        if candidate is None and len(scanner.text) - scanner.pos > PATIENCE:
+            candidate = Candidate(scanner.pos, 0, ())
         self._hold(candidate)
         flowing = scanner.text[start : scanner.pos]
         if self._blank:
-            if not flowing or flowing.isspace():
+            if not flowing or (flowing.isspace() and len(flowing) <= PATIENCE):
                 return ""
             self._blank = False
         if candidate is None:
@@ -191,7 +198,8 @@ class Holdback:
 
 
 def _ends_early(candidate: Candidate) -> bool:
-    return all(row.where in (Where.JSON, Where.FENCE) for row in candidate.rows)
+    rows = candidate.rows
+    return bool(rows) and all(row.where in (Where.JSON, Where.FENCE) for row in rows)
 
 
 def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
@@ -265,7 +273,7 @@ class _Collector:
             block, known, unknown = _calls(self._src, row, candidate.start)
             if block is None:
                 continue
-            if row.where in (Where.SPECIAL, Where.TAG):
+            if known or row.where in (Where.SPECIAL, Where.TAG):
                 self._unknown += unknown
             if known and not is_in_sentence(
                 scanner.text, candidate.start, block.end, row.where, scanner.floor

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from app.tool_calls.formats.base import Block, Format, Source
+from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.text_calls import Rescued, rescue
 from tests.tool_calls.test_text_samples import SAMPLES, TOOLS
 
@@ -207,6 +209,7 @@ def test_an_unknown_name_in_a_marked_call_is_reported() -> None:
     assert found.unknown == ("burn_book",)
     assert found.content == unknown
     assert rescue('{"name": "burn_book", "arguments": {}}', TOOLS).unknown == ()
+    assert rescue("[list_shelves(), burn_book()]", TOOLS).unknown == ("burn_book",)
 
 
 def test_arguments_that_do_not_parse_are_passed_on_raw() -> None:
@@ -306,3 +309,13 @@ def test_unfenced_tool_code() -> None:
         "tool_code\nprint(default_api.find_book(title='a'))",
     ):
         assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
+
+
+def test_a_format_that_fails_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(src: Source, start: int) -> Block | None:
+        raise RecursionError
+
+    broken = Format("broken", ("<tool_call>",), fail)
+    monkeypatch.setitem(ROWS, "<tool_call>", [broken, *ROWS["<tool_call>"]])
+    assert calls(rescue(SAMPLES["hermes_json"][0], TOOLS)) == [MOMO]
+    assert rescue("<tool_call>x", TOOLS).content == "<tool_call>x"

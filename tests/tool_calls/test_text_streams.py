@@ -117,6 +117,18 @@ def test_a_bare_value_that_ends_and_is_no_call_flows() -> None:
     assert flowed == fenced + "x" * 100
 
 
+def test_endless_space_behind_a_marker_or_in_front_of_all_costs_little() -> None:
+    for start in ("<tool_call>", "{", "", "```json"):
+        holdback = Holdback(TOOLS)
+        flowed = holdback.feed(start)
+        started = time.process_time()
+        for _ in range(20_000):
+            flowed += holdback.feed("\n    ")
+        flowed += holdback.finish().content
+        assert time.process_time() - started < 1.5
+        assert flowed == start + "\n    " * 20_000
+
+
 def test_nothing_waits_without_tools() -> None:
     holdback = Holdback({})
     assert holdback.feed("<tool_call>{") == "<tool_call>{"
@@ -214,6 +226,9 @@ FLOODS = [
     "<tool_call>find_book<arg_key>a",
     "\n[a",
     "For example: <tool_call>{",
+    '<|action_start|><|plugin|>{"name": "find_book" x',
+    "```tool_code\nfind_book(",
+    '<|tool_call_start|>{"name": "find_book" ',
 ]
 
 

@@ -64,6 +64,7 @@ def read_tool_code(src: Source, start: int) -> Block | None:
         return None
     end = _FENCE_END.search(src.text, begin)
     body = src.text[begin + 1 : end.start() + 1 if end else len(src.text)]
+    src.spend(len(body))  # reading Python is not cheap, be it in vain or not
     calls = code_calls(src, body)
     return Block(end.end() if end else len(src.text), tuple(calls)) if calls else None
 

@@ -169,7 +169,8 @@ def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Cal
         return None
     end = src.find_first(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
-    if arguments is None or not text[arguments.end() : end].strip().startswith("{"):
+    if arguments is None or not text.startswith("{", skip_space(text, arguments.end())):
+        src.spend(end - pos)
         return None
     return [Call(name.group(1), raw_arguments(text[arguments.end() : end]))], end
 

@@ -14,6 +14,8 @@ SPACE = "]<]minimax[>["
 OPENER = SPACE + "<tool_call>"
 CLOSER = SPACE + "</tool_call>"
 
+_NESTED = 50_000  # what a call that is nested too deeply costs of the budget
+
 _INVOKE = re.compile(re.escape(SPACE) + r"<invoke\s+name\s*=\s*[\"']?([^\"'>\n]{1,200})[\"']?\s*>")
 _TAG = re.compile(re.escape(SPACE) + r"<(/?)([^<>\n]{1,200})>")
 
@@ -28,7 +30,11 @@ def read(src: Source, start: int) -> Block | None:
             break
         name = match.group(1).strip()
         schema = src.tools.schema(name)
-        value, end = _element(src.text, match.end(), schema, schema, 0)
+        try:
+            value, end = _element(src.text, match.end(), schema, schema, 0)
+        except ValueError:
+            src.spend(_NESTED)
+            break
         calls.append(Call(name, dumps(value if isinstance(value, dict) else {})))
     if not calls:
         return None
