@@ -31,6 +31,16 @@ def _trie(words: Iterable[str]) -> dict[str, dict]:  # type: ignore[type-arg]
     return root
 
 
+def _guarded(words: list[str]) -> str:
+    """A pattern for words; where many begin alike, their second characters are judged at once."""
+    patterns = []
+    for first, rest in _trie(words).items():
+        second = "".join(re.escape(char) for char in rest)
+        guard = f"(?![^{second}])" if len(rest) > 4 else ""
+        patterns.append(re.escape(first) + guard + _rest(rest))
+    return "|".join(patterns)
+
+
 def _branches(node: dict[str, dict]) -> list[str]:  # type: ignore[type-arg]
     """Patterns that together match the words of a trie, each one character and what follows it."""
     return [re.escape(char) + _rest(rest) for char, rest in node.items() if char]
@@ -72,11 +82,15 @@ _WORDS = sorted(
 )
 # Flat, each branch beginning with a character: so `re` skips to the next of those characters.
 # `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
-_BRACKETED = [word for word in _WORDS if word[0] == "["]
+_BRACKETED = [word[1:] for word in _WORDS if word[0] == "["]
 _TRIGGERS = (
-    re.compile("|".join(_branches(_trie(word for word in _WORDS if word[0] != "[")))),
+    re.compile(_guarded([word for word in _WORDS if word[0] != "["])),
     re.compile(r"\{(?![^\s\"'])\s*+(?![^\"'])"),
-    re.compile("|".join((*_branches(_trie(_BRACKETED)), r"\[(?![^\s\w{])\s*+(?![^\w{])(?!\d)"))),
+    re.compile(
+        r"\[(?![^\s\w{/])(?:"
+        + "|".join((*_branches(_trie(_BRACKETED)), r"\s*+(?![^\w{])(?!\d)"))
+        + ")"
+    ),
 )
 # What text must hold to hold, or begin, any of them.
 SPECIAL = re.compile(
