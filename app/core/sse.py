@@ -3,7 +3,8 @@
 The framing follows the WHATWG HTML standard, section 9.2.6 (lines end in LF, CR LF or CR; a blank
 line ends an event; a line that begins with a colon is a comment), with one leniency: a last event
 that the end of the stream cuts off before its blank line is handed out too, and the reader of its
-data decides whether it is whole.
+data decides whether it is whole. Blank lines beyond the one that ends an event say nothing and are
+left out.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class FrameReader:
                 return []
         if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
             # Nearly every read of a real stream: whole events, LF only.
-            return [_frame(part + b"\n\n") for part in data[:-2].split(b"\n\n") if part]
+            parts = [part.strip(b"\n") for part in data.split(b"\n\n")]
+            return [_frame(part + b"\n\n") for part in parts if part]
         self._buffer += data
         return self._cut()
 
@@ -72,20 +74,24 @@ class FrameReader:
     def _cut(self) -> list[Frame]:
         frames = []
         buffer = self._buffer
-        start = 0
+        start = _after_line_ends(buffer, 0)
         # Blank lines are at most four bytes, so a match can begin at most three before new bytes.
-        position = max(0, self._scanned - 3)
+        position = max(start, self._scanned - 3)
         while match := _BLANK_LINE.search(buffer, position):
-            end = match.end()
-            if match.start() > start:
-                frames.append(_frame(bytes(buffer[start:end])))
-            start = position = end
+            frames.append(_frame(bytes(buffer[start : match.end()])))
+            start = position = _after_line_ends(buffer, match.end())
         if start:
             del buffer[:start]
         self._scanned = len(buffer)
         if self._scanned > MAX_FRAME_BYTES:
             raise FrameTooLong(f"an event of more than {MAX_FRAME_BYTES} bytes")
         return frames
+
+
+def _after_line_ends(buffer: bytearray, position: int) -> int:
+    while position < len(buffer) and buffer[position] in b"\r\n":
+        position += 1
+    return position
 
 
 def _frame(raw: bytes) -> Frame:
