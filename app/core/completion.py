@@ -72,9 +72,9 @@ class CompletionBuilder:
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
     for key, value in delta.items():
         if key == "tool_calls" and isinstance(value, list):
-            _add_calls(message.setdefault("tool_calls", {}), value)
+            _add_calls(_own(message, key), value)
         elif key == "function_call" and isinstance(value, dict):
-            _add_function(message.setdefault("function_call", {}), value)
+            _add_function(_own(message, key), value)
         else:
             message[key] = _joined(key, message.get(key), value)
 
@@ -87,7 +87,7 @@ def _add_calls(calls: dict[int, dict[str, Any]], deltas: list[Any]) -> None:
         call = calls.setdefault(index if isinstance(index, int) else place, {})
         for key, value in delta.items():
             if key == "function" and isinstance(value, dict):
-                _add_function(call.setdefault("function", {}), value)
+                _add_function(_own(call, key), value)
             elif key != "index" and (value is not None or key not in call):
                 call[key] = value
 
@@ -99,6 +99,14 @@ def _add_function(function: dict[str, Any], delta: dict[str, Any]) -> None:
             function[key] = value or function.get(key)
         else:
             function[key] = _joined(key, function.get(key), value)
+
+
+def _own(holder: dict[str, Any], key: str) -> dict[Any, Any]:
+    """The object at a key, made where there is none or null."""
+    found = holder.get(key)
+    if not isinstance(found, dict):
+        found = holder[key] = {}
+    return found
 
 
 def _joined(key: str, old: Any, new: Any) -> Any:
