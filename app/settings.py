@@ -36,6 +36,15 @@ def _yaml_switch(value: object) -> object:
 _SwitchWord = BeforeValidator(_yaml_switch)
 
 
+def _switch_or_word(value: object) -> object:
+    """The environment has only words: give back the booleans among them."""
+    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+AutoOrSwitch = Annotated[Literal["auto", True, False], BeforeValidator(_switch_or_word)]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
@@ -79,9 +88,9 @@ class TierSettings(Section):
     health_url: str | None = None
     local: bool = True
     reasoning: bool = False
-    tools: Literal["auto"] | bool = "auto"
-    images: Literal["auto"] | bool = "auto"
-    response_format: Literal["auto"] | bool = "auto"
+    tools: AutoOrSwitch = "auto"
+    images: AutoOrSwitch = "auto"
+    response_format: AutoOrSwitch = "auto"
     params: dict[str, Any] = {}
     hint_placement: Literal["user", "tool_result"] = "user"
 
@@ -310,6 +319,13 @@ class Settings(BaseSettings):
             (f"reliability.escalation.aliases.{alias}", name)
             for alias, name in escalation.aliases.items()
         ]
+        budget = self.reliability.token_budget
+        places += [(f"reliability.token_budget.per_tier.{name}", name) for name in budget.per_tier]
+        if budget.enabled and budget.policy == "escalate":
+            places.append(("reliability.token_budget.downgrade_tier", budget.downgrade_tier))
+        judge = self.reliability.loop_detection.judge
+        if judge.enabled:
+            places.append(("reliability.loop_detection.judge.tier", judge.tier))
         for path, name in places:
             if name not in self.tiers:
                 raise ValueError(f"{path}: {unknown_name(name, self.tiers, 'tier')}")
@@ -336,7 +352,12 @@ def is_loopback(host: str) -> bool:
 
 def unknown_name(name: str, known: Iterable[Any], what: str) -> str:
     names = [str(n) for n in known]
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"unknown {what} `{name}`; did you mean `{near[0]}`?"
+    if near := nearest(name, names):
+        return f"unknown {what} `{name}`; did you mean `{near}`?"
     return f"unknown {what} `{name}`; known: {', '.join(names)}"
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """The name that was probably meant; empty if none is like it."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return near[0] if near else ""

@@ -7,6 +7,7 @@ allowed there, and the nearest right name.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import UnionType
@@ -15,8 +16,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic_settings import SettingsError as BaseSettingsError
 
-from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, unknown_name
+from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, nearest, unknown_name
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
@@ -53,7 +55,10 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> S
 
 def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     """Settings from plain data of the file's shape. Raises :class:`SettingsError`."""
-    whole = dict(data)
+    known = Settings.model_fields
+    whole = {key: value for key, value in data.items() if key in known}
+    # Not left to pydantic-settings: it takes a top-level key such as `_env_file` for an order.
+    problems = [f"{k}: {unknown_name(str(k), known, 'key')}" for k in data if k not in known]
     if whole.get("tiers") is None:
         whole["tiers"] = DEFAULT_TIERS
     tiers = whole["tiers"]
@@ -66,11 +71,12 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
         }
         _follow_tiers(whole, list(tiers))
     try:
-        return Settings(**whole)
+        settings = Settings(**whole)
     except ValidationError as error:
-        raise SettingsError([_sentence(e) for e in error.errors()], source) from None
-    except TypeError as error:  # keys that are no strings
-        raise SettingsError([str(error)], source) from None
+        problems += [_sentence(e) for e in error.errors()]
+    if problems:
+        raise SettingsError(problems, source)
+    return settings
 
 
 def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
@@ -112,11 +118,17 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             problems.append(f"environment variable {key}: {hint}")
     if problems:
         raise SettingsError(problems, "environment")
-    source = _Environment(Settings, {k.lower(): v for k, v in ours.items()})
-    try:
-        return source()
-    except Exception as error:  # pydantic-settings wraps a JSON error in its own
-        raise SettingsError([str(error.__cause__ or error)], "environment") from None
+    for key, value in ours.items():  # one by one first, since its errors name no variable
+        try:
+            _Environment(Settings, {key.lower(): value})()
+        except (ValueError, BaseSettingsError) as error:
+            problems.append(
+                f"environment variable {key}: a list or a mapping is written as JSON, "
+                f"and this is none: {error.__cause__ or error}"
+            )
+    if problems:
+        raise SettingsError(problems, "environment")
+    return _Environment(Settings, {k.lower(): v for k, v in ours.items()})()
 
 
 class _Environment(EnvSettingsSource):
@@ -141,7 +153,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 def _sentence(error: Any) -> str:
     path = tuple(error["loc"])
-    where = ".".join(str(part) for part in path)
+    where = _shown_path(path)
     if error["type"] == "extra_forbidden":
         known = _names_at(Settings, path[:-1])
         return f"{where}: {unknown_name(str(path[-1]), known, 'key')}"
@@ -149,27 +161,55 @@ def _sentence(error: Any) -> str:
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
         return f"{where}: is required"
+    if error["type"] in _WRONG_SHAPE:
+        return f"{where}: {_WRONG_SHAPE[error['type']]}"
     came = error.get("input")
     secret = any("key" in str(part) for part in path)
     shown = "" if secret or isinstance(came, (dict, list)) else f", not {came!r}"
+    if error["type"] == "literal_error" and isinstance(came, str) and not secret:
+        near = nearest(came, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
+        shown += f"; did you mean `{near}`?" if near else ""
     return f"{where}: {error['msg'][0].lower()}{error['msg'][1:]}{shown}"
+
+
+_WRONG_SHAPE = {
+    "model_type": "must hold keys of its own (a mapping)",
+    "dict_type": "must hold keys of its own (a mapping)",
+    "tuple_type": "must be a list",
+}
+
+
+def _shown_path(path: tuple[Any, ...]) -> str:
+    parts = [str(part) for part in path]
+    # The keys of `per_key` are API keys.
+    shown = [
+        "…" if before == "per_key" else part
+        for before, part in zip(["", *parts], parts, strict=False)
+    ]
+    return ".".join(shown)
 
 
 def _names_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
     """The key names the schema allows at a path of keys."""
     current: Any = model
     for part in path:
-        for option in _models_in(current):
-            if part in option.model_fields:
-                current = option.model_fields[part].annotation
-                break
-        # a key of a dict[str, Model] keeps `current`: its value type is found below
-    return [name for option in _models_in(current) for name in option.model_fields]
+        current = _below(current, part)
+    return [name for option in _options(current) for name in getattr(option, "model_fields", ())]
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    elif get_origin(annotation) in (dict, Union, UnionType, Annotated):
+def _below(annotation: Any, key: Any) -> Any:
+    """The type of what stands under a key."""
+    for option in _options(annotation):
+        if get_origin(option) is dict:
+            return get_args(option)[1]
+        if key in getattr(option, "model_fields", ()):
+            return option.model_fields[key].annotation
+    return None
+
+
+def _options(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) in (Union, UnionType, Annotated):
         for argument in get_args(annotation):
-            yield from _models_in(argument)
+            yield from _options(argument)
+    else:
+        yield annotation
