@@ -69,7 +69,7 @@ async def _probe(settings: Settings) -> list[Line]:
         await upstream.aclose()
     names = names_in(body) if status == 200 else None
     if names is None:
-        key_is = f"${key_name} is set" if key_name in os.environ else f"${key_name} is not set"
+        key_is = _state_of_key(key_name)
         why = f"refused the key ({key_is})" if status in (400, 401, 403) else f"status {status}"
         return [(True, f"{where}: reachable"), (False, f"{where}: {why}")]
     lines: list[Line] = [(True, f"{where}: reachable, key right, {len(names)} models")]
@@ -78,6 +78,12 @@ async def _probe(settings: Settings) -> list[Line]:
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
         lines.append((known, f"tier {name}: model {tier.model!r} is {what}"))
     return lines
+
+
+def _state_of_key(name: str | None) -> str:
+    if name is None:
+        return "upstream.api_key_env names no variable"
+    return f"${name} is set" if os.environ.get(name) else f"${name} is not set"
 
 
 def _some(names: frozenset[str]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from . import __version__
 from .settings import Settings
-from .settings_source import SettingsError, load
+from .settings_source import SettingsError, from_mapping, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +77,7 @@ def _with_address(settings: Settings, host: str | None, port: int | None) -> Set
     if not given:
         return settings
     server = {**settings.server.model_dump(), **given}
-    return Settings(**{**settings.model_dump(), "server": server})
+    return from_mapping({**settings.model_dump(), "server": server}, "command line")
 
 
 def _check(args: argparse.Namespace) -> int:
