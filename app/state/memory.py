@@ -19,6 +19,7 @@ from .store import (
 )
 
 MAX_EVENTS = 10_000
+SPARE_SCOPES = 1_000  # counts kept that belong to no session here: keys, tiers, parents
 _MINUTE = 60.0
 _MINUTES = 60
 
@@ -89,6 +90,7 @@ class MemoryStore:
         return self._counted(state)
 
     async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
+        self._forget_idle(now)
         old = self._sessions.get(session) or SessionState(session, first_seen=now)
         sticky: dict[str, Sticky] = dict(old.sticky)
         for model, entry in delta.sticky.items():
@@ -115,6 +117,7 @@ class MemoryStore:
         return self._sessions.pop(session, None) is not None
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
+        self._forget_idle(now)
         names = list(reversed(self._sessions))[offset : offset + limit]
         return [self._counted(self._sessions[name]) for name in names]
 
@@ -146,6 +149,9 @@ class MemoryStore:
                 self._hours.setdefault(limit.scope, RollingHour()).add(used, now)
             else:
                 self._used[limit.scope] = self._used.get(limit.scope, 0) + used
+                self._used.move_to_end(limit.scope)
+        while len(self._used) > self._max_sessions + SPARE_SCOPES:
+            self._used.popitem(last=False)
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         return dict(self._breakers)
@@ -167,7 +173,15 @@ class MemoryStore:
             and (query.kind is None or event.get("kind") == query.kind)
             and (query.session is None or event.get("session") == query.session)
         ]
-        return found[: query.limit] if query.after else found[-query.limit :]
+        return found[: query.limit] if query.after else found[max(0, len(found) - query.limit) :]
+
+    def _forget_idle(self, now: float) -> None:
+        while self._sessions:
+            session, state = next(iter(self._sessions.items()))
+            if now - state.last_seen <= self._ttl:
+                return
+            del self._sessions[session]
+            self._used.pop(f"session:{session}", None)
 
     def _counted(self, state: SessionState) -> SessionState:
         scope = f"session:{state.session}"
