@@ -48,6 +48,12 @@ def named_tier(model: str, settings: Settings) -> str | None:
     return escalation.aliases.get(model)
 
 
+def _tier_of(model: str, settings: Settings) -> str | None:
+    """The tier whose LiteLLM model this is: the chain's first such, else any."""
+    names = (*settings.reliability.escalation.chain, *settings.tiers)
+    return next((name for name in names if settings.tiers[name].model == model), None)
+
+
 def route(
     model: str,
     header_tier: str | None,
@@ -67,7 +73,7 @@ def route(
                 f"unknown tier {header_tier[:64]!r}; known: {known}", "X-MLX-Stack-Tier"
             )
         return Route(_forward(named, "X-MLX-Stack-Tier", cloud, listed, settings))
-    start = named_tier(model, settings)
+    start = named_tier(model, settings) or _tier_of(model, settings)
     if start is not None:
         return Route(_forward(start, "model", cloud, listed, settings))
     passes = settings.reliability.escalation.unknown_models == "passthrough"
