@@ -32,6 +32,14 @@ PROXY_CONFIG = {
 }
 
 
+def cpu_seconds(process: psutil.Process) -> float:
+    """User and system time. On Linux from the process's own clock: psutil's has ticks of 10 ms."""
+    if sys.platform == "linux":
+        return time.clock_gettime((~process.pid << 3) | 2)  # as clock_getcpuclockid() makes it
+    times = process.cpu_times()
+    return times.user + times.system
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -62,11 +70,8 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """User and system time of the process, and of children that still run."""
-        used = 0.0
-        for process in [self.measured, *self.measured.children(recursive=True)]:
-            times = process.cpu_times()
-            used += times.user + times.system
-        return used
+        family = [self.measured, *self.measured.children(recursive=True)]
+        return sum(cpu_seconds(process) for process in family)
 
     def rss(self) -> int:
         family = [self.measured, *self.measured.children(recursive=True)]
