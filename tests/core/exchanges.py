@@ -1,0 +1,133 @@
+"""Exchanges, requests and replies to test with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from app.core.attempt import Attempt
+from app.core.exchange import ClientRequest, Controls, Exchange, Request
+from app.core.pipeline import Stage
+from app.core.session_id import SessionId
+from app.core.tiers import Route
+
+Json = dict[str, Any]
+USER = {"role": "user", "content": "hello"}
+SESSION = SessionId("derived", "0" * 32, "0" * 32)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False) | st.text("ab "),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab"), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = (
+    "choices delta message index finish_reason content role refusal reasoning reasoning_content "
+    "thinking tool_calls function_call function name arguments id usage prompt_tokens error code "
+    "prompt_tokens_details cached_tokens text type"
+)
+# The right names with anything under them: what a confused server might send.
+ODD = st.recursive(
+    JSON,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(NAMES.split()), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+def client_request(
+    *,
+    stream: bool = True,
+    include_usage: bool = True,
+    legacy_functions: bool = False,
+    size: int = 0,
+    **body: Any,
+) -> ClientRequest:
+    whole = {"messages": [USER], **body}
+    return ClientRequest(
+        body=whole,
+        model=body.get("model") or "",
+        stream=stream,
+        include_usage=include_usage,
+        legacy_functions=legacy_functions,
+        size=size,
+    )
+
+
+def exchange(
+    request: ClientRequest | None = None,
+    *,
+    controls: Controls | None = None,
+    tiers: tuple[str, ...] = ("fast", "standard"),
+    **more: Any,
+) -> Exchange:
+    return Exchange(
+        "req-1",
+        request or client_request(),
+        controls or Controls(),
+        SESSION,
+        Route(tiers),
+        started=0.0,
+        tier=tiers[0] if tiers else "",
+        **more,
+    )
+
+
+class Faults(list[tuple[str, Exception]]):
+    """Collects what a pipeline reports."""
+
+    def __call__(self, stage: str, error: Exception) -> None:
+        self.append((stage, error))
+
+
+def attempt(
+    whole: Exchange | None = None,
+    *,
+    stages: Sequence[Stage] = (),
+    faults: Faults | None = None,
+    hold_whole: bool = False,
+    hold_seconds: float = 0.0,
+) -> Attempt:
+    whole = whole or exchange()
+    return Attempt(
+        whole,
+        Request(whole.tier, dict(whole.request.body)),
+        stages,
+        faults if faults is not None else Faults(),
+        hold_whole=hold_whole,
+        hold_seconds=hold_seconds,
+    )
+
+
+def relayed(one: Attempt, pieces: Iterable[bytes]) -> bytes:
+    """What a client gets of a stream that arrives in these pieces and is accepted."""
+    out = bytearray()
+    for piece in pieces:
+        if one.over:
+            break
+        out += one.feed(piece, 0.0)
+    if not one.over:
+        out += one.end(0.0)
+    if one.verdict is None:
+        assert one.settle() is None
+        out += one.rest()
+    return bytes(out)
+
+
+def cut(whole: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """`whole` in pieces that end at these places."""
+    places = sorted({at for at in cuts if 0 < at < len(whole)})
+    return [whole[a:b] for a, b in zip([0, *places], [*places, len(whole)], strict=True)]
+
+
+@st.composite
+def splits(draw: st.DrawFn, wholes: st.SearchStrategy[bytes]) -> tuple[bytes, list[bytes]]:
+    """Some bytes, and the same bytes in pieces."""
+    whole = draw(wholes)
+    if draw(st.booleans()):  # byte by byte is the hardest, and rare by chance
+        return whole, [whole[at : at + 1] for at in range(len(whole))]
+    cuts = draw(st.lists(st.integers(0, max(1, len(whole))), max_size=30))
+    return whole, cut(whole, cuts)
