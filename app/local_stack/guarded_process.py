@@ -117,6 +117,12 @@ def _members(group: int) -> list[int]:
     return found
 
 
+def guarded(command: Sequence[str]) -> list[str]:
+    """A command with its guard. Its standard input must be a :class:`Lifeline`'s read end, and it
+    must lead a session of its own."""
+    return ["/bin/sh", "-c", _GUARD, "mlx-stack-guard", *command]
+
+
 async def start(
     command: Sequence[str],
     environment: Mapping[str, str],
@@ -128,11 +134,7 @@ async def start(
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         process = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            _GUARD,
-            "mlx-stack-guard",
-            *command,
+            *guarded(command),
             stdin=lifeline.read_end,
             stdout=log,
             stderr=log,

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -59,13 +60,20 @@ def stack(
 
 @pytest.fixture
 def client(stack: RunningStack) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{stack.url}/v1", api_key="local", max_retries=0) as client:
+    with openai.OpenAI(**_how(stack)) as client:
         yield client
 
 
 @pytest.fixture
 async def async_client(stack: RunningStack) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(
-        base_url=f"{stack.url}/v1", api_key="local", max_retries=0
-    ) as client:
+    async with openai.AsyncOpenAI(**_how(stack)) as client:
         yield client
+
+
+def _how(stack: RunningStack) -> dict[str, Any]:
+    return {
+        "base_url": f"{stack.url}/v1",
+        "api_key": "local",
+        "max_retries": 0,
+        "timeout": 60,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import httpx
 import psutil
+
+from app.local_stack.guarded_process import Lifeline, guarded
 
 REPOSITORY = Path(__file__).parents[2]
 # On two busy cores it takes half a minute.
@@ -66,8 +69,11 @@ class RunningStack:
             *os.environ.get("MLX_STACK_E2E_UP", "").split(),
         ]
         self.said = ""
+        # However the test run ends: this pipe ends with it, and `up` then, too.
+        self._lifeline = Lifeline()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "app", "up", *self.options],
+            guarded([sys.executable, "-m", "app", "up", *self.options]),
+            stdin=self._lifeline.read_end,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -142,7 +148,8 @@ class RunningStack:
         try:
             self.process.wait(60)
         finally:
-            self.process.kill()
+            with contextlib.suppress(OSError):
+                os.killpg(self.process.pid, signal.SIGKILL)
             self._reader.join(10)
         return self.process.returncode
 
