@@ -1,0 +1,306 @@
+"""One reply from upstream's bytes to the client's, without a socket."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core import sse
+from app.core.events import Event, TextDelta, Tick
+from app.core.exchange import Exchange
+from app.core.pipeline import StageState
+from app.core.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
+from tests.core.exchanges import attempt, client_request, cut, exchange, relayed, splits
+from tests.support.replies import DONE, KINDS, USAGE, chunk, data, stream_bytes, usage_chunk
+
+Json = dict[str, Any]
+COMMENTS = [b": keepalive 1/2", b":", b"event: message", b"id: 7", b"retry: 10"]
+
+
+def with_comments(name: str, crlf: bool, every: int) -> bytes:
+    """A stream of this kind as other servers frame it."""
+    end = b"\r\n\r\n" if crlf else b"\n\n"
+    whole = bytearray()
+    for at, payload in enumerate([*KINDS[name].chunks, usage_chunk()]):
+        if every and at % every == 0:
+            whole += COMMENTS[at % len(COMMENTS)] + end
+        whole += data(payload, end)
+    return bytes(whole + b"data: [DONE]" + end)
+
+
+VALID = st.builds(
+    with_comments, st.sampled_from(sorted(KINDS)), st.booleans(), st.sampled_from([0, 1, 3])
+)
+
+
+@given(splits(VALID), st.booleans())
+def test_whatever_is_valid_goes_out_as_it_came(
+    stream: tuple[bytes, list[bytes]], hold_whole: bool
+) -> None:
+    whole, pieces = stream
+    assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
+
+
+@given(splits(VALID), st.booleans(), st.booleans())
+def test_any_split_gives_one_output(
+    stream: tuple[bytes, list[bytes]], include_usage: bool, legacy: bool
+) -> None:
+    """Also where the client's own form differs from upstream's."""
+    whole, pieces = stream
+    asked = client_request(include_usage=include_usage, legacy_functions=legacy)
+    once = relayed(attempt(exchange(asked)), [whole])
+    assert relayed(attempt(exchange(asked)), pieces) == once
+    assert once.rstrip().endswith(b"[DONE]")
+
+
+TORN = st.tuples(
+    st.sampled_from(["text", "tool_calls_split", "n_two"]),
+    st.integers(0, 400),
+    st.sampled_from([b"", b"\n\n", b"data: {\n\n", b'data: {"error": "x"}\n\n', b"\xff"]),
+).map(lambda t: stream_bytes(KINDS[t[0]].chunks)[: t[1]] + t[2])
+
+
+@given(splits(TORN))
+def test_a_broken_stream_ends_the_same_for_any_split(stream: tuple[bytes, list[bytes]]) -> None:
+    whole, pieces = stream
+    one, other = attempt(), attempt()
+    assert relayed(other, pieces) == relayed(one, [whole])
+    assert (other.done, other.verdict) == (one.done, one.verdict)
+    assert one.done is (one.verdict is None)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(noise: bytes) -> None:
+    one = attempt()
+    relayed(one, [noise])
+    assert one.over
+
+
+def test_a_chunk_of_10_mb() -> None:
+    text = "x" * 10_000_000
+    whole = stream_bytes([chunk({"content": text}), chunk({}, "stop")])
+    places = range(0, len(whole), 65_536)
+    one = attempt()
+    assert relayed(one, cut(whole, places)) == whole
+    assert one.reply.choices[0].text == text
+
+
+def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 1000)
+    one = attempt()
+    one.feed(b"data: " + b"x" * 1000, 0.0)
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.reason == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("stream", "where"),
+    [
+        (b"", "before the reply began"),
+        (b": keepalive\n\n", "before the reply began"),
+        (DONE, "before the reply began"),
+        (data(chunk({"role": "assistant"})), "before the reply began"),
+        (data(chunk({"content": "a"})), "before the reply was finished"),
+        (data(chunk({"content": "a"})) + DONE, "before the reply was finished"),
+        (data(chunk({"content": "a"})) + b'data: {"choices": [{"del', "inside an event"),
+        (
+            data(chunk({"content": "a"}, "stop")) + data(chunk({"content": "b"}, index=1)) + DONE,
+            "before the reply was finished",
+        ),
+    ],
+)
+def test_an_end_that_is_none(stream: bytes, where: str) -> None:
+    one = attempt()
+    one.feed(stream, 0.0)
+    if not one.over:
+        one.end(0.0)
+    assert not one.done
+    assert one.verdict == UpstreamFailed(
+        "server_error", f"the stream broke off {where}", status=200
+    )
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_whole_reply_whose_last_event_lacks_its_blank_line(end: bytes) -> None:
+    whole = data(chunk({"content": "a"})) + data(chunk({}, "stop"))
+    out = relayed(attempt(), [whole.rstrip(b"\n") + end])
+    assert out == whole + DONE  # without [DONE] a client would wait on
+
+
+def test_a_reply_without_done_gets_one() -> None:
+    whole = stream_bytes(KINDS["text"].chunks)
+    assert relayed(attempt(), [whole.removesuffix(DONE)]) == whole
+
+
+def test_what_comes_after_done_is_dropped() -> None:
+    whole = stream_bytes(KINDS["text"].chunks)
+    assert relayed(attempt(), [whole + data(chunk({"content": "more"}))]) == whole
+    assert relayed(attempt(), [whole, b"noise"]) == whole
+
+
+@pytest.mark.parametrize(
+    "error", [{"message": "out of memory", "type": "server_error"}, "out of memory"]
+)
+def test_an_error_inside_the_stream(error: Any) -> None:
+    one = attempt()
+    out = one.feed(data(chunk({"content": "a"})) + data({"error": error}), 0.0)
+    assert out == data(chunk({"content": "a"}))
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.message == "an error inside the stream: out of memory"
+    assert not one.verdict.client_fault
+
+
+@pytest.mark.parametrize("noise", [b"<html>", b"[1]", b'"a"', b"NaN"])
+def test_an_event_that_is_no_object(noise: bytes) -> None:
+    one = attempt()
+    one.feed(data(noise), 0.0)
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.message.startswith("upstream sent an event that is no")
+
+
+def test_nothing_goes_out_before_content() -> None:
+    one = attempt()
+    assert one.feed(b": keepalive\n\n" + data(chunk({"role": "assistant"})), 0.0) == b""
+    assert not one.begun
+    assert one.feed(data(chunk({"content": "a"})), 0.0).endswith(data(chunk({"content": "a"})))
+    assert one.begun
+
+
+def test_calls_wait_until_the_reply_is_judged() -> None:
+    call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
+    parts = [chunk({"content": "Let me look."}), call, chunk({}, "tool_calls"), usage_chunk()]
+    one = attempt()
+    assert [one.feed(data(part), 0.0) for part in parts] == [data(parts[0]), b"", b"", b""]
+    one.feed(DONE, 0.0)
+    assert one.done
+    assert one.rest() == b"".join(map(data, parts[1:])) + DONE
+
+
+def test_held_text_goes_with_time() -> None:
+    one = attempt(hold_seconds=2.0)
+    text = data(chunk({"content": "a"}))
+    assert one.feed(text, 10.0) == b""
+    assert one.next_release() == 12.0
+    assert one.tick(11.0) == b""
+    assert one.tick(12.0) == text
+
+
+# Usage, as the client asked for it
+
+
+def test_usage_is_left_out_where_it_was_not_asked_for() -> None:
+    chunks = [chunk({"content": "a"}), {**chunk({}, "stop"), "usage": USAGE}]
+    asked = exchange(client_request(include_usage=False))
+    out = relayed(attempt(asked), [stream_bytes(chunks)])
+    assert b"usage" not in out
+    assert json.loads(out.split(b"\n\n")[1].removeprefix(b"data: ")) == chunk({}, "stop")
+    assert out.endswith(DONE)
+
+
+def test_an_assembled_reply_always_has_its_usage() -> None:
+    asked = exchange(client_request(stream=False, include_usage=False))
+    one = attempt(asked, hold_whole=True)
+    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    assert one.completion() == KINDS["text"].completion
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
+    kind = KINDS[name]
+    whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    whole.take_completion(kind.completion, 0.0)
+    assert whole.done and whole.settle() is None
+    assert whole.completion() == kind.completion
+    streamed, again = attempt(), attempt(hold_whole=True)
+    out = streamed.take_completion(kind.completion, 0.0)
+    out += streamed.rest()
+    again.feed(out, 0.0)
+    assert again.completion() == kind.completion
+
+
+def test_the_older_form_comes_back_both_ways() -> None:
+    asked = exchange(client_request(legacy_functions=True))
+    out = relayed(attempt(asked), [stream_bytes(KINDS["tool_calls_split"].chunks)])
+    assert b"tool_calls" not in out and b"function_call" in out
+    one = attempt(asked, hold_whole=True)
+    one.feed(stream_bytes(KINDS["tool_call_whole"].chunks), 0.0)
+    assert one.completion() == KINDS["function_call"].completion
+
+
+# What else goes out at the end
+
+
+def test_the_note_goes_before_done() -> None:
+    one = attempt()
+    out = one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    note = sse.comment_frame("x-mlx-stack {}")
+    whole = out + one.rest(note)
+    assert whole == stream_bytes(KINDS["text"].chunks).removesuffix(DONE) + note + DONE
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_metadata_joins_the_last_chunk_that_the_client_sees(include_usage: bool) -> None:
+    one = attempt(exchange(client_request(include_usage=include_usage)))
+    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    frames = one.rest(metadata={"tier": "fast"}).split(b"\n\n")
+    last = json.loads(frames[-3].removeprefix(b"data: "))
+    assert last["mlx_stack"] == {"tier": "fast"}
+    assert bool(last["choices"]) is not include_usage
+    assert b"mlx_stack" not in b"".join(frames[:-3])
+
+
+def test_metadata_joins_an_assembled_reply() -> None:
+    one = attempt(hold_whole=True)
+    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    assert one.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
+
+
+# Stages
+
+
+class Stopper:
+    """Gives its verdict at the event it was told."""
+
+    name = "stopper"
+    bypass = ""
+
+    def __init__(self, verdict: Verdict, at: Any) -> None:
+        self.verdict = verdict
+        self.at = at
+        self.seen: list[Event] = []
+
+    def open(self, exchange: Exchange) -> StageState:
+        stage = self
+
+        class State(StageState):
+            def on_event(self, event: Event) -> Verdict | None:
+                stage.seen.append(event)
+                return stage.verdict if event == stage.at else None
+
+        return State()
+
+
+def test_a_verdict_ends_the_attempt_and_keeps_its_chunk_back() -> None:
+    loop = LoopDetected("repetition", 3, "a loop")
+    stopper = Stopper(loop, TextDelta(0, "b"))
+    one = attempt(stages=[stopper])
+    parts = [data(chunk({"content": text})) for text in "abc"]
+    assert one.feed(b"".join(parts), 0.0) == parts[0]
+    assert one.verdict is loop
+    assert stopper.seen == [TextDelta(0, "a"), TextDelta(0, "b")]  # nothing after it is read
+    assert one.end(0.0) == b""
+    assert one.verdict is loop
+
+
+def test_a_tick_reaches_the_stages() -> None:
+    cut_off = Cut("max_output_tokens", "length")
+    one = attempt(stages=[Stopper(cut_off, Tick(7.0))])
+    one.feed(data(chunk({"content": "a"})), 0.0)
+    assert one.tick(6.0) == b""
+    assert one.verdict is None
+    assert one.tick(7.0) == b""
+    assert one.verdict is cut_off

@@ -1,0 +1,157 @@
+"""What of a reply may go out, and what waits for the verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.chunks import Chunk, read_events, read_frame
+from app.core.gate import Gate
+from app.core.sse import Frame, comment_frame, data_frame
+from tests.support.replies import chunk, usage_chunk
+
+Json = dict[str, Any]
+ROLE = chunk({"role": "assistant", "content": ""})
+TEXT = chunk({"content": "a"})
+CALL = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
+FINISH = chunk({}, "stop")
+COMMENT = comment_frame("keepalive 1/2")
+
+
+def made(payload: Json | bytes) -> Chunk:
+    if isinstance(payload, bytes):
+        return read_frame(Frame(payload, None))
+    return Chunk(data_frame(repr(payload).encode()), payload, read_events(payload))
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        ROLE,
+        chunk({}),
+        chunk({"role": "assistant", "content": None, "tool_calls": [], "refusal": None}),
+        {"choices": []},
+        {"choices": None},
+        {"object": "ping"},
+        COMMENT,
+    ],
+    ids=str,
+)
+def test_what_commits_nothing_waits_for_what_does(nothing: Json | bytes) -> None:
+    gate = Gate()
+    first, text = made(nothing), made(TEXT)
+    assert gate.push(first, 0.0) == []
+    assert gate.push(text, 0.0) == [first, text]
+    assert gate.push(first, 0.0) == [first]  # from then on it flows like all else
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": "a"},
+        {"reasoning": "a"},
+        {"reasoning_content": "a"},
+        {"refusal": "a"},
+        {"annotations": [{"type": "url_citation"}]},
+        {"audio": {"data": "UklG"}},
+    ],
+    ids=str,
+)
+def test_what_flows(delta: Json) -> None:
+    one = made(chunk(delta))
+    assert Gate().push(one, 0.0) == [one]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        CALL,
+        chunk({"function_call": {"name": "f"}}),
+        FINISH,
+        chunk({"content": "a"}, "stop"),
+        {"error": {"message": "m"}},
+    ],
+    ids=str,
+)
+def test_what_closes_the_gate_and_all_that_follows_waits(payload: Json) -> None:
+    gate = Gate()
+    text, closing = made(TEXT), made(payload)
+    assert gate.push(text, 0.0) == [text]
+    after = [made(TEXT), made(COMMENT), made(usage_chunk())]
+    assert [gate.push(one, 0.0) for one in [closing, *after]] == [[]] * 4
+    assert gate.tick(1e9) == []
+    assert gate.next_release() is None
+    assert gate.release() == [closing, *after]
+    assert gate.release() == []
+
+
+def test_hold_whole_holds_everything() -> None:
+    gate = Gate(hold_whole=True)
+    chunks = [made(one) for one in (ROLE, TEXT, COMMENT, FINISH)]
+    assert [gate.push(one, 0.0) for one in chunks] == [[]] * 4
+    assert gate.tick(1e9) == []
+    assert gate.next_release() is None
+    assert gate.release() == chunks
+
+
+def test_hold_seconds_holds_text_until_a_tick() -> None:
+    gate = Gate(hold_seconds=2.0)
+    role, one, two = made(ROLE), made(TEXT), made(TEXT)
+    gate.push(role, 0.0)
+    assert gate.next_release() is None  # nothing that time could release
+    assert gate.push(one, 10.0) == []
+    assert gate.next_release() == 12.0
+    assert gate.push(two, 11.0) == []
+    assert gate.next_release() == 12.0  # counted from the first text
+    assert gate.tick(11.9) == []
+    assert gate.tick(12.0) == [role, one, two]
+    assert gate.next_release() is None
+    assert gate.tick(13.0) == []
+    assert gate.push(one, 13.0) == [one]
+
+
+def test_hold_seconds_ends_with_a_later_chunk_too() -> None:
+    gate = Gate(hold_seconds=2.0)
+    one, two = made(TEXT), made(TEXT)
+    assert gate.push(one, 0.0) == []
+    assert gate.push(two, 2.0) == [one, two]
+
+
+def test_a_call_within_hold_seconds_holds_the_text_before_it() -> None:
+    gate = Gate(hold_seconds=2.0)
+    chunks = [made(TEXT), made(CALL)]
+    assert [gate.push(one, 1.0) for one in chunks] == [[], []]
+    assert gate.next_release() is None
+    assert gate.tick(3.0) == []
+    assert gate.release() == chunks
+
+
+KINDS = [ROLE, TEXT, COMMENT, CALL, FINISH, usage_chunk(), chunk({"reasoning": "r"})]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(KINDS), st.floats(0, 2))),
+    st.booleans(),
+    st.sampled_from([0.0, 1.0, 3.0]),
+)
+def test_the_order_is_kept_and_nothing_is_lost(
+    steps: list[tuple[Json | bytes, float]], whole: bool, seconds: float
+) -> None:
+    gate = Gate(hold_whole=whole, hold_seconds=seconds)
+    came, went = [], []
+    now = 0.0
+    for payload, wait in steps:
+        now += wait
+        went += gate.tick(now)
+        one = made(payload)
+        came.append(one)
+        went += gate.push(one, now)
+        assert all(a is b for a, b in zip(came, went, strict=False))
+        assert not any(read_events(c.payload or {}) == read_events(CALL) for c in went)
+        assert not (whole and went)
+    went += gate.release()
+    assert len(went) == len(came)
+    assert all(a is b for a, b in zip(came, went, strict=True))
