@@ -49,7 +49,9 @@ class FrameReader:
             if not self._started:
                 return []
         if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
-            # Nearly every read of a real stream: whole events, LF only.
+            # Nearly every read of a real stream: whole events, LF only; mostly just one.
+            if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
+                return [Frame(data, data[6:-2])]
             parts = [part.strip(b"\n") for part in data.split(b"\n\n")]
             return [_frame(part + b"\n\n") for part in parts if part]
         self._buffer += data
