@@ -26,6 +26,16 @@ class Metrics:
         self._children: dict[Any, Any] = {}
         self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
         self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
+        self.retries = self._counter("retries", "Same-tier retries", "tier", "reason")
+        self.tool_call_failures = self._counter(
+            "tool_call_failures", "Tool calls that could not be delivered", "tier", "kind"
+        )
+        self.tool_call_repairs = self._counter(
+            "tool_call_repairs", "Rules that repaired a delivered tool call", "kind"
+        )
+        self.rescued_tool_calls = self._counter(
+            "rescued_tool_calls", "Calls written as text, made real", "format"
+        )
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
         self.store_errors = self._counter("store_errors", "Failed calls of the session store")

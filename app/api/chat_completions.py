@@ -10,7 +10,7 @@ from .. import log
 from ..core import client_request, session_id, tiers
 from ..core.exchange import ClientRequest, Exchange
 from ..errors import invalid
-from ..metrics import OTHER
+from ..proxy import accounts
 from ..proxy.downstream import Downstream
 from ..proxy.runner import Run
 from ..proxy.services import Services
@@ -82,7 +82,7 @@ class ChatCompletions:
         try:
             await run.run()
         finally:
-            self._account(exchange, run.outcome, clock() - started)
+            accounts.close(services, exchange, run.outcome, clock() - started)
         await self._commit(exchange)
 
     async def _route(
@@ -114,7 +114,7 @@ class ChatCompletions:
                 exchange.session.hash, self._services.wall_clock()
             )
         except StoreError as error:
-            self._store_failed(error)
+            accounts.store_failed(self._services, error)
             return None
 
     async def _commit(self, exchange: Exchange) -> None:
@@ -124,34 +124,7 @@ class ChatCompletions:
                 exchange.session.hash, delta, self._services.wall_clock()
             )
         except StoreError as error:
-            self._store_failed(error)
-
-    def _store_failed(self, error: StoreError) -> None:
-        self._services.metrics.store_errors.inc()
-        log.fault("store_error", error)
-
-    def _account(self, exchange: Exchange, outcome: str, seconds: float) -> None:
-        tier = exchange.tier if exchange.route.tiers else OTHER
-        metrics = self._services.metrics
-        metrics.inc(metrics.requests, tier, outcome)
-        metrics.observe(metrics.request, seconds, tier)
-        log.get().info(
-            "exchange",
-            request_id=exchange.id,
-            session=exchange.session.header,
-            tier=exchange.tier,
-            outcome=outcome,
-            attempts=len(exchange.attempts),
-            retries=exchange.retries,
-            stream=exchange.request.stream,
-            seconds=round(seconds, 4),
-            **_failures(exchange),
-        )
-
-
-def _failures(exchange: Exchange) -> dict[str, Any]:
-    failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
-    return {"failed": failed} if failed else {}
+            accounts.store_failed(self._services, error)
 
 
 def _check_content_type(request: Incoming) -> None:

@@ -15,10 +15,11 @@ from .chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, ren
 from .client_view import ClientView
 from .completion import CompletionBuilder
 from .events import Tick, UpstreamErrorEvent
-from .exchange import Exchange, Request
+from .exchange import Committed, Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
+from .rewrite import rewritten, without_reasoning
 from .verdicts import UpstreamFailed, Verdict
 
 
@@ -35,16 +36,34 @@ class Attempt:
         hold_whole: bool,
         hold_seconds: float,
     ) -> None:
+        committed = exchange.committed
+        self._after_text = committed is not None and bool(committed.text)
+        self._continues = committed is not None
+        hold_whole = hold_whole or self._after_text
         self.request = request
         self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
+        self.identity: dict[str, Any] | None = None
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
         self._watched = self._pipeline.watches_events
-        self._gate = Gate(hold_whole=hold_whole, hold_seconds=hold_seconds)
+        self._hold_whole = hold_whole
+        self._gate = Gate(
+            hold_whole=hold_whole,
+            hold_seconds=hold_seconds,
+            text_hold=None if hold_whole else self._pipeline.text_hold(),
+        )
         self._reader = sse.FrameReader()
-        self._view = ClientView(exchange.request)
+        self._view = ClientView(exchange.request, committed.identity if committed else {})
+
+    @property
+    def committed(self) -> Committed | None:
+        """What this attempt has let out so far; None if nothing."""
+        if self.identity is None:
+            return None
+        choice = self.reply.choices.get(0)
+        return Committed(choice.text[: self._gate.flowed] if choice else "", self.identity)
 
     @property
     def begun(self) -> bool:
@@ -99,7 +118,9 @@ class Attempt:
             self.verdict = self._pipeline.on_event(Tick(now))
         if self.over:
             return b""
-        return b"".join(self._view.frame(chunk) for chunk in self._gate.tick(now))
+        out: list[bytes] = []
+        self._let_out(self._gate.tick(now), out)
+        return b"".join(out)
 
     def next_release(self) -> float | None:
         return self._gate.next_release()
@@ -115,7 +136,7 @@ class Attempt:
         ``note``: a comment that goes before it. ``metadata``: joins the last chunk, as
         ``mlx_stack``.
         """
-        held = self._gate.release()
+        held = self._final()
         if metadata is not None:
             _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
         frames = [self._view.frame(chunk) for chunk in held]
@@ -124,7 +145,7 @@ class Attempt:
     def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """The whole reply, for a client that does not stream."""
         builder = CompletionBuilder()
-        for chunk in self._gate.release():
+        for chunk in self._final():
             if chunk.payload is not None:
                 builder.add(chunk.payload)
         whole = builder.build()
@@ -148,8 +169,29 @@ class Attempt:
                 )
             if self.verdict is not None:
                 return
-        for released in self._gate.push(chunk, now):
-            out.append(self._view.frame(released))
+        released = self._gate.push(chunk, now)
+        if released:
+            self._let_out(released, out)
+
+    def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
+        if self._continues:
+            released = without_reasoning(released)
+        for chunk in released:
+            if self.identity is None and chunk.payload is not None:
+                self.identity = {k: chunk.payload.get(k) for k in ("id", "created")}
+            out.append(self._view.frame(chunk))
+
+    def _final(self) -> list[Chunk]:
+        """What is held, as it is to be delivered."""
+        if self._after_text:
+            for index, choice in self.reply.choices.items():
+                # The client has the text of the attempt before: beside calls it is enough.
+                choice.text = "" if choice.tool_calls else f"\n\n{choice.text}"
+                self.reply.mended.add(index)
+        held = self._gate.release()
+        if self.reply.mended:
+            held = rewritten(held, self.reply, self._gate.flowed)
+        return without_reasoning(held) if self._continues else held
 
     def _end_of_stream(self) -> None:
         # A server that dies leaves this behind: an end without a finish_reason is no end.

@@ -95,6 +95,10 @@ def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> 
 
 
 def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
+    if len(delta) == 1 and type(text := delta.get("content")) is str:  # nearly every chunk
+        if text:
+            events.append(TextDelta(index, text))
+        return
     for field in REASONING_FIELDS:
         reasoning = delta.get(field)
         if reasoning and isinstance(reasoning, str):
@@ -197,15 +201,29 @@ def chunks_of_completion(completion: Mapping[str, Any]) -> Iterable[Chunk]:
                 for place, call in enumerate(delta["tool_calls"])
             ]
         rest = {k: v for k, v in choice.items() if k not in ("message", "finish_reason")}
-        yield _made({**top, "choices": [{**rest, "delta": delta, "finish_reason": None}]})
+        yield made({**top, "choices": [{**rest, "delta": delta, "finish_reason": None}]})
         end = {"index": choice.get("index", 0), "delta": {}}
-        yield _made({**top, "choices": [{**end, "finish_reason": choice.get("finish_reason")}]})
+        yield made({**top, "choices": [{**end, "finish_reason": choice.get("finish_reason")}]})
     if completion.get("usage"):
-        yield _made({**top, "choices": [], "usage": completion["usage"]})
+        yield made({**top, "choices": [], "usage": completion["usage"]})
     if completion.get("error"):
-        yield _made({"error": completion["error"]})
+        yield made({"error": completion["error"]})
     yield Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
 
 
-def _made(payload: dict[str, Any]) -> Chunk:
+def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
+    """A chunk of one choice's text in two, after ``at`` characters of the text.
+
+    The first half keeps whatever else the chunk carries.
+    """
+    payload = chunk.payload or {}
+    choice = payload["choices"][0]
+    text = text_of(choice["delta"]["content"])
+    head = {**choice, "delta": {**choice["delta"], "content": text[:at]}}
+    tail = {"index": choice.get("index", 0), "delta": {"content": text[at:]}, "finish_reason": None}
+    return made({**payload, "choices": [head]}), made({**payload, "choices": [tail]})
+
+
+def made(payload: dict[str, Any]) -> Chunk:
+    """A chunk of our own."""
     return Chunk(render(payload), payload, read_events(payload))

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from . import legacy
-from .chunks import Chunk, render
+from .chunks import Chunk, made, render
 from .exchange import ClientRequest
 
 
 class ClientView:
-    """Turns chunks into the bytes for one client."""
+    """Turns chunks into the bytes for one client.
 
-    __slots__ = ("_legacy", "_strip_usage")
+    ``identity``: top-level fields that every chunk must carry, for a stream that another attempt
+    began.
+    """
 
-    def __init__(self, request: ClientRequest) -> None:
+    __slots__ = ("_identity", "_legacy", "_strip_usage")
+
+    def __init__(self, request: ClientRequest, identity: Mapping[str, Any]) -> None:
+        self._identity = identity
         self._strip_usage = not request.include_usage
         self._legacy = request.legacy_functions
 
@@ -23,6 +29,9 @@ class ClientView:
         payload = chunk.payload
         if payload is None:
             return chunk.raw
+        if self._identity:
+            payload = {**payload, **self._identity}
+            chunk = made(payload)
         if self._strip_usage and payload.get("usage"):
             if not payload.get("choices"):
                 return b""

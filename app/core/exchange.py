@@ -8,6 +8,7 @@ from typing import Any
 
 from .session_id import SessionId
 from .tiers import Route
+from .verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,37 @@ class AttemptRecord:
 
 
 @dataclass(slots=True)
+class Committed:
+    """What has reached the client of a reply that streams, over all attempts.
+
+    ``identity``: the first attempt's ``id`` and ``created``, which later ones take on.
+    """
+
+    text: str = ""
+    identity: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Something a stage did or found, for the counters and the events (DESIGN §10).
+
+    ``kind``: an event's name. ``labels``: bounded words for the counter.
+    """
+
+    kind: str
+    labels: tuple[str, ...]
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Exchange:
     """The state of one exchange. ``started`` is in seconds on the clock the shell uses.
 
     ``notes`` are what the response headers of DESIGN §7 say beyond the ones always there, by their
-    name without the prefix, e.g. ``{"Budget-Warning": "83%"}``.
+    name without the prefix, e.g. ``{"Budget-Warning": "83%"}``; ``reply_notes`` likewise, of the
+    attempt that runs or was delivered. ``committed``: None until content has gone out. ``retried``:
+    same-tier retries so far on this tier, by reason. ``model_failure``: the last one that the
+    model itself made. ``text_retried``: a retry followed after text had gone out.
     """
 
     id: str
@@ -92,10 +119,16 @@ class Exchange:
     started: float
     attempts: list[AttemptRecord] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
+    reply_notes: dict[str, str] = field(default_factory=dict)
     tier: str = ""
     retries: int = 0
-    committed: bool = False
+    committed: Committed | None = None
     headers_sent: bool = False
+    incidents: list[Incident] = field(default_factory=list)
+    model_failure: Verdict | None = None
+    text_retried: bool = False
+    last_response: dict[str, Any] | None = None
+    retried: dict[str, int] = field(default_factory=dict)
     session_was_cut: bool = False
 
     @property

@@ -4,65 +4,104 @@ Order is kept: once something is held, everything after it waits too.
 
 - Chunks that commit nothing (a role, empty deltas, comments) wait for the first that does, so that
   a failure before it stays invisible.
-- Text and reasoning flow. From the first piece of a tool call or a finish on, the rest of the reply
-  is held until it is judged.
+- Text and reasoning flow. Text that may be the beginning of a tool call written as text waits until
+  it is one or is not; a ``TextHold`` knows.
+- From the first piece of a tool call or a finish on, the rest of the reply is held until it is
+  judged.
 - With ``hold_whole`` everything is held. With ``hold_seconds``, text waits that long.
 """
 
 from __future__ import annotations
 
-from .chunks import Chunk
-from .events import Finish, ReasoningDelta, RefusalDelta, TextDelta
+from typing import Protocol
+
+from .chunks import Chunk, split_text
+from .events import ReasoningDelta, RefusalDelta, TextDelta
 
 _FLOWING = (TextDelta, ReasoningDelta, RefusalDelta)
 
 
+class TextHold(Protocol):
+    """Says of a text that comes piece by piece how much of it may flow."""
+
+    def feed(self, delta: str) -> str:
+        """The part of what was held back and ``delta``, from its beginning, that may flow now."""
+        ...
+
+
 class Gate:
-    """Holds and releases the chunks of one attempt. Times are in seconds on the given clock."""
+    """Holds and releases the chunks of one attempt. Times are in seconds on the given clock.
 
-    __slots__ = ("_closed", "_held", "_hold_seconds", "_text_since", "committed_text")
+    ``flowed``: characters of the (only) choice's text that were released while it came.
+    """
 
-    def __init__(self, *, hold_whole: bool = False, hold_seconds: float = 0.0) -> None:
+    __slots__ = (
+        "_allowed",
+        "_closed",
+        "_committed",
+        "_held",
+        "_hold_seconds",
+        "_text_hold",
+        "_text_since",
+        "flowed",
+    )
+
+    def __init__(
+        self,
+        *,
+        hold_whole: bool = False,
+        hold_seconds: float = 0.0,
+        text_hold: TextHold | None = None,
+    ) -> None:
         self._held: list[Chunk] = []
         self._closed = hold_whole
+        self._committed = False
         self._hold_seconds = hold_seconds
+        self._text_hold = text_hold
+        self._allowed = 0  # characters of held text that may flow
         self._text_since: float | None = None
-        self.committed_text = False
+        self.flowed = 0
 
     def push(self, chunk: Chunk, now: float) -> list[Chunk]:
         """Take a chunk; the chunks that may go out now, in order."""
         held = self._held
+        held.append(chunk)
         if self._closed:
-            held.append(chunk)
             return []
         flows = False
+        text = 0
         for event in chunk.events:
-            if isinstance(event, _FLOWING):
-                flows = True
-            else:  # a call, a finish, an error, usage: the verdict is near
+            if not isinstance(event, _FLOWING):  # a call, a finish, an error, usage
                 self._closed = True
-                held.append(chunk)
                 return []
-        if not flows and _is_empty(chunk):
-            if not self.committed_text:
-                held.append(chunk)
-                return []
-        elif self._hold_seconds and self._waits(now):
-            held.append(chunk)
+            flows = True
+            if isinstance(event, TextDelta):
+                text += len(event.text)
+                if self._text_hold is not None:
+                    self._allowed += len(self._text_hold.feed(event.text))
+                else:
+                    self._allowed += len(event.text)
+        if not flows and not self._committed and _is_empty(chunk):
             return []
-        return self._let_go(chunk)
+        if self._hold_seconds and not self._committed and self._waits(now):
+            return []
+        if len(held) == 1 and text <= self._allowed:  # nearly every chunk of a stream
+            self._allowed -= text
+            self.flowed += text
+            self._committed = True
+            self._held = []
+            return held
+        return self._flow()
 
     def tick(self, now: float) -> list[Chunk]:
         """What ``hold_seconds`` held long enough."""
         if self._closed or self._text_since is None or self._waits(now):
             return []
-        held, self._held = self._held, []
-        self.committed_text = True
-        return held
+        return self._flow()
 
     def next_release(self) -> float | None:
         """When :meth:`tick` will have something, if time alone can release it."""
-        if self._closed or self._text_since is None or self.committed_text:
+        if self._closed or self._text_since is None or self._committed:
             return None
         return self._text_since + self._hold_seconds
 
@@ -71,25 +110,40 @@ class Gate:
         held, self._held = self._held, []
         return held
 
-    @property
-    def held(self) -> list[Chunk]:
-        return self._held
-
     def _waits(self, now: float) -> bool:
         if self._text_since is None:
             self._text_since = now
         return now < self._text_since + self._hold_seconds
 
-    def _let_go(self, chunk: Chunk) -> list[Chunk]:
-        self.committed_text = True
-        if self._held:
-            released, self._held = [*self._held, chunk], []
-            return released
-        return [chunk]
+    def _flow(self) -> list[Chunk]:
+        """Release from the front as far as text may flow, and not just what commits nothing."""
+        held = self._held
+        upto = position = 0
+        for position, chunk in enumerate(held):
+            text = sum(len(e.text) for e in chunk.events if isinstance(e, TextDelta))
+            if text > self._allowed:
+                break
+            self._allowed -= text
+            self.flowed += text
+            if self._committed or not _is_empty(chunk):
+                upto = position + 1
+        else:
+            position = len(held)
+        if position < len(held) and self._allowed:
+            head, tail = split_text(held[position], self._allowed)
+            self.flowed += self._allowed
+            self._allowed = 0
+            held[position : position + 1] = [head, tail]
+            upto = position + 1
+        released, self._held = held[:upto], held[upto:]
+        self._committed = self._committed or bool(released)
+        return released
 
 
 def _is_empty(chunk: Chunk) -> bool:
-    """Whether a chunk without events has nothing a client would show or act on."""
+    """Whether a chunk has nothing a client would show or act on."""
+    if chunk.events:
+        return False
     payload = chunk.payload
     choices = payload.get("choices") if payload else None
     for choice in choices if isinstance(choices, list) else ():
@@ -97,8 +151,3 @@ def _is_empty(chunk: Chunk) -> bool:
         if isinstance(delta, dict) and any(v for k, v in delta.items() if k != "role"):
             return False
     return True
-
-
-def is_final(chunk: Chunk) -> bool:
-    """Whether a chunk ends a choice."""
-    return any(isinstance(event, Finish) for event in chunk.events)

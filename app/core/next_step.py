@@ -1,6 +1,6 @@
 """Every rule about what comes after an attempt: deliver it, try again, move on, or fail.
 
-A pure function of the exchange and the verdict. The runner only obeys.
+A pure function of the exchange, the verdict and the time. The runner only obeys.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import ProxyError
+from ..settings import ReliabilitySettings
 from .exchange import Exchange
 from .verdicts import (
     Cut,
@@ -28,6 +29,19 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again on the same tier. ``number``: which retry for this reason, from 1.
+
+    ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
+    """
+
+    reason: str
+    number: int
+    correct: bool = False
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PassOn:
     """Upstream's own answer goes to the client as it came: the fault is in the request."""
 
@@ -43,16 +57,27 @@ class Fail:
     error: ProxyError
 
 
-Step = Deliver | PassOn | Fail
+Step = Deliver | Retry | PassOn | Fail
 
 
-def next_step(exchange: Exchange, verdict: Verdict | None) -> Step:
-    """What to do with an attempt that ended; ``verdict`` None: nothing is wrong with it."""
-    if verdict is None or isinstance(verdict, Cut):
-        return Deliver()
-    if isinstance(verdict, UpstreamFailed):
-        return _after_upstream_failure(exchange, verdict)
-    return Fail(error_of(exchange, verdict))
+def next_step(
+    exchange: Exchange, verdict: Verdict | None, settings: ReliabilitySettings, now: float
+) -> Step:
+    """What to do with an attempt that ended; ``verdict`` None: nothing is wrong with it.
+
+    ``now``: seconds, on the clock of ``exchange.started``.
+    """
+    match verdict:
+        case None | Cut():
+            return Deliver()
+        case UpstreamFailed():
+            return _after_upstream_failure(exchange, verdict)
+        case InvalidToolCall():
+            return _after_invalid_call(exchange, verdict, settings, now)
+        case OutputTruncated():
+            return _after_truncation(exchange, verdict, settings, now)
+        case _:
+            return Fail(error_of(exchange, verdict))
 
 
 def reason_of(verdict: Verdict | None) -> str | None:
@@ -81,13 +106,7 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
             extra = {"retry_after": 5, "detector": verdict.detector, "repeats": verdict.repeats}
             return ProxyError(422, "loop_detected", verdict.message, extra=extra)
         case InvalidToolCall():
-            what = verdict.failures[0]["error"] if verdict.failures else "no valid tool call"
-            return ProxyError(
-                422,
-                "tool_validation_failed",
-                f"the model's tool call is not valid: {what}",
-                extra={"failures": list(verdict.failures)},
-            )
+            return _validation_error(exchange, verdict)
         case Rejected():
             return ProxyError(
                 verdict.status,
@@ -104,10 +123,63 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
             )
 
 
+def _after_invalid_call(
+    exchange: Exchange, verdict: InvalidToolCall, settings: ReliabilitySettings, now: float
+) -> Step:
+    rules = settings.tool_validation
+    reason = "tool_validation_failure"
+    done = exchange.retried.get(reason, 0)
+    # After committed text one retry is all: what it adds can still join what the client has.
+    spoilt = exchange.committed is not None and exchange.committed.text and exchange.text_retried
+    if done < rules.max_retries and not spoilt and _may_go_on(exchange, settings, now):
+        last = done + 1 == rules.max_retries
+        return Retry(reason, done + 1, correct=rules.retry_with_correction, last=last)
+    if rules.on_exhausted == "return_last":
+        return Deliver()
+    return Fail(_validation_error(exchange, verdict))
+
+
+def _after_truncation(
+    exchange: Exchange, verdict: OutputTruncated, settings: ReliabilitySettings, now: float
+) -> Step:
+    flowed = exchange.committed is not None and bool(exchange.committed.text)
+    retried = exchange.retried.get("output_truncated")
+    if not flowed and not retried and _may_go_on(exchange, settings, now):
+        return Retry("output_truncated", 1, last=True)
+    # Cut twice, or after text that can't be taken back: an honest `length` is what is left.
+    return Deliver()
+
+
+def _may_go_on(exchange: Exchange, settings: ReliabilitySettings, now: float) -> bool:
+    """Whether the bounds of an exchange allow another upstream call."""
+    rules = settings.escalation
+    in_time = now - exchange.started < rules.exchange_timeout
+    return in_time and len(exchange.attempts) < rules.max_attempts
+
+
 def _after_upstream_failure(exchange: Exchange, verdict: UpstreamFailed) -> Step:
     if verdict.client_fault and verdict.status is not None and not exchange.headers_sent:
         return PassOn(verdict.status, verdict.headers, verdict.body)
+    if exchange.model_failure is not None:
+        return Fail(error_of(exchange, exchange.model_failure))
     return Fail(_upstream_error(exchange, verdict))
+
+
+def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyError:
+    failures = [{"tool": failure.tool, "error": failure.error} for failure in verdict.failures]
+    what = failures[0]["error"] if failures else "no valid tool call"
+    extra: dict[str, Any] = {"failures": failures, "last_response": exchange.last_response}
+    return ProxyError(
+        422,
+        "tool_validation_failed",
+        f"the model's tool call is not valid, {_times(exchange)}: {what}",
+        extra={**extra, **_attempts(exchange)},
+    )
+
+
+def _times(exchange: Exchange) -> str:
+    count = len(exchange.attempts)
+    return "tried once" if count == 1 else f"tried {count} times"
 
 
 def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:

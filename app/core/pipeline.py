@@ -11,6 +11,7 @@ from typing import Protocol
 
 from .events import Event
 from .exchange import Exchange, Request
+from .gate import TextHold
 from .reply import Reply
 from .verdicts import Verdict, severest
 
@@ -26,6 +27,10 @@ class StageState:
 
     def on_event(self, event: Event) -> Verdict | None:
         """While the reply comes; a verdict ends the attempt at once."""
+        return None
+
+    def text_hold(self) -> TextHold | None:
+        """What knows how much of the reply's text may flow while it comes; None: all."""
         return None
 
     def mend(self, reply: Reply) -> None:
@@ -94,6 +99,18 @@ class Pipeline:
                 continue
             if verdict is not None:
                 return verdict
+        return None
+
+    def text_hold(self) -> TextHold | None:
+        """The first stage's that has one."""
+        for name, state in list(self._states):
+            try:
+                hold = state.text_hold()
+            except Exception as error:
+                self._leave_out(name, state, error)
+                continue
+            if hold is not None:
+                return hold
         return None
 
     def end(self, reply: Reply) -> Verdict | None:

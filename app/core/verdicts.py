@@ -29,10 +29,24 @@ class LoopDetected:
 
 
 @dataclass(frozen=True, slots=True)
-class InvalidToolCall:
-    """At least one call of the reply can't be delivered. ``failures``: {tool, error} each."""
+class CallFailure:
+    """What is wrong with a call. ``error``: a sentence for the model. ``kind``: a bounded label.
 
-    failures: tuple[dict[str, str], ...]
+    ``choice``, ``position``: which call of the reply; position -1: the reply as a whole.
+    """
+
+    tool: str
+    kind: str
+    error: str
+    choice: int = 0
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidToolCall:
+    """At least one call of the reply, or its JSON, can't be delivered."""
+
+    failures: tuple[CallFailure, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ def values(exchange: Exchange, attempts: int) -> dict[str, str]:
         "Attempts": str(attempts),
         "Session": exchange.session.header,
         **exchange.notes,
+        **exchange.reply_notes,
     }
 
 

@@ -10,14 +10,14 @@ import orjson
 from .. import log
 from ..core import upstream_answers
 from ..core.attempt import Attempt
+from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
-from ..core.exchange import AttemptRecord, Exchange, Request
-from ..core.next_step import Deliver, Fail, PassOn, Step, next_step, reason_of
+from ..core.exchange import AttemptRecord, Committed, Exchange
+from ..core.next_step import Deliver, Fail, PassOn, Retry, Step, next_step, reason_of
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
-from ..core.verdicts import Rejected, UpstreamFailed, Verdict
+from ..core.verdicts import OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import ProxyError
-from ..metrics import OTHER
-from . import response_headers
+from . import accounts, response_headers
 from .downstream import EVENT_STREAM, Downstream
 from .services import Services
 from .tier_queue import QueueTimeout
@@ -56,6 +56,7 @@ class Run:
         self._said: dict[str, str] = {}
         self._late_writes: set[asyncio.Task[None]] = set()
         self._response: Response | None = None
+        self._before: Before | None = None
         self._timed: tuple[bool, float | None] = (False, None)
         self.outcome = "error"
 
@@ -83,16 +84,38 @@ class Run:
             verdict = await self._attempt_on(exchange.tier)
             if not self._attempt_was_refused(verdict):
                 self._record(verdict, self._clock() - started)
-            step = next_step(exchange, verdict)
-            if isinstance(step, (Deliver, PassOn, Fail)):
+            await accounts.settle_incidents(self._services, exchange)
+            rules = self._services.settings.reliability
+            step = next_step(exchange, verdict, rules, self._clock())
+            if not isinstance(step, Retry):
                 return step
+            self._prepare_retry(step, verdict)
+
+    def _prepare_retry(self, step: Retry, verdict: Verdict | None) -> None:
+        exchange = self._exchange
+        attempt = self._attempt
+        assert attempt is not None
+        exchange.retries += 1
+        exchange.retried[step.reason] = step.number
+        exchange.reply_notes.clear()
+        accounts.count_retry(self._services, exchange, step.reason)
+        if attempt.committed is not None:
+            before = exchange.committed or Committed(identity=attempt.committed.identity)
+            before.text += attempt.committed.text
+            exchange.committed = before
+            exchange.text_retried = bool(before.text)
+        if isinstance(verdict, OutputTruncated):
+            exchange.session_was_cut = True
+        else:
+            exchange.model_failure = verdict
+        self._before = Before(attempt.reply, verdict, step)
 
     async def _attempt_on(self, tier: str) -> Verdict | None:
         exchange = self._exchange
         services = self._services
         attempt = self._attempt = Attempt(
             exchange,
-            self._request_for(tier),
+            build(exchange, services.settings, self._before),
             services.stages,
             functools.partial(_report_fault, services, exchange.id),
             hold_whole=exchange.hold_whole or not exchange.request.stream,
@@ -118,20 +141,6 @@ class Run:
         finally:
             self._deadlines = None
         return verdict if verdict is not None else attempt.settle()
-
-    def _request_for(self, tier: str) -> Request:
-        exchange = self._exchange
-        body = dict(exchange.request.body)
-        settings = self._services.settings.tiers.get(tier)
-        if settings is not None:
-            body["model"] = settings.model
-            body.update(settings.params)
-        if self._services.settings.upstream.stream == "always" or exchange.request.stream:
-            body["stream"] = True
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-        else:
-            body.pop("stream_options", None)
-        return Request(tier, body)
 
     async def _call(self, attempt: Attempt) -> Verdict | None:
         now = self._clock()
@@ -186,7 +195,6 @@ class Run:
                 self._observe_first_byte(now)
             out = attempt.feed(data, now) if data else attempt.end(now)
             if out:
-                self._exchange.committed = True
                 await self._send(out)
                 now = self._clock()  # a slow client is not a silent model
             self._heard(now)
@@ -209,7 +217,6 @@ class Run:
             )
         out = attempt.take_completion(completion, self._clock())
         if out:
-            self._exchange.committed = True
             await self._send(out)
         return attempt.verdict
 
@@ -308,7 +315,6 @@ class Run:
             out = self._attempt.tick(now)
             if self._attempt.verdict is not None:
                 return self._attempt.verdict
-            self._exchange.committed = self._exchange.committed or bool(out)
         keepalive = self._services.settings.stream.keepalive_seconds
         due = self._downstream.last_write + keepalive
         if not out and self._exchange.request.stream and keepalive and now >= due:
@@ -329,21 +335,16 @@ class Run:
         return busy or isinstance(verdict, Rejected)
 
     def _record(self, verdict: Verdict | None, seconds: float) -> None:
-        reason = reason_of(verdict)
         status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
         exchange = self._exchange
-        exchange.attempts.append(AttemptRecord(exchange.tier, reason, status, seconds))
-        tier = exchange.tier if exchange.route.tiers else OTHER
-        metrics = self._services.metrics
-        metrics.inc(metrics.attempts, tier, reason or "ok")
-        usage = self._attempt.reply.usage if self._attempt is not None else None
-        if usage is not None:
-            metrics.inc(metrics.tokens, tier, "input", by=usage.prompt_tokens)
-            metrics.inc(metrics.tokens, tier, "output", by=usage.completion_tokens)
+        record = AttemptRecord(exchange.tier, reason_of(verdict), status, seconds)
+        exchange.attempts.append(record)
+        reply = self._attempt.reply if self._attempt is not None else None
+        accounts.count_attempt(self._services, exchange, record, reply)
 
     def _observe_first_byte(self, now: float) -> None:
-        tier = self._exchange.tier if self._exchange.route.tiers else OTHER
         metrics = self._services.metrics
+        tier = accounts.tier_label(self._exchange)
         metrics.observe(metrics.first_token, now - self._exchange.started, tier)
 
 

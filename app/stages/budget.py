@@ -11,6 +11,8 @@ from typing import Any
 from ..core.exchange import Exchange, Request
 from ..core.pipeline import StageState
 from ..core.prompt_size import estimate_prompt_tokens
+from ..core.reply import Reply
+from ..core.verdicts import OutputTruncated
 from ..settings import Settings, TierSettings
 
 # Parameters that carry text a model writes at length: with one of these offered, an agent may be
@@ -36,6 +38,12 @@ class Budget:
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
+    def full_limit(self, exchange: Exchange) -> int:
+        """The limit without the rules for tool calls, in tokens."""
+        asked = exchange.request.max_tokens
+        most = self._budget.max_output_tokens
+        return min(asked, most) if asked else most
+
     def limit(self, exchange: Exchange, tier: TierSettings | None) -> int:
         """The limit to send, in tokens, before the window is looked at."""
         asked = exchange.request.max_tokens
@@ -46,7 +54,7 @@ class Budget:
             return (
                 min(asked, rules.max_tokens, most) if asked else min(rules.default_max_tokens, most)
             )
-        return min(asked, most) if asked else most
+        return self.full_limit(exchange)
 
     def _writes_at_length(self, exchange: Exchange, tier: TierSettings | None) -> bool:
         if self._budget.tool_calls.apply == "always":
@@ -65,14 +73,25 @@ class _State(StageState):
     def __init__(self, stage: Budget, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
+        self._sent = 0  # tokens: the limit that went upstream,
+        self._full = 0  # and the one that would have without the rules for tool calls
+
+    def judge(self, reply: Reply) -> OutputTruncated | None:
+        """A reply that a limit cut which the client did not set is worth another try."""
+        if not any(c.finish_reason == "length" for c in reply.choices.values()):
+            return None
+        return OutputTruncated("tool_calls") if self._sent < self._full else None
 
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)
         limit = self._stage.limit(self._exchange, tier)
+        full = self._stage.full_limit(self._exchange)
         # A body's bytes bound its tokens from above: most requests need no closer look.
         if tier is not None and limit > tier.context_window - self._exchange.request.size:
             room = tier.context_window - estimate_prompt_tokens(self._exchange.request.body)
-            limit = min(limit, max(room, MIN_ROOM))
+            most = max(room, MIN_ROOM)
+            limit, full = min(limit, most), min(full, most)
+        self._sent, self._full = limit, full
         body = request.body
         spellings = [k for k in ("max_tokens", "max_completion_tokens") if body.get(k) is not None]
         for spelling in spellings or ["max_tokens"]:

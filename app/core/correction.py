@@ -1,0 +1,169 @@
+"""The request of a retry after a bad tool call: what was wrong, said so that the model can use it.
+
+A correction is transient: it is made anew from the client's own messages for each retry, and no
+client ever sees one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from . import hints
+from .reply import ChoiceReply, Reply, ToolCall
+from .verdicts import CallFailure, InvalidToolCall
+
+MAX_QUOTED = 600  # characters of a bad output; enough to see the mistake, too little to copy a page
+MAX_LISTED_TOOLS = 40
+MAX_SCHEMA = 6000  # characters of one tool's schema, told before the last retry
+TEMPERATURE_STEP = 0.1
+MAX_TEMPERATURE = 2.0
+
+# What every chat template and server takes for a function's name (OpenAI's own rule).
+_REPLAYABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NOT_RUN = "not executed: another call of the same response was invalid"
+
+
+def corrected(
+    body: Mapping[str, Any],
+    reply: Reply,
+    verdict: InvalidToolCall,
+    *,
+    role: str,
+    placement: str,
+    with_schema: bool,
+) -> list[dict[str, Any]]:
+    """The messages of the next attempt.
+
+    ``body``: the client's request. ``with_schema``: tell the failed tools' schemas in full. Where
+    the failed reply can be replayed it stands before the correction, each call followed by a result
+    that says what was wrong; where it can't, what is known of it is quoted, shortened.
+    """
+    messages: list[dict[str, Any]] = list(body["messages"])
+    choice = _failed_choice(reply, verdict)
+    quoted = ""
+    if choice is not None and _can_be_replayed(choice):
+        messages += _replayed(choice, verdict.failures)
+    elif choice is not None:
+        quoted = _quoted(choice)
+    text = _sentence(body, verdict.failures, quoted, with_schema=with_schema)
+    return hints.place(messages, text, role=role, placement=placement)
+
+
+def raised_temperature(body: Mapping[str, Any], number: int, *, local: bool) -> float | None:
+    """A little other sampling for retry ``number``; None: leave it as it is.
+
+    mlx-lm's default is 0, where the same prompt gives the same mistake; a cloud's is not known.
+    """
+    if body.get("seed") is not None:
+        return None
+    given = body.get("temperature")
+    if given is None:
+        if not local:
+            return None
+        given = 0.0
+    return min(round(given + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)
+
+
+def _failed_choice(reply: Reply, verdict: InvalidToolCall) -> ChoiceReply | None:
+    index = verdict.failures[0].choice if verdict.failures else 0
+    return reply.choices.get(index)
+
+
+def _can_be_replayed(choice: ChoiceReply) -> bool:
+    return bool(choice.tool_calls) and all(
+        _REPLAYABLE_NAME.fullmatch(call.name) and _is_object(call.arguments)
+        for call in choice.tool_calls
+    )
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
+def _replayed(choice: ChoiceReply, failures: Iterable[CallFailure]) -> list[dict[str, Any]]:
+    errors: dict[int, list[str]] = {}
+    for failure in failures:
+        errors.setdefault(failure.position, []).append(failure.error)
+    ids = _distinct_ids(choice.tool_calls)
+    calls = [
+        {
+            "id": identity,
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for identity, call in zip(ids, choice.tool_calls, strict=True)
+    ]
+    replayed: list[dict[str, Any]] = [
+        {"role": "assistant", "content": choice.text or None, "tool_calls": calls}
+    ]
+    for position, identity in enumerate(ids):
+        wrong = "; ".join(errors.get(position, ()))
+        content = f"Error: {wrong}." if wrong else f"Error: {_NOT_RUN}."
+        replayed.append({"role": "tool", "tool_call_id": identity, "content": content})
+    return replayed
+
+
+def _distinct_ids(calls: list[ToolCall]) -> list[str]:
+    ids: list[str] = []
+    for position, call in enumerate(calls):
+        ids.append(call.id if call.id and call.id not in ids else f"call_retry_{position}")
+    return ids
+
+
+def _quoted(choice: ChoiceReply) -> str:
+    parts = [choice.text] if choice.text.strip() else []
+    parts += [f"{call.name}({call.arguments})" for call in choice.tool_calls]
+    whole = "\n".join(parts)
+    if len(whole) <= MAX_QUOTED:
+        return whole
+    half = MAX_QUOTED // 2
+    return f"{whole[:half]} … {whole[-half:]}"
+
+
+def _sentence(
+    body: Mapping[str, Any], failures: tuple[CallFailure, ...], quoted: str, *, with_schema: bool
+) -> str:
+    errors = list(dict.fromkeys(failure.error for failure in failures))
+    about_format = bool(failures) and all(f.tool == "response_format" for f in failures)
+    what = "response" if about_format else "tool call"
+    lines = [
+        f"Your previous response contained an invalid {what}. "
+        f"The {'error was' if len(errors) == 1 else 'errors were'}:",
+        *(f"{error}." for error in errors),
+    ]
+    if quoted:
+        lines.append(f"The response was: {quoted}")
+    if about_format:
+        lines.append("You must respond with valid JSON matching the schema exactly.")
+        return "\n".join(lines)
+    lines.append("You must respond with valid JSON matching the tool schema exactly.")
+    names = _tool_names(body)
+    if names:
+        more = ", …" if len(names) > MAX_LISTED_TOOLS else ""
+        lines.append(f"Available tools: {', '.join(names[:MAX_LISTED_TOOLS])}{more}.")
+    if with_schema:
+        lines += _schemas(body, {failure.tool for failure in failures})
+    return "\n".join(lines)
+
+
+def _tool_names(body: Mapping[str, Any]) -> list[str]:
+    functions = (tool.get("function") or {} for tool in body.get("tools") or ())
+    return [f["name"] for f in functions if isinstance(f, dict) and isinstance(f.get("name"), str)]
+
+
+def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
+    lines = []
+    for tool in body.get("tools") or ():
+        function = tool.get("function") or {}
+        if function.get("name") in tools and function.get("parameters") is not None:
+            schema = orjson.dumps(function["parameters"]).decode()
+            if len(schema) <= MAX_SCHEMA:
+                lines.append(f"The arguments of {function['name']} must match: {schema}")
+    return lines

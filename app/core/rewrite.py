@@ -1,0 +1,105 @@
+"""Held chunks of a reply that stages mended, written anew where they must be.
+
+Everything else a chunk carries (reasoning, logprobs, unknown fields, usage) stays where it was; the
+mended text and calls go out whole, just before the choice's finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .chunks import REASONING_FIELDS, Chunk, made
+from .reply import ChoiceReply, Reply
+
+_REPLACED = frozenset({"content", "tool_calls", "function_call"})
+
+
+def rewritten(held: Sequence[Chunk], reply: Reply, flowed: int) -> list[Chunk]:
+    """The chunks to deliver in place of ``held``.
+
+    ``flowed``: how many characters of the text went out already; a reply that flows has one choice.
+    """
+    writer = _Writer(reply, flowed)
+    chunks: list[Chunk] = []
+    for chunk in held:
+        chunks += writer.write(chunk)
+    return chunks
+
+
+def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
+    """The chunks without their reasoning and role: a client has seen those of another attempt."""
+    dropped = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
+    chunks = []
+    for chunk in held:
+        payload = chunk.payload
+        if payload is None or not payload.get("choices"):
+            chunks.append(chunk)
+            continue
+        choices = []
+        for choice in payload["choices"]:
+            delta = choice.get("delta") or {}
+            kept = {k: v for k, v in delta.items() if k not in dropped}
+            if choice.get("finish_reason") or any(kept.values()):
+                choices.append({**choice, "delta": kept})
+        if choices:
+            chunks.append(made({**payload, "choices": choices}))
+    return chunks
+
+
+class _Writer:
+    def __init__(self, reply: Reply, flowed: int) -> None:
+        self._reply = reply
+        self._flowed = flowed
+
+    def write(self, chunk: Chunk) -> list[Chunk]:
+        payload = chunk.payload
+        choices = payload.get("choices") if payload else None
+        if payload is None or not isinstance(choices, list) or not self._touches(choices):
+            return [chunk]
+        top = {k: v for k, v in payload.items() if k not in ("choices", "usage")}
+        before: list[Chunk] = []
+        kept = []
+        for position, choice in enumerate(choices):
+            index = choice.get("index", position)
+            if index not in self._reply.mended:
+                kept.append(choice)
+                continue
+            mended = self._reply.choices[index]
+            new = _emptied(choice)
+            if choice.get("finish_reason"):
+                before += self._content(top, index, mended)
+                new["finish_reason"] = mended.finish_reason
+                kept.append(new)
+            elif any(new["delta"].values()):
+                kept.append(new)
+        if kept or payload.get("usage"):
+            return [*before, made({**payload, "choices": kept})]
+        return before
+
+    def _touches(self, choices: list[Any]) -> bool:
+        return any(
+            isinstance(choice, dict) and choice.get("index", position) in self._reply.mended
+            for position, choice in enumerate(choices)
+        )
+
+    def _content(self, top: dict[str, Any], index: int, choice: ChoiceReply) -> list[Chunk]:
+        deltas: list[dict[str, Any]] = []
+        text = choice.text[self._flowed :]
+        if text:
+            deltas.append({"content": text})
+        for place, call in enumerate(choice.tool_calls):
+            function = {"name": call.name, "arguments": call.arguments}
+            one = {"index": place, "id": call.id, "type": "function", "function": function}
+            deltas.append({"tool_calls": [one]})
+        return [
+            made({**top, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
+            for delta in deltas
+        ]
+
+
+def _emptied(choice: dict[str, Any]) -> dict[str, Any]:
+    key = "delta" if isinstance(choice.get("delta"), dict) else "message"
+    delta = choice.get(key) or {}
+    kept = {k: v for k, v in delta.items() if k not in _REPLACED}
+    return {**{k: v for k, v in choice.items() if k != "message"}, "delta": kept}

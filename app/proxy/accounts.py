@@ -1,0 +1,100 @@
+"""What an exchange leaves behind: counters, events, one line in the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import log
+from ..core.exchange import AttemptRecord, Exchange
+from ..core.reply import Reply
+from ..metrics import OTHER
+from ..state.store import StoreError
+from .services import Services
+
+# What stages report → the event it is kept as (DESIGN §10).
+_EVENTS = {"tool_call_rescued": "tool_call_repaired"}
+
+
+def tier_label(exchange: Exchange) -> str:
+    """The tier's name for a metric; all models that pass through are one."""
+    return exchange.tier if exchange.route.tiers else OTHER
+
+
+def count_attempt(
+    services: Services, exchange: Exchange, record: AttemptRecord, reply: Reply | None
+) -> None:
+    """One upstream call has ended."""
+    metrics = services.metrics
+    tier = tier_label(exchange)
+    metrics.inc(metrics.attempts, tier, record.reason or "ok")
+    usage = reply.usage if reply is not None else None
+    if usage is not None:
+        metrics.inc(metrics.tokens, tier, "input", by=usage.prompt_tokens)
+        metrics.inc(metrics.tokens, tier, "output", by=usage.completion_tokens)
+
+
+def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
+    services.metrics.inc(services.metrics.retries, tier_label(exchange), reason)
+
+
+async def settle_incidents(services: Services, exchange: Exchange) -> None:
+    """Count what the stages reported, and keep it as events."""
+    if not exchange.incidents:
+        return
+    metrics = services.metrics
+    tier = tier_label(exchange)
+    events = []
+    for incident in exchange.incidents:
+        match incident.kind:
+            case "tool_call_invalid":
+                metrics.inc(metrics.tool_call_failures, tier, *incident.labels)
+            case "tool_call_repaired":
+                metrics.inc(metrics.tool_call_repairs, *incident.labels)
+            case "tool_call_rescued":
+                metrics.inc(metrics.rescued_tool_calls, *incident.labels)
+        events.append(
+            {
+                "time": services.wall_clock(),
+                "request_id": exchange.id,
+                "session": exchange.session.hash,
+                "tier": exchange.tier,
+                "kind": _EVENTS.get(incident.kind, incident.kind),
+                "detail": {"labels": list(incident.labels)},
+            }
+        )
+    exchange.incidents.clear()
+    try:
+        await services.store.add_events(events)
+    except StoreError as error:
+        store_failed(services, error)
+
+
+def store_failed(services: Services, error: StoreError) -> None:
+    services.metrics.inc(services.metrics.store_errors)
+    log.fault("store_error", error)
+
+
+def close(services: Services, exchange: Exchange, outcome: str, seconds: float) -> None:
+    """The exchange is over."""
+    metrics = services.metrics
+    tier = tier_label(exchange)
+    metrics.inc(metrics.requests, tier, outcome)
+    metrics.observe(metrics.request, seconds, tier)
+    said: dict[str, Any] = {}
+    failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
+    if failed:
+        said["failed"] = failed
+    if repairs := exchange.reply_notes.get("Repairs"):
+        said["repairs"] = repairs
+    log.get().info(
+        "exchange",
+        request_id=exchange.id,
+        session=exchange.session.header,
+        tier=exchange.tier,
+        outcome=outcome,
+        attempts=len(exchange.attempts),
+        retries=exchange.retries,
+        stream=exchange.request.stream,
+        seconds=round(seconds, 4),
+        **said,
+    )

@@ -1,0 +1,291 @@
+"""The stage: what happens to a reply's calls, in order.
+
+While the reply comes, text that may be a call waits (``text_hold``). At its end, ``mend`` makes
+real calls of those written as text, drops the half call of a length cut, and checks and repairs
+each; ``judge`` refuses the reply if one call can't be delivered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.exchange import Exchange, Incident, Request
+from ...core.gate import TextHold
+from ...core.pipeline import StageState
+from ...core.reply import ChoiceReply, Reply, ToolCall
+from ...core.verdicts import CallFailure, InvalidToolCall
+from ...settings import Settings
+from ...tool_calls import explain
+from ...tool_calls.check import Options, check_call, check_response_format
+from ...tool_calls.conversation import conversation_lookup
+from ...tool_calls.schemas import ToolSet, tool_set
+from ...tool_calls.text_calls import Holdback, rescue
+from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
+from .client_history import readable
+
+MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
+
+
+class ToolValidation:
+    """The configuration: what is checked, what is mended."""
+
+    name = "tool_validation"
+    bypass = "validation"
+
+    def __init__(self, settings: Settings) -> None:
+        rules = settings.reliability.tool_validation
+        self.rules = rules
+        self.options = Options(
+            validate_json=rules.validate_json,
+            validate_schema=rules.validate_schema,
+            validate_tool_names=rules.validate_tool_names,
+            validate_plausibility=rules.validate_plausibility,
+            repair=rules.repair == "safe",
+            vocabulary=VOCABULARY,
+        )
+
+    def open(self, exchange: Exchange) -> StageState:
+        return _State(self, exchange)
+
+
+@dataclass(slots=True)
+class _Mended:
+    """What is to become of one choice; nothing of it is applied before all is known."""
+
+    text: str
+    calls: list[ToolCall]
+    finish_reason: str | None
+    repairs: list[str] = field(default_factory=list)
+    rescued: list[str] = field(default_factory=list)
+    failures: list[CallFailure] = field(default_factory=list)
+
+
+class _State(StageState):
+    def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
+        self._stage = stage
+        self._exchange = exchange
+        self._body = exchange.request.body
+        self._tools = exchange.request.tools
+        self._choice: Any = self._body.get("tool_choice")
+        self._needs_ids = not exchange.request.legacy_functions  # function_call has none
+        self._failures: list[CallFailure] = []
+        self._compiled: ToolSet | None = None
+        self._lookup: Callable[[str], bool] | None = None
+
+    def on_request(self, request: Request) -> None:
+        messages, count = readable(request.body["messages"])
+        if count:
+            request.body["messages"] = messages
+            self._note("tool_call_repaired", ("unparsed_history",), count=count)
+
+    def text_hold(self) -> TextHold | None:
+        return Holdback(self._schemas()) if self._rescues() else None
+
+    def mend(self, reply: Reply) -> None:
+        if not self._tools and not self._body.get("response_format"):
+            return
+        mended = {index: self._mended(index, c) for index, c in reply.choices.items()}
+        for index, new in mended.items():
+            self._apply(reply, index, new)
+
+    def judge(self, reply: Reply) -> InvalidToolCall | None:
+        if not self._failures:
+            return None
+        for failure in self._failures:
+            self._note(
+                "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
+            )
+        self._exchange.last_response = _as_message(reply, self._failures[0].choice)
+        return InvalidToolCall(tuple(self._failures))
+
+    # Mending one choice
+
+    def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
+        new = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
+        if self._tools:
+            self._rescue(index, new)
+            cut = choice.finish_reason in ("length", "max_tokens")
+            if cut:
+                _drop_half_calls(new)
+            self._check_calls(index, new)
+            if not cut:
+                self._check_tool_choice(index, new)
+        if not new.calls and not new.failures:
+            self._check_format(index, new)
+        return new
+
+    def _rescue(self, index: int, new: _Mended) -> None:
+        if new.calls or not self._rescues() or not new.text:
+            return
+        found = rescue(new.text, self._schemas())
+        if not found.calls:
+            new.failures += self._unknown_calls(index, new.text, found.unknown)
+            return
+        new.text = found.content
+        new.calls = [ToolCall(_new_id(), call.name, call.arguments) for call in found.calls]
+        new.rescued = [call.format for call in found.calls]
+        if new.finish_reason not in ("length", "max_tokens"):
+            new.finish_reason = "tool_calls"
+
+    def _unknown_calls(self, index: int, text: str, names: Sequence[str]) -> Iterable[CallFailure]:
+        """Failures for a reply that is nothing but calls of tools that aren't offered."""
+        if not names:
+            return
+        schemas = self._schemas()
+        if rescue(text, {**schemas, **{name: {} for name in names}}).content.strip():
+            return  # there is prose, which may well speak of a call
+        for name in names:
+            error = explain.unknown_tool(name, list(schemas))
+            yield CallFailure(name, "unknown_tool", error, index)
+
+    def _check_calls(self, index: int, new: _Mended) -> None:
+        if len(new.calls) > MAX_CALLS:
+            error = f"{len(new.calls)} calls in one response; at most {MAX_CALLS} are allowed"
+            new.failures.append(CallFailure("", "too_many_calls", error, index))
+            return
+        if self._body.get("parallel_tool_calls") is False and len(new.calls) > 1:
+            new.calls = new.calls[:1]
+            new.repairs.append("parallel_calls")
+        tools = self._tool_set()
+        seen: set[str] = set()
+        for position, call in enumerate(new.calls):
+            checked = check_call(call.name, call.arguments, tools, self._stage.options, self._known)
+            new.repairs += checked.repairs
+            new.failures += (
+                CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
+            )
+            identity = call.id
+            if (not identity and self._needs_ids) or (identity and identity in seen):
+                kind = "duplicate_id" if identity else "missing_id"
+                if self._stage.options.repair:
+                    new.repairs.append(kind)
+                    identity = _new_id()
+                elif identity:
+                    error = f'two calls have the same id "{identity[:64]}"'
+                    new.failures.append(CallFailure(call.name, kind, error, index, position))
+            seen.add(identity)
+            new.calls[position] = ToolCall(identity, checked.name, checked.arguments)
+
+    def _check_tool_choice(self, index: int, new: _Mended) -> None:
+        """``tool_choice`` is obeyed, and a finish that speaks of calls has some."""
+        wanted = self._choice
+        names = [call.name for call in new.calls]
+
+        def fail(kind: str, error: str, tool: str = "") -> None:
+            new.failures.append(CallFailure(tool, kind, error, index))
+
+        if wanted == "none":
+            if names:
+                fail("tool_choice", "no function may be called now; answer with text", names[0])
+            return
+        named = _named(wanted)
+        if named is not None:
+            wrong = [name for name in names if name != named]
+            if wrong or not names:
+                came = f', not "{wrong[0]}"' if wrong else ""
+                fail("tool_choice", f'function "{named}" must be called{came}', named)
+            return
+        if names or new.failures:
+            return
+        if wanted == "required":
+            fail("tool_choice", "a function must be called, and none was")
+        elif new.finish_reason in ("tool_calls", "function_call"):
+            fail(
+                "lost_call",
+                "a function was to be called, but the call could not be read; its arguments must "
+                "be one valid JSON object",
+            )
+
+    def _check_format(self, index: int, new: _Mended) -> None:
+        wanted = self._body.get("response_format")
+        cut = new.finish_reason in ("length", "max_tokens")
+        if not wanted or not self._stage.rules.response_format or cut or not new.text:
+            return
+        checked = check_response_format(new.text, wanted, self._stage.options)
+        new.text = checked.text
+        new.repairs += checked.repairs
+        new.failures += (CallFailure(f.tool, f.kind, f.error, index) for f in checked.failures)
+
+    def _apply(self, reply: Reply, index: int, new: _Mended) -> None:
+        choice = reply.choices[index]
+        self._failures += new.failures
+        calls_changed = new.calls != choice.tool_calls
+        if new.failures or not (
+            calls_changed or new.text != choice.text or new.finish_reason != choice.finish_reason
+        ):
+            return
+        choice.text = new.text
+        choice.tool_calls = new.calls
+        choice.finish_reason = new.finish_reason
+        reply.mended.add(index)
+        for kind in dict.fromkeys(new.repairs):
+            self._note("tool_call_repaired", (kind,))
+        for format_name in new.rescued:
+            self._note("tool_call_rescued", (format_name,))
+        done = [*dict.fromkeys(new.repairs), *(["rescued"] if new.rescued else [])]
+        if done:
+            said = self._exchange.reply_notes.get("Repairs", "")
+            parts = [*(said.split(",") if said else []), *done]
+            self._exchange.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
+
+    # What the request says
+
+    def _rescues(self) -> bool:
+        return bool(self._tools and self._stage.rules.rescue_text_calls and self._choice != "none")
+
+    def _tool_set(self) -> ToolSet:
+        if self._compiled is None:
+            self._compiled = tool_set(self._tools)
+        return self._compiled
+
+    def _schemas(self) -> dict[str, Any]:
+        tools = self._tool_set()
+        return {name: tools.schema(name) or {} for name in tools.names}
+
+    def _known(self, value: str) -> bool:
+        # The client's own messages, not a retry's: a bad call replayed must not excuse the next.
+        if self._lookup is None:
+            self._lookup = conversation_lookup(self._body["messages"])
+        return self._lookup(value)
+
+    def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
+        self._exchange.incidents.append(Incident(kind, labels, detail))
+
+
+def _drop_half_calls(new: _Mended) -> None:
+    """A reply cut by its length may end in half a call; the whole ones before it stay."""
+    if new.calls and not _is_whole(new.calls[-1].arguments):
+        new.calls.pop()
+
+
+def _is_whole(arguments: str) -> bool:
+    return arguments.rstrip().endswith("}") and arguments.count("{") <= arguments.count("}")
+
+
+def _named(tool_choice: Any) -> str | None:
+    function = tool_choice.get("function") if isinstance(tool_choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    return name if isinstance(name, str) else None
+
+
+def _new_id() -> str:
+    return "call_" + os.urandom(12).hex()
+
+
+def _as_message(reply: Reply, index: int) -> dict[str, Any]:
+    """The reply as a message, for the error's ``last_response``."""
+    choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())
+    return {
+        "role": "assistant",
+        "content": choice.text or None,
+        "tool_calls": list(_as_calls(choice.tool_calls)),
+    }
+
+
+def _as_calls(calls: Iterable[ToolCall]) -> Iterable[dict[str, Any]]:
+    for call in calls:
+        function = {"name": call.name, "arguments": call.arguments}
+        yield {"id": call.id, "type": "function", "function": function}
