@@ -1,0 +1,75 @@
+"""Silence and length of an attempt, on a clock of our own."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.deadlines import Deadlines
+from app.settings import TierSettings
+
+TIER = TierSettings(
+    model="m",
+    first_token_timeout=30,
+    idle_timeout=10,
+    tool_silence_timeout=20,
+    total_timeout=100,
+)
+
+
+def said(deadlines: Deadlines, now: float) -> str | None:
+    found = deadlines.check(now)
+    if found is None:
+        return None
+    assert found.reason == "timeout"
+    assert found.status is None and not found.refused and not found.client_fault
+    return found.message
+
+
+def test_nothing_at_all() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0)
+    assert deadlines.next() == 1030.0
+    assert said(deadlines, 1029.9) is None
+    assert said(deadlines, 1030.0) == "nothing came within 30 s"
+
+
+def test_silence_after_the_first_content() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0)
+    deadlines.heard(1005.0, begun=True)
+    assert deadlines.next() == 1015.0
+    assert said(deadlines, 1014.9) is None
+    assert said(deadlines, 1015.0) == "nothing more came for 10 s"
+
+
+def test_bytes_without_content_are_a_sign_of_life_and_no_beginning() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0)
+    deadlines.heard(1025.0, begun=False)  # a keep-alive comment
+    assert deadlines.next() == 1055.0
+    assert said(deadlines, 1054.0) is None
+    assert said(deadlines, 1055.0) == "nothing came within 30 s"
+
+
+def test_the_whole_reply_has_an_end() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0)
+    for second in range(1001, 1100):
+        deadlines.heard(float(second), begun=True)
+        assert said(deadlines, float(second)) is None
+    assert deadlines.next() == 1100.0
+    assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
+
+
+@pytest.mark.parametrize(
+    ("tools", "first", "idle"), [(False, 1030.0, 1011.0), (True, 1030.0, 1021.0)]
+)
+def test_with_tools_the_larger_limit_counts(tools: bool, first: float, idle: float) -> None:
+    deadlines = Deadlines(TIER, tools=tools, now=1000.0)
+    assert deadlines.next() == first
+    deadlines.heard(1001.0, begun=True)
+    assert deadlines.next() == idle
+
+
+def test_a_model_that_is_no_tier_has_the_usual_limits() -> None:
+    usual = TierSettings(model="any")
+    deadlines = Deadlines(None, tools=False, now=0.0)
+    assert deadlines.next() == usual.first_token_timeout
+    deadlines.heard(1.0, begun=True)
+    assert deadlines.next() == 1.0 + usual.idle_timeout

@@ -1,0 +1,128 @@
+"""Whose fault an error status is, and what of its body may be said."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.upstream_answers import failure_of_status, quoted_error
+from app.core.verdicts import UpstreamFailed
+
+
+def body(message: str, **more: Any) -> bytes:
+    return json.dumps({"error": {"message": message, **more}}).encode()
+
+
+def failed(status: int, raw: bytes = b"", **more: Any) -> UpstreamFailed:
+    given = {"our_key": False, "our_choice": True, "headers": (), **more}
+    return failure_of_status(status, given.pop("headers"), raw, **given)
+
+
+BAD_MODEL = body("400: {'error': 'Invalid model name passed in model=fast'}")
+NO_KEY = body("No connected db.", type="no_db_connection")
+
+
+@pytest.mark.parametrize(
+    ("status", "raw", "our_key", "our_choice", "client_fault"),
+    [
+        # The request itself: always the client's.
+        (400, body("messages[0] has no role"), True, True, True),
+        (413, b"", True, True, True),
+        (422, b"", True, True, True),
+        # Upstream's trouble: never.
+        (408, b"", False, False, False),
+        (409, b"", False, False, False),
+        (425, b"", False, False, False),
+        (429, body("all_deployments_in_cooldown"), False, False, False),
+        (500, body("Connection error"), False, False, False),
+        (503, b"", False, False, False),
+        # The key: whose it is.
+        (401, b"", True, True, False),
+        (401, b"", False, True, True),
+        (403, b"", True, False, False),
+        (403, b"", False, False, True),
+        (400, NO_KEY, True, True, False),
+        (400, NO_KEY, False, True, True),
+        # The model: who chose it.
+        (404, b"", False, True, False),
+        (404, b"", False, False, True),
+        (400, BAD_MODEL, False, True, False),
+        (400, BAD_MODEL, False, False, True),
+        (400, body("The model `gpt-9` does not exist"), False, True, False),
+    ],
+)
+def test_whose_fault(
+    status: int, raw: bytes, our_key: bool, our_choice: bool, client_fault: bool
+) -> None:
+    found = failed(status, raw, our_key=our_key, our_choice=our_choice)
+    assert found.client_fault is client_fault
+    assert found.reason == "server_error"
+    assert (found.status, found.body, found.refused) == (status, raw, False)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"", "status 500"),
+        (body("out of memory"), "status 500: out of memory"),
+        (body("500: out of memory"), "500: out of memory"),
+        (b"<html><h1>Bad</h1></html>", "status 500"),
+        (b"plain words\nin two lines", "status 500: plain words in two lines"),
+        (b'{"detail": "no"}', "status 500: no"),
+        (b'{"error": "short"}', "status 500: short"),
+        (b'{"error": {"detail": "deep"}}', "status 500: deep"),
+        (b'{"error": {"message": null}}', "status 500"),
+        (b"[1]", "status 500"),
+        (b"\xff\xfe", "status 500: ��"),
+    ],
+)
+def test_what_is_said(raw: bytes, message: str) -> None:
+    assert failed(500, raw).message == message
+
+
+@pytest.mark.parametrize("raw", [body("key=sk-1234 is unknown"), NO_KEY])
+def test_what_is_said_of_a_refused_key_never_quotes_it(raw: bytes) -> None:
+    found = failed(401, raw)
+    assert found.message == "status 401: LiteLLM refused the API key"
+
+
+@pytest.mark.parametrize(
+    "text", ["Incorrect API key sk-abcdef1234", "used Bearer abcdef1234", "bearer abcdef1234 x"]
+)
+def test_keys_inside_any_message_are_left_out(text: str) -> None:
+    for raw in (body(text), text.encode()):
+        said = quoted_error(raw)
+        assert "abcdef1234" not in said and "…" in said
+
+
+@given(st.text(min_size=301, alphabet="ab \n"))
+def test_a_quotation_is_one_short_line(text: str) -> None:
+    said = quoted_error(body(text))
+    assert len(said) <= 300 and "\n" not in said
+
+
+@given(st.binary(max_size=80), st.integers(400, 599))
+def test_no_body_raises(raw: bytes, status: int) -> None:
+    assert failed(status, raw).message
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (b"2", 2.0),
+        (b"0.5", 0.5),
+        (b"-1", None),
+        (b"1e9", None),
+        (b"nan", None),
+        (b"Wed, 21 Oct 2026 07:28:00 GMT", None),
+        (b"", None),
+    ],
+)
+def test_retry_after(value: bytes, seconds: float | None) -> None:
+    headers = ((b"x-other", b"9"), (b"Retry-After", value))
+    assert failed(429, headers=headers).retry_after == seconds
+    assert failed(429).retry_after is None
