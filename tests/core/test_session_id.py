@@ -1,0 +1,231 @@
+"""Which session a request belongs to, by every source in its order."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.session_id import SessionId, digest, identify
+
+Json = dict[str, Any]
+MESSAGES = [{"role": "system", "content": "You code."}, {"role": "user", "content": "Fix it."}]
+CODEX = {"user-agent": "codex_cli_rs/0.44 (Linux)"}
+# Any client's own header of this shape.
+ANY_VALUE = "abc-DEF_12.:9"
+
+HEADERS: list[tuple[str, str]] = [
+    ("x-mlx-stack-session", "my run"),
+    ("x-litellm-session-id", "s"),
+    ("x-litellm-trace-id", "t"),
+    ("x-opencode-session-id", ANY_VALUE),
+    ("x-session-id", "a"),
+    ("x-session-affinity", "b"),
+    ("x-task-id", "c"),
+    ("x-roo-task-id", "d"),
+    ("x-openwebui-chat-id", "e"),
+    ("x-conversation-id", "f"),
+    ("helicone-session-id", "g"),
+    ("session-id", "h"),
+    ("session_id", "i"),
+    ("thread-id", "j"),
+    ("conversation_id", "k"),
+]
+BODY: list[tuple[str, str, Json]] = [
+    ("litellm_session_id", "l", {"litellm_session_id": "l"}),
+    ("metadata.session_id", "m", {"metadata": {"session_id": "m"}}),
+    ("metadata.user_id", "n", {"metadata": {"user_id": "user_1_account__session_n"}}),
+    ("metadata.user_id", "o", {"metadata": {"user_id": '{"user": 1, "session_id": "o"}'}}),
+]
+
+
+def identified(headers: Json | None = None, body: Json | None = None, owner: str = "") -> SessionId:
+    return identify(headers or {}, {"messages": MESSAGES, **(body or {})}, owner)
+
+
+@pytest.mark.parametrize(("name", "value"), HEADERS)
+def test_every_header(name: str, value: str) -> None:
+    found = identified({**CODEX, name: value})
+    assert found == SessionId(name, digest("", value), digest("", value))
+    assert not found.derived
+
+
+@pytest.mark.parametrize("upper", range(len(HEADERS)))
+def test_the_order_of_the_headers(upper: int) -> None:
+    # Those of lower rank come first in the request, as if its order could matter.
+    given = {**CODEX, **dict(reversed(HEADERS[upper:]))}
+    body = {key: value for _, _, part in BODY for key, value in part.items()}
+    assert identified(given, body).source == HEADERS[upper][0]
+
+
+@pytest.mark.parametrize(("source", "value", "body"), BODY)
+def test_every_field_of_the_body(source: str, value: str, body: Json) -> None:
+    assert identified(body=body) == SessionId(source, digest("", value), digest("", value))
+
+
+def test_the_order_of_the_fields() -> None:
+    everything: Json = {
+        "litellm_session_id": "l",
+        "metadata": {"session_id": "m", "user_id": "u_session_n"},
+        "prompt_cache_key": "p",
+    }
+    seen = []
+    for drop in ("litellm_session_id", "session_id", "user_id", "prompt_cache_key", ""):
+        seen.append(identified(body=everything).source)
+        everything.pop(drop, None)
+        everything["metadata"].pop(drop, None)
+    names = ["litellm_session_id", "metadata.session_id", "metadata.user_id"]
+    assert seen == [*names, "prompt_cache_key", "derived"]
+
+
+@pytest.mark.parametrize("name", ["session-id", "session_id", "thread-id", "conversation_id"])
+def test_codex_names_count_for_codex_only(name: str) -> None:
+    assert identified({name: "x" * 8}).derived
+    assert identified({name: "x" * 8, "user-agent": "OpenAI/Python"}).derived
+
+
+@pytest.mark.parametrize(
+    "value", ["", "short-7", "x" * 129, "with space", "ünïcode-8", "a/b/c/d/e", "line\nbreak8"]
+)
+def test_a_foreign_session_header_needs_a_value_of_this_shape(value: str) -> None:
+    assert identified({"x-any-session-id": value}).derived
+
+
+@pytest.mark.parametrize("value", ["x" * 8, "x" * 128])
+def test_and_takes_one_of_just_this_length(value: str) -> None:
+    assert identified({"x-any-session-id": value}).hash == digest("", value)
+
+
+@pytest.mark.parametrize("name", ["session-id", "x-session-idx", "y-any-session-id", "x-session"])
+def test_other_headers_are_no_session(name: str) -> None:
+    assert identified({name: ANY_VALUE}).derived
+
+
+@pytest.mark.parametrize("value", ["", "   "])
+def test_an_empty_value_is_passed_over(value: str) -> None:
+    headers = {"x-mlx-stack-session": value, "x-litellm-session-id": value, "x-task-id": "t"}
+    assert identified(headers).source == "x-task-id"
+    assert identified({"x-task-id": value}).derived
+
+
+def test_a_value_is_trimmed_and_bounded() -> None:
+    assert identified({"x-task-id": " t "}).hash == digest("", "t")
+    assert identified({"x-task-id": "t" * 9000}).hash == digest("", "t" * 512)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"litellm_session_id": 7},
+        {"metadata": "m"},
+        {"metadata": {"session_id": None, "user_id": ["x"]}},
+        {"metadata": {"user_id": "alice"}},
+        {"metadata": {"user_id": "{broken"}},
+        {"metadata": {"user_id": "[1]"}},
+        {"metadata": {"user_id": '{"session_id": 7}'}},
+        {"metadata": {"user_id": "session_"}},
+        {"prompt_cache_key": 7},
+        {"prompt_cache_key": ""},
+    ],
+)
+def test_fields_that_name_none(body: Json) -> None:
+    assert identified(body=body) == identified()
+
+
+# Derived
+
+
+def test_derived_from_the_key_the_system_prompt_and_the_first_user_message() -> None:
+    first = identified()
+    later = [*MESSAGES, {"role": "assistant", "content": "Done."}, {"role": "user", "content": "?"}]
+    assert first.derived and identified(body={"messages": later}) == first
+    others = [
+        identified(body={"messages": [MESSAGES[0], {"role": "user", "content": "Else."}]}),
+        identified(body={"messages": [{"role": "system", "content": "You sing."}, MESSAGES[1]]}),
+        identified(body={"messages": MESSAGES[1:]}),
+        identified({"authorization": "Bearer one"}),
+        identified({"authorization": "Bearer two"}),
+    ]
+    assert len({first.hash, *(other.hash for other in others)}) == 6
+
+
+def test_parts_and_a_string_with_the_same_text_are_the_same() -> None:
+    parts = [{"type": "text", "text": "Fix "}, {"type": "text", "text": "it."}]
+    messages = [MESSAGES[0], {"role": "user", "content": parts}]
+    assert identified(body={"messages": messages}) == identified()
+
+
+def test_texts_do_not_run_into_each_other() -> None:
+    def of(system: str, user: str) -> str:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return identified(body={"messages": messages}).hash
+
+    assert of("ab", "c") != of("a", "bc")
+
+
+def test_a_cache_key_is_joined_with_what_is_derived() -> None:
+    one = identified(body={"prompt_cache_key": "k"})
+    other = identified(
+        body={"prompt_cache_key": "k", "messages": [{"role": "user", "content": "Else."}]}
+    )
+    assert one.source == other.source == "prompt_cache_key"
+    assert len({one.hash, other.hash, identified().hash, digest("", "k")}) == 4
+
+
+# Parents and owners
+
+
+def test_a_parents_budget_counts_for_its_child() -> None:
+    headers = {"x-any-session-id": "child-123", "x-parent-session-id": "parent-123"}
+    found = identified(headers)
+    assert found.hash == digest("", "child-123")
+    assert found.budget_hash == digest("", "parent-123")
+
+
+@pytest.mark.parametrize("parent", ["", "short", "with space", "x" * 129])
+def test_a_parent_of_the_wrong_shape_is_none(parent: str) -> None:
+    headers = {"x-any-session-id": "child-123", "x-parent-session-id": parent}
+    assert identified(headers).budget_hash == identified(headers).hash
+
+
+def test_a_parent_alone_names_no_session() -> None:
+    found = identified({"x-parent-session-id": "parent-123"})
+    assert found.derived and found.budget_hash == found.hash
+
+
+def test_our_own_header_has_no_parent() -> None:
+    found = identified({"x-mlx-stack-session": "run", "x-parent-session-id": "parent-123"})
+    assert found.budget_hash == found.hash
+
+
+@pytest.mark.parametrize("headers", [{}, {"x-task-id": "t"}, {"x-any-session-id": ANY_VALUE}])
+def test_each_owner_has_its_own_sessions(headers: Json) -> None:
+    parent = {"x-parent-session-id": "parent-123"}
+    found = [identified({**headers, **parent}, owner=owner) for owner in ("", "one", "two")]
+    assert len({one.hash for one in found}) == 3
+    assert len({one.budget_hash for one in found}) == 3
+
+
+def test_the_header_for_the_client_shows_no_name() -> None:
+    found = identified({"x-task-id": "secret-name"})
+    assert found.header == f"x-task-id;{found.hash[:12]}"
+    assert len(found.hash) == 32
+
+
+VALUES = st.none() | st.integers() | st.text() | st.lists(st.text(), max_size=2)
+
+
+@given(
+    st.dictionaries(st.sampled_from([name for name, _ in HEADERS] + ["user-agent"]), st.text()),
+    st.dictionaries(
+        st.sampled_from(["messages", "metadata", "prompt_cache_key", "litellm_session_id"]),
+        VALUES | st.dictionaries(st.sampled_from(["user_id", "session_id"]), VALUES),
+    ),
+)
+def test_no_request_raises(headers: Json, body: Json) -> None:
+    found = identify(headers, body, "")
+    assert len(found.hash) == len(found.budget_hash) == 32
+    json.dumps(found.header)
