@@ -218,8 +218,9 @@ def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
     """
     payload = chunk.payload or {}
     choice = payload["choices"][0]
-    text = text_of(choice["delta"]["content"])
-    head = {**choice, "delta": {**choice["delta"], "content": text[:at]}}
+    place = "delta" if isinstance(choice.get("delta"), dict) else "message"
+    text = text_of(choice[place]["content"])
+    head = {**choice, place: {**choice[place], "content": text[:at]}}
     tail = {"index": choice.get("index", 0), "delta": {"content": text[at:]}, "finish_reason": None}
     return made({**payload, "choices": [head]}), made({**payload, "choices": [tail]})
 

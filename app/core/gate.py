@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .chunks import Chunk, split_text
-from .events import ReasoningDelta, RefusalDelta, TextDelta
+from .events import ReasoningDelta, RefusalDelta, TextDelta, Usage
 
 _FLOWING = (TextDelta, ReasoningDelta, RefusalDelta)
 
@@ -71,8 +71,10 @@ class Gate:
         flows = False
         text = 0
         for event in chunk.events:
-            if not isinstance(event, _FLOWING):  # a call, a finish, an error, usage
-                self._closed = True
+            if not isinstance(event, _FLOWING):
+                if isinstance(event, Usage):  # some servers count along in every chunk
+                    continue
+                self._closed = True  # a call, a finish, an error
                 return []
             flows = True
             if isinstance(event, TextDelta):
@@ -142,7 +144,7 @@ class Gate:
 
 def _is_empty(chunk: Chunk) -> bool:
     """Whether a chunk has nothing a client would show or act on."""
-    if chunk.events:
+    if any(not isinstance(event, Usage) for event in chunk.events):
         return False
     payload = chunk.payload
     choices = payload.get("choices") if payload else None

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.chunks import Chunk, read_events, read_frame
+from app.core.events import TextDelta
 from app.core.gate import Gate
 from app.core.sse import Frame, comment_frame, data_frame
-from tests.support.replies import chunk, usage_chunk
+from tests.support.replies import USAGE, chunk, usage_chunk
 
 Json = dict[str, Any]
 ROLE = chunk({"role": "assistant", "content": ""})
@@ -37,6 +38,8 @@ def made(payload: Json | bytes) -> Chunk:
         {"choices": None},
         {"object": "ping"},
         COMMENT,
+        usage_chunk(),
+        {**ROLE, "usage": USAGE},
     ],
     ids=str,
 )
@@ -54,6 +57,7 @@ def test_what_commits_nothing_waits_for_what_does(nothing: Json | bytes) -> None
         {"content": "a"},
         {"reasoning": "a"},
         {"reasoning_content": "a"},
+        {"content": "a", "reasoning": "b"},
         {"refusal": "a"},
         {"annotations": [{"type": "url_citation"}]},
         {"audio": {"data": "UklG"}},
@@ -86,6 +90,50 @@ def test_what_closes_the_gate_and_all_that_follows_waits(payload: Json) -> None:
     assert gate.next_release() is None
     assert gate.release() == [closing, *after]
     assert gate.release() == []
+
+
+def test_a_server_that_counts_along_in_every_chunk_still_streams() -> None:
+    gate = Gate()
+    chunks = [made({**one, "usage": USAGE}) for one in (ROLE, TEXT, TEXT, FINISH)]
+    assert [gate.push(one, 0.0) for one in chunks] == [[], chunks[:2], [chunks[2]], []]
+    assert gate.release() == [chunks[3]]
+
+
+class Held:
+    """Lets text flow up to the first `<`."""
+
+    def __init__(self) -> None:
+        self.held = ""
+        self.shut = False
+
+    def feed(self, delta: str) -> str:
+        self.held += delta
+        if self.shut:
+            return ""
+        at = self.held.find("<")
+        self.shut = at >= 0
+        flows = self.held if at < 0 else self.held[:at]
+        self.held = self.held[len(flows) :]
+        return flows
+
+
+@pytest.mark.parametrize("place", ["delta", "message"])
+def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows(place: str) -> None:
+    def of(text: str) -> Chunk:
+        choice = {"index": 0, place: {"content": text, "mood": "odd"}, "finish_reason": None}
+        return made({"id": "c", "choices": [choice]})
+
+    gate = Gate(text_hold=Held())
+    first, second, third = of("Look: "), of("so<tool"), of("_call>")
+    assert gate.push(first, 0.0) == [first]
+    (head,) = gate.push(second, 0.0)
+    assert head.events == [TextDelta(0, "so")]
+    assert head.payload is not None and head.payload["choices"][0][place]["mood"] == "odd"
+    assert gate.push(third, 0.0) == []
+    assert gate.flowed == len("Look: so")
+    tail, last = gate.release()
+    assert tail.events == [TextDelta(0, "<tool")]
+    assert last is third
 
 
 def test_hold_whole_holds_everything() -> None:
