@@ -1,0 +1,229 @@
+"""Every rule about what follows an attempt, and the error that a client gets of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.exchange import AttemptRecord, Committed, Exchange
+from app.core.next_step import Deliver, Fail, PassOn, Retry, Step, error_of, next_step, reason_of
+from app.core.verdicts import (
+    CallFailure,
+    Cut,
+    EmptyResponse,
+    InvalidToolCall,
+    LoopDetected,
+    OutputTruncated,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+)
+from app.errors import ProxyError
+from app.settings import ReliabilitySettings
+from tests.core.exchanges import exchange
+
+LOOP = LoopDetected("repetition", 3, "the reply repeats itself")
+INVALID = InvalidToolCall((CallFailure("get_weather", "schema", "`city` is missing"),))
+TRUNCATED = OutputTruncated("tool_calls")
+FAILED = UpstreamFailed("server_error", "status 500", status=500)
+TIMEOUT = UpstreamFailed("timeout", "nothing came within 30 s")
+REFUSED = UpstreamFailed("server_error", "the connection was refused", refused=True)
+BUSY = UpstreamFailed("tier_busy", "tier fast: no free place within 60 s", retry_after=60)
+CLIENTS = UpstreamFailed(
+    "server_error",
+    "no",
+    status=400,
+    headers=((b"content-type", b"text/plain"),),
+    body=b"no",
+    client_fault=True,
+)
+INVALID_REASON = "tool_validation_failure"
+
+
+def record(reason: str | None, tier: str = "fast") -> AttemptRecord:
+    return AttemptRecord(tier, reason, 200, 1.23456)
+
+
+def after(*reasons: str | None, **more: Any) -> Exchange:
+    """An exchange whose attempts ended like this."""
+    return exchange(attempts=[record(reason) for reason in reasons], **more)
+
+
+def step(whole: Exchange, verdict: Verdict | None, now: float = 1.0, **sections: Any) -> Step:
+    return next_step(whole, verdict, ReliabilitySettings.model_validate(sections), now)
+
+
+def error_after(whole: Exchange, verdict: Verdict, **sections: Any) -> ProxyError:
+    found = step(whole, verdict, **sections)
+    assert isinstance(found, Fail)
+    return found.error
+
+
+@pytest.mark.parametrize("verdict", [None, Cut("max_output_tokens", "length")])
+def test_what_is_well_or_cut_is_delivered(verdict: Verdict | None) -> None:
+    assert step(after(None), verdict) == Deliver()
+
+
+# Bad tool calls
+
+
+@pytest.mark.parametrize(
+    ("done", "most", "expected"),
+    [
+        (0, 3, Retry(INVALID_REASON, 1, correct=True)),
+        (1, 3, Retry(INVALID_REASON, 2, correct=True)),
+        (2, 3, Retry(INVALID_REASON, 3, correct=True, last=True)),
+        (0, 1, Retry(INVALID_REASON, 1, correct=True, last=True)),
+    ],
+)
+def test_a_bad_call_is_tried_again_with_a_correction(done: int, most: int, expected: Retry) -> None:
+    whole = after(*[INVALID_REASON] * (done + 1), retried={INVALID_REASON: done})
+    assert step(whole, INVALID, tool_validation={"max_retries": most}) == expected
+
+
+def test_a_correction_can_be_turned_off() -> None:
+    found = step(after(INVALID_REASON), INVALID, tool_validation={"retry_with_correction": False})
+    assert found == Retry(INVALID_REASON, 1, correct=False)
+
+
+@pytest.mark.parametrize("retried", [0, 3])
+def test_an_end_of_retries(retried: int) -> None:
+    whole = after(INVALID_REASON, retried={INVALID_REASON: retried}, last_response={"content": "x"})
+    error = error_after(whole, INVALID, tool_validation={"max_retries": retried})
+    assert (error.status, error.type) == (422, "tool_validation_failed")
+    body = error.body()["error"]
+    assert body["failures"] == [{"tool": "get_weather", "error": "`city` is missing"}]
+    assert body["last_response"] == {"content": "x"}
+    assert "`city` is missing" in body["message"]
+    assert len(body["attempts"]) == 1
+    rules = {"max_retries": retried, "on_exhausted": "return_last"}
+    assert step(whole, INVALID, tool_validation=rules) == Deliver()
+
+
+@pytest.mark.parametrize(
+    ("now", "calls", "goes_on"), [(539.9, 1, True), (540.0, 1, False), (1.0, 10, False)]
+)
+@pytest.mark.parametrize("verdict", [INVALID, TRUNCATED])
+def test_the_bounds_of_an_exchange(now: float, calls: int, goes_on: bool, verdict: Verdict) -> None:
+    whole = after(*["server_error"] * calls)
+    found = step(whole, verdict, now)
+    assert isinstance(found, Retry) is goes_on
+
+
+def test_after_text_that_went_out_one_retry_is_all() -> None:
+    whole = after(INVALID_REASON, committed=Committed("Let me look."))
+    assert isinstance(step(whole, INVALID), Retry)
+    whole.text_retried = True
+    assert isinstance(step(whole, INVALID), Fail)
+
+
+def test_reasoning_that_went_out_limits_nothing() -> None:
+    whole = after(INVALID_REASON, committed=Committed(""), text_retried=True)
+    assert isinstance(step(whole, INVALID), Retry)
+
+
+# Cut by a limit that was not the client's
+
+
+def test_a_cut_reply_is_tried_once_more_then_delivered_as_it_is() -> None:
+    assert step(after("output_truncated"), TRUNCATED) == Retry("output_truncated", 1, last=True)
+    again = after("output_truncated", retried={"output_truncated": 1})
+    assert step(again, TRUNCATED) == Deliver()
+    flowed = after("output_truncated", committed=Committed("Here is"))
+    assert step(flowed, TRUNCATED) == Deliver()
+
+
+# Upstream failed
+
+
+def test_the_clients_own_fault_goes_back_as_it_came() -> None:
+    assert step(after("server_error"), CLIENTS) == PassOn(400, CLIENTS.headers, b"no")
+
+
+def test_but_not_into_a_stream_that_has_begun() -> None:
+    found = step(after("server_error", headers_sent=True), CLIENTS)
+    assert isinstance(found, Fail)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "verdict", "status", "kind", "retry_after"),
+    [
+        (["server_error"], FAILED, 502, "all_tiers_failed", None),
+        (["timeout"], TIMEOUT, 504, "all_tiers_failed", None),
+        (["timeout", "timeout"], TIMEOUT, 504, "all_tiers_failed", None),
+        (["server_error", "timeout"], TIMEOUT, 502, "all_tiers_failed", None),
+        (["server_error"], REFUSED, 503, "upstream_unavailable", 5),
+        ([], BUSY, 503, "tier_busy", 60),
+    ],
+)
+def test_the_error_of_a_failure(
+    reasons: list[str], verdict: UpstreamFailed, status: int, kind: str, retry_after: float | None
+) -> None:
+    error = error_after(after(*reasons), verdict)
+    assert (error.status, error.type, error.retry_after) == (status, kind, retry_after)
+    assert verdict.message in error.message
+    headers = dict(error.headers())
+    assert headers[b"x-should-retry"] == (b"true" if status == 503 else b"false")
+    assert (b"retry-after" in headers) is (retry_after is not None)
+
+
+def test_upstreams_own_retry_after_is_passed_on() -> None:
+    verdict = UpstreamFailed("server_error", "status 429", status=429, retry_after=3)
+    assert error_after(after("server_error"), verdict).retry_after == 3
+
+
+def test_every_attempt_is_listed() -> None:
+    error = error_after(after("timeout", "server_error"), FAILED)
+    assert error.body()["error"]["attempts"] == [
+        {"tier": "fast", "reason": "timeout", "status": 200, "seconds": 1.235},
+        {"tier": "fast", "reason": "server_error", "status": 200, "seconds": 1.235},
+    ]
+
+
+# What stages refuse
+
+
+def test_a_loop() -> None:
+    error = error_after(after("loop_detected"), LOOP)
+    assert (error.status, error.type, error.message) == (422, "loop_detected", LOOP.message)
+    body = error.body()["error"]
+    assert (body["retry_after"], body["detector"], body["repeats"]) == (5, "repetition", 3)
+
+
+def test_a_refusal_before_the_call() -> None:
+    extra = {"scope": "session", "used": 5, "limit": 4}
+    rejected = Rejected(429, "budget_exceeded", "no more", extra, retry_after=60)
+    error = error_after(after(), rejected)
+    assert (error.status, error.type, error.retry_after) == (429, "budget_exceeded", 60)
+    assert error.body()["error"] | extra == error.body()["error"]
+
+
+def test_an_empty_reply() -> None:
+    error = error_after(after("empty_response"), EmptyResponse())
+    assert (error.status, error.type) == (502, "all_tiers_failed")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (None, None),
+        (Cut("repeated_tool_calls", "tool_calls"), None),
+        (TIMEOUT, "timeout"),
+        (FAILED, "server_error"),
+        (LOOP, "loop_detected"),
+        (INVALID, INVALID_REASON),
+        (TRUNCATED, "output_truncated"),
+        (EmptyResponse(), "empty_response"),
+        (Rejected(429, "budget_exceeded", ""), "budget_exceeded"),
+    ],
+)
+def test_reasons(verdict: Verdict | None, reason: str | None) -> None:
+    assert reason_of(verdict) == reason
+
+
+@pytest.mark.parametrize("verdict", [LOOP, INVALID, TRUNCATED, EmptyResponse(), FAILED, BUSY])
+def test_every_error_has_openais_shape(verdict: Verdict) -> None:
+    error = error_of(after("server_error"), verdict).body()["error"]
+    assert list(error)[:4] == ["message", "type", "param", "code"]
+    assert error["message"]
