@@ -70,7 +70,8 @@ async def _probe(settings: Settings) -> list[Line]:
     names = names_in(body) if status == 200 else None
     if names is None:
         key_is = _state_of_key(key_name)
-        why = f"refused the key ({key_is})" if status in (400, 401, 403) else f"status {status}"
+        why = "refused the key" if status in (400, 401, 403) else f"answered status {status}"
+        why = f"{why} when asked for its models ({key_is})"
         return [(True, f"{where}: reachable"), (False, f"{where}: {why}")]
     lines: list[Line] = [(True, f"{where}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():

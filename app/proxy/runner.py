@@ -15,7 +15,7 @@ from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.next_step import Deliver, Fail, PassOn, Retry, Step, next_step, reason_of
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
-from ..core.verdicts import OutputTruncated, Rejected, UpstreamFailed, Verdict
+from ..core.verdicts import OutputTruncated, UpstreamFailed, Verdict
 from ..errors import ProxyError
 from . import accounts, response_headers
 from .downstream import EVENT_STREAM, Downstream
@@ -57,6 +57,7 @@ class Run:
         self._late_writes: set[asyncio.Task[None]] = set()
         self._response: Response | None = None
         self._before: Before | None = None
+        self._called_at: float | None = None  # when the running attempt's upstream call began
         self._timed: tuple[bool, float | None] = (False, None)
         self.outcome = "error"
 
@@ -67,23 +68,28 @@ class Run:
             step = await self._attempts()
             await self._carry_out(step)
         except ClientLeft:
-            self.outcome = "client_left"
+            self._note_client_left()
         except asyncio.CancelledError:
             if not self._watch.client_left:
                 raise
-            self.outcome = "client_left"
+            self._note_client_left()
         finally:
             self._watch.stop()
             await self._close_upstream()
+
+    def _note_client_left(self) -> None:
+        self.outcome = "client_left"
+        if self._called_at is not None:
+            self._record("client_left", None, self._clock() - self._called_at)
 
     async def _attempts(self) -> Step:
         exchange = self._exchange
         exchange.tier = exchange.route.tiers[0] if exchange.route.tiers else exchange.route.model
         while True:
-            started = self._clock()
             verdict = await self._attempt_on(exchange.tier)
-            if not self._attempt_was_refused(verdict):
-                self._record(verdict, self._clock() - started)
+            if self._called_at is not None:
+                status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
+                self._record(reason_of(verdict), status, self._clock() - self._called_at)
             await accounts.settle_incidents(self._services, exchange)
             rules = self._services.settings.reliability
             step = next_step(exchange, verdict, rules, self._clock())
@@ -143,7 +149,7 @@ class Run:
         return verdict if verdict is not None else attempt.settle()
 
     async def _call(self, attempt: Attempt) -> Verdict | None:
-        now = self._clock()
+        now = self._called_at = self._clock()
         tier = self._services.settings.tiers.get(attempt.request.tier)
         self._deadlines = Deadlines(tier, tools=bool(self._exchange.request.tools), now=now)
         self._watch.rearm()
@@ -328,17 +334,11 @@ class Run:
 
     # Accounts
 
-    @staticmethod
-    def _attempt_was_refused(verdict: Verdict | None) -> bool:
-        """Whether an attempt ended before there was an upstream call."""
-        busy = isinstance(verdict, UpstreamFailed) and verdict.reason == "tier_busy"
-        return busy or isinstance(verdict, Rejected)
-
-    def _record(self, verdict: Verdict | None, seconds: float) -> None:
-        status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
+    def _record(self, reason: str | None, status: int | None, seconds: float) -> None:
         exchange = self._exchange
-        record = AttemptRecord(exchange.tier, reason_of(verdict), status, seconds)
+        record = AttemptRecord(exchange.tier, reason, status, seconds)
         exchange.attempts.append(record)
+        self._called_at = None
         reply = self._attempt.reply if self._attempt is not None else None
         accounts.count_attempt(self._services, exchange, record, reply)
 
