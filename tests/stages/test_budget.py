@@ -1,0 +1,255 @@
+"""The limit that is sent upstream: by whom it is set, and what lowers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app import stages
+from app.core.exchange import Exchange, Request
+from app.core.prompt_size import estimate_prompt_tokens
+from app.core.reply import Reply
+from app.core.verdicts import OutputTruncated
+from app.settings_source import from_mapping
+from app.stages.budget import FREE_TEXT_PARAMETERS, MIN_ROOM, Budget, takes_free_text
+from tests.core.exchanges import client_request, exchange
+
+Json = dict[str, Any]
+
+
+def tool(*parameters: str) -> Json:
+    properties = {name: {"type": "string"} for name in parameters}
+    function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
+    return {"type": "function", "function": function}
+
+
+CALLS = [tool("city"), tool("path", "limit")]
+WRITES = [*CALLS, tool("path", "content")]
+LIMITS = {
+    "max_output_tokens": 1000,
+    "tool_calls": {"default_max_tokens": 200, "max_tokens": 400},
+}
+
+
+def stage(apply: str = "auto", tiers: Json | None = None, limits: Json | None = None) -> Budget:
+    budget = {**LIMITS, **(limits or {})}
+    budget["tool_calls"] = {**budget["tool_calls"], "apply": apply}
+    return Budget(
+        from_mapping(
+            {
+                "tiers": tiers or {"fast": {}, "thinks": {"reasoning": True}},
+                "reliability": {"token_budget": budget},
+            }
+        )
+    )
+
+
+def sent(budget: Budget, whole: Exchange, tier: str = "fast") -> Json:
+    request = Request(tier, dict(whole.request.body))
+    budget.open(whole).on_request(request)
+    return request.body
+
+
+def limit_for(
+    apply: str = "auto",
+    *,
+    tier: str = "fast",
+    was_cut: bool = False,
+    limits: Json | None = None,
+    **body: Any,
+) -> int:
+    whole = exchange(client_request(**body), session_was_cut=was_cut)
+    found: int = sent(stage(apply, limits=limits), whole, tier)["max_tokens"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"), [(None, 1000), (1, 1), (999, 999), (1000, 1000), (5000, 1000)]
+)
+@pytest.mark.parametrize("apply", ["auto", "always", "never"])
+def test_without_tools(asked: int | None, limit: int, apply: str) -> None:
+    assert limit_for(apply, max_tokens=asked) == limit
+    assert limit_for(apply, max_tokens=asked, tools=[]) == limit
+
+
+MERE = [(None, 200), (100, 100), (300, 300), (400, 400), (500, 400), (5000, 400)]
+FULL = [(None, 1000), (100, 100), (500, 500), (5000, 1000)]
+
+
+@pytest.mark.parametrize(("asked", "limit"), MERE)
+@pytest.mark.parametrize(
+    ("apply", "tools"), [("auto", CALLS), ("always", CALLS), ("always", WRITES)]
+)
+def test_with_tools_that_only_call(apply: str, tools: Any, asked: int | None, limit: int) -> None:
+    assert limit_for(apply, tools=tools, max_tokens=asked) == limit
+
+
+@pytest.mark.parametrize(("asked", "limit"), FULL)
+@pytest.mark.parametrize(
+    ("apply", "tools"), [("auto", WRITES), ("never", CALLS), ("never", WRITES)]
+)
+def test_where_an_agent_may_write_at_length(
+    apply: str, tools: Any, asked: int | None, limit: int
+) -> None:
+    assert limit_for(apply, tools=tools, max_tokens=asked) == limit
+
+
+@pytest.mark.parametrize(("asked", "limit"), FULL)
+@pytest.mark.parametrize("reason", [{"tier": "thinks"}, {"was_cut": True}], ids=str)
+def test_a_tier_that_reasons_and_a_session_that_was_cut(
+    reason: Json, asked: int | None, limit: int
+) -> None:
+    assert limit_for("auto", tools=CALLS, max_tokens=asked, **reason) == limit
+    mere = min(asked or 200, 400)
+    assert limit_for("always", tools=CALLS, max_tokens=asked, **reason) == mere
+
+
+@pytest.mark.parametrize("asked", [None, 5000])
+def test_the_tool_limits_never_go_above_the_whole(asked: int | None) -> None:
+    limits = {"max_output_tokens": 150}
+    assert limit_for(tools=CALLS, max_tokens=asked, limits=limits) == 150
+
+
+# Where it is written
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, {"max_tokens": 1000}),
+        ({"max_tokens": None}, {"max_tokens": 1000}),
+        ({"max_tokens": 5000}, {"max_tokens": 1000}),
+        ({"max_completion_tokens": 5000}, {"max_completion_tokens": 1000}),
+        (
+            {"max_tokens": 7, "max_completion_tokens": 9},
+            {"max_tokens": 7, "max_completion_tokens": 7},
+        ),
+        (
+            {"max_tokens": None, "max_completion_tokens": 9},
+            {"max_tokens": None, "max_completion_tokens": 9},
+        ),
+    ],
+)
+def test_in_the_clients_own_spelling(body: Json, expected: Json) -> None:
+    found = sent(stage(), exchange(client_request(**body)))
+    assert {key: value for key, value in found.items() if key != "messages"} == expected
+
+
+# The window
+
+WINDOW = {"fast": {"context_window": 2000}}
+
+
+@pytest.mark.parametrize(
+    ("size", "limit"),
+    [
+        (100, 1000),  # the bytes alone say that there is room
+        (3500 // 2, 1000),
+        (3500 * 2 - 3500 // 2, 496),  # 1,500 tokens and the message's marks
+        (6_900, MIN_ROOM),
+        (99_000, MIN_ROOM),  # full: a little is asked for all the same
+    ],
+)
+def test_less_where_the_window_needs_it(size: int, limit: int) -> None:
+    messages = [{"role": "user", "content": "x" * size}]
+    whole = exchange(client_request(size=size + 50, messages=messages))
+    assert sent(stage(tiers=WINDOW), whole) == {"messages": messages, "max_tokens": limit}
+    room = 2000 - estimate_prompt_tokens(whole.request.body)
+    assert limit == min(1000, max(room, MIN_ROOM))
+
+
+def test_a_small_window_does_not_raise_a_small_limit() -> None:
+    messages = [{"role": "user", "content": "x" * 9000}]
+    whole = exchange(client_request(size=9050, messages=messages, max_tokens=5))
+    assert sent(stage(tiers=WINDOW), whole)["max_tokens"] == 5
+
+
+def test_a_model_that_is_no_tier_has_no_window() -> None:
+    whole = exchange(client_request(size=10**7), tiers=())
+    assert sent(stage(), whole, "other-model")["max_tokens"] == 1000
+
+
+def test_the_clients_body_is_left_alone() -> None:
+    whole = exchange(client_request(max_tokens=5000))
+    sent(stage(), whole)
+    assert whole.request.body["max_tokens"] == 5000
+
+
+# A reply that was cut
+
+
+def cut_reply(reason: str) -> Reply:
+    reply = Reply()
+    reply.choice(0).finish_reason = reason
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("body", "reason", "truncated"),
+    [
+        ({"tools": CALLS}, "length", True),  # 200 of the 1,000 it could have had
+        ({"tools": CALLS, "max_tokens": 600}, "length", True),  # 400 of the 600 asked for
+        ({"tools": CALLS, "max_tokens": 300}, "length", False),  # the client's own limit
+        ({"tools": WRITES}, "length", False),  # max_output_tokens itself
+        ({}, "length", False),
+        ({"tools": CALLS}, "tool_calls", False),
+        ({"tools": CALLS}, "stop", False),
+    ],
+)
+def test_only_our_own_limits_for_calls_make_a_cut_reply_a_failure(
+    body: Json, reason: str, truncated: bool
+) -> None:
+    whole = exchange(client_request(**body))
+    state = stage().open(whole)
+    state.on_request(Request("fast", dict(whole.request.body)))
+    verdict = state.judge(cut_reply(reason))
+    assert isinstance(verdict, OutputTruncated) is truncated
+
+
+# Which tools write
+
+
+@pytest.mark.parametrize("name", sorted(FREE_TEXT_PARAMETERS))
+def test_free_text_by_the_parameters_name(name: str) -> None:
+    assert takes_free_text(tool("path", name))
+
+
+@pytest.mark.parametrize("name", ["content", "code", "new_string", "patch", "text"])
+def test_the_names_that_the_design_says(name: str) -> None:
+    assert name in FREE_TEXT_PARAMETERS
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        tool(),
+        tool("city", "limit"),
+        {"type": "function", "function": {"name": "f"}},
+        {"type": "function", "function": {"name": "f", "parameters": None}},
+        {"type": "function", "function": {"name": "f", "parameters": {"properties": []}}},
+        {"type": "function", "function": None},
+        {"type": "web_search"},
+        {"type": "function", "function": {"name": "f", "parameters": {"properties": True}}},
+        "tool",
+        None,
+    ],
+)
+def test_other_tools_take_none(odd: Any) -> None:
+    assert not takes_free_text(odd)
+
+
+# The list of stages
+
+
+@pytest.mark.parametrize(("enabled", "names"), [(True, ["budget"]), (False, [])])
+def test_the_budget_is_a_stage_where_it_is_turned_on(enabled: bool, names: list[str]) -> None:
+    settings = from_mapping({"reliability": {"token_budget": {"enabled": enabled}}})
+    built = [stage.name for stage in stages.build(settings)]
+    assert [name for name in built if name == "budget"] == names
+
+
+def test_stage_names_and_bypass_words_are_their_own() -> None:
+    built = stages.build(from_mapping({}))
+    assert len({stage.name for stage in built}) == len(built)
+    assert {stage.bypass for stage in built} <= {"loop", "validation", "budget", ""}
