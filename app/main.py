@@ -38,7 +38,7 @@ def build_services(settings: Settings, transport: Any = None) -> Services:
         queues=queues,
         stages=stages.build(settings),
         store=state.open_store(settings),
-        metrics=Metrics(queues),
+        metrics=Metrics(queues.readings),
     )
 
 

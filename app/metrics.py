@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from .proxy.tier_queue import TierQueues
+# Reads the queues: (tier, upstream calls running, requests waiting) of each.
+ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"  # the tier label of models that pass through
@@ -21,7 +23,7 @@ _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 class Metrics:
     """One process's metrics, in a registry of their own."""
 
-    def __init__(self, queues: TierQueues) -> None:
+    def __init__(self, queues: ReadQueues) -> None:
         self.registry = CollectorRegistry()
         self._children: dict[Any, Any] = {}
         self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
@@ -84,7 +86,7 @@ class Metrics:
 class _QueueCollector(Collector):
     """Reads the queues when asked, so that a request has nothing to keep up to date."""
 
-    def __init__(self, queues: TierQueues) -> None:
+    def __init__(self, queues: ReadQueues) -> None:
         self._queues = queues
 
     def collect(self) -> list[GaugeMetricFamily]:
@@ -92,7 +94,7 @@ class _QueueCollector(Collector):
             "mlx_stack_in_flight", "Upstream calls running", labels=["tier"]
         )
         depth = GaugeMetricFamily("mlx_stack_queue_depth", "Requests waiting", labels=["tier"])
-        for tier, queue in self._queues.items():
-            in_flight.add_metric([tier], queue.in_flight)
-            depth.add_metric([tier], queue.depth)
+        for tier, running, waiting in self._queues():
+            in_flight.add_metric([tier], running)
+            depth.add_metric([tier], waiting)
         return [in_flight, depth]

@@ -78,5 +78,6 @@ class TierQueues:
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
 
-    def items(self) -> list[tuple[str, TierQueue]]:
-        return list(self._queues.items())
+    def readings(self) -> list[tuple[str, int, int]]:
+        """Each tier with how many of its slots are in use, and how many wait."""
+        return [(name, queue.in_flight, queue.depth) for name, queue in self._queues.items()]
