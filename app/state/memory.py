@@ -85,9 +85,8 @@ class MemoryStore:
         if state is not None and now - state.last_seen > self._ttl:
             await self.delete(session)
             state = None
-        if state is None:
-            return SessionState(session, first_seen=now, last_seen=now)
-        return self._counted(state)
+        self._expire(now)
+        return self._counted(state or SessionState(session, first_seen=now, last_seen=now))
 
     async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
         self._forget_idle(now)
@@ -118,6 +117,7 @@ class MemoryStore:
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
         self._forget_idle(now)
+        self._expire(now)
         names = list(reversed(self._sessions))[offset : offset + limit]
         return [self._counted(self._sessions[name]) for name in names]
 

@@ -1,0 +1,102 @@
+"""What is the memory store's alone: its bounds; and which backends there are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.settings_source import from_mapping
+from app.state import BackendNotAvailable, memory, open_store
+from app.state.memory import MemoryStore, RollingHour
+from app.state.store import EventQuery, Limit, SessionDelta
+
+NOW = 1_780_000_020.0
+STEPS = st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9)), max_size=60)
+
+
+@given(STEPS)
+def test_the_hour_is_exact_to_the_minute_and_bounded(steps: list[tuple[float, int]]) -> None:
+    hour = RollingHour()
+    added: list[tuple[int, int]] = []
+    now = NOW
+    for wait, tokens in steps:
+        now += wait
+        hour.add(tokens, now)
+        added.append((int(now // 60), tokens))
+        minute = int(now // 60)
+        assert hour.total(now) == sum(t for m, t in added if m > minute - 60)
+        assert len(hour._buckets) <= 60
+
+
+@given(STEPS, st.integers(1, 60), st.integers(1, 60))
+def test_the_wait_for_room_is_right(steps: list[tuple[float, int]], tokens: int, most: int) -> None:
+    hour = RollingHour()
+    now = NOW
+    for wait, used in steps:
+        now += wait
+        hour.add(used, now)
+    wait = hour.room_in(tokens, most, now)
+    if hour.total(now) + tokens <= most:
+        return  # there is room already, and nobody asks
+    if tokens <= most:
+        assert hour.total(now + wait) + tokens <= most
+        assert wait < 1 or hour_at(steps, now + wait - 1) + tokens > most
+    else:
+        assert wait == 3600
+
+
+def hour_at(steps: list[tuple[float, int]], then: float) -> int:
+    now, found = NOW, 0
+    for wait, used in steps:
+        now += wait
+        found += used if int(now // 60) > int(then // 60) - 60 else 0
+    return found
+
+
+async def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MAX_EVENTS", 3)
+    store = MemoryStore(max_sessions=1, window_size=1, session_ttl=1)
+    await store.add_events([{"time": NOW, "kind": str(n), "session": ""} for n in range(5)])
+    assert [number for number, _ in await store.events(EventQuery())] == [3, 4, 5]
+
+
+async def test_counts_of_sessions_that_never_commit_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "SPARE_SCOPES", 3)
+    store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1)
+    for number in range(20):
+        await store.settle("t", [Limit(f"session:{number}", None, False)], 1, NOW)
+        await store.settle("t", [Limit("key:k", None, False)], 1, NOW)
+    assert len(store._used) == 5
+    assert store._used["key:k"] == 20  # what is in use stays
+
+
+async def test_reservations_leave_nothing_behind() -> None:
+    store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1)
+    limits = [Limit("hour", 1000, True), Limit("session:a", 1000, False)]
+    for number in range(10):
+        await store.reserve(f"t{number}", limits, 10, NOW, NOW + 60)
+    for number in range(0, 10, 2):
+        await store.settle(f"t{number}", limits, 1, NOW)
+    await store.reserve("last", limits, 0, NOW + 60, NOW + 61)
+    await store.settle("last", limits, 0, NOW + 60)
+    assert (store._tickets, store._reserved) == ({}, {})
+
+
+async def test_idle_sessions_do_not_stay() -> None:
+    store = MemoryStore(max_sessions=10, window_size=1, session_ttl=60)
+    for number in range(5):
+        await store.commit(str(number), SessionDelta(turns=1), NOW + number * 40)
+    assert await store.count_sessions() == 2
+
+
+def test_memory_is_the_default_and_takes_the_settings() -> None:
+    assert isinstance(open_store(from_mapping({})), MemoryStore)
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "redis"])
+def test_other_backends_are_refused_with_a_sentence(backend: str) -> None:
+    with pytest.raises(BackendNotAvailable, match=f"`{backend}` is not available in this version"):
+        open_store(from_mapping({"state": {"backend": backend}}))

@@ -1,0 +1,399 @@
+"""What every store does, whichever backend it is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.state.store import (
+    BreakerState,
+    EventQuery,
+    Limit,
+    Refused,
+    Reserved,
+    SessionDelta,
+    SessionState,
+    Sticky,
+    Store,
+)
+from tests.state.conftest import MAX_SESSIONS, TTL, WINDOW_SIZE
+
+NOW = 1_780_000_020.0  # a third into a minute
+HOUR = 3600.0
+ONE_TURN = SessionDelta(turns=1)
+
+
+def session_limit(most: int | None, name: str = "a") -> Limit:
+    return Limit(f"session:{name}", most, rolling=False)
+
+
+def hour_limit(most: int | None) -> Limit:
+    return Limit("hour", most, rolling=True)
+
+
+async def used(store: Store, limit: Limit, now: float = NOW) -> int:
+    """What counts under a limit, asked without setting anything aside."""
+    free = Limit(limit.scope, None, limit.rolling)
+    found = await store.reserve("probe", [free], 0, now, now)
+    assert isinstance(found, Reserved)
+    return found.used[limit.scope]
+
+
+async def spend(store: Store, limit: Limit, tokens: int, now: float = NOW) -> None:
+    await store.settle("none", [limit], tokens, now)
+
+
+# Sessions
+
+
+async def test_a_session_nobody_has_seen_is_new(store: Store) -> None:
+    assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
+    assert await store.count_sessions() == 0
+    assert await store.sessions(NOW) == []
+
+
+async def test_what_is_committed_is_loaded(store: Store) -> None:
+    sticky = {"auto": Sticky("standard", NOW + 300)}
+    delta = SessionDelta(turns=2, tier="fast", window=(b"1", b"2"), sticky=sticky)
+    await store.commit("a", delta, NOW)
+    await store.commit("b", ONE_TURN, NOW)
+    assert await store.load("a", NOW + 5) == SessionState(
+        "a",
+        turns=2,
+        tier="fast",
+        window=(b"1", b"2"),
+        sticky=sticky,
+        first_seen=NOW,
+        last_seen=NOW,
+    )
+    assert (await store.load("b", NOW)).turns == 1
+
+
+async def test_parallel_deltas_lose_nothing(store: Store) -> None:
+    async def exchange(number: int) -> None:
+        await store.load("a", NOW)
+        await asyncio.sleep(0)
+        sticky = {f"model-{number}": Sticky("standard", NOW + number)}
+        await store.commit("a", SessionDelta(turns=1, sticky=sticky), NOW + number)
+
+    await asyncio.gather(*(exchange(number) for number in range(20)))
+    found = await store.load("a", NOW)
+    assert found.turns == 20
+    assert len(found.sticky) == 20
+    assert (found.first_seen, found.last_seen) == (NOW, NOW + 19)
+
+
+async def test_the_window_keeps_the_last_turns(store: Store) -> None:
+    for number in range(5):
+        await store.commit("a", SessionDelta(turns=1, window=(bytes([number]),)), NOW)
+    found = await store.load("a", NOW)
+    assert found.window == tuple(bytes([number]) for number in range(5 - WINDOW_SIZE, 5))
+    assert found.turns == 5
+    await store.commit("a", SessionDelta(window=(b"x", b"y", b"z", b"!")), NOW)
+    assert (await store.load("a", NOW)).window == (b"y", b"z", b"!")
+    await store.commit("a", ONE_TURN, NOW)
+    assert (await store.load("a", NOW)).window == (b"y", b"z", b"!")
+
+
+async def test_a_tier_stays_until_there_is_another(store: Store) -> None:
+    await store.commit("a", SessionDelta(tier="fast"), NOW)
+    await store.commit("a", ONE_TURN, NOW)
+    assert (await store.load("a", NOW)).tier == "fast"
+    await store.commit("a", SessionDelta(tier="standard"), NOW)
+    assert (await store.load("a", NOW)).tier == "standard"
+
+
+async def test_sticky_tiers_are_set_replaced_and_removed_each_by_itself(store: Store) -> None:
+    one, two = Sticky("standard", NOW + 1), Sticky("longctx", NOW + 2)
+    await store.commit("a", SessionDelta(sticky={"auto": one, "fast": one}), NOW)
+    await store.commit("a", SessionDelta(sticky={"auto": two}), NOW)
+    assert (await store.load("a", NOW)).sticky == {"auto": two, "fast": one}
+    await store.commit("a", SessionDelta(sticky={"fast": None, "never": None}), NOW)
+    assert (await store.load("a", NOW)).sticky == {"auto": two}
+
+
+async def test_a_late_commit_does_not_turn_back_the_clock(store: Store) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    await store.commit("a", ONE_TURN, NOW - 50)
+    assert (await store.load("a", NOW)).last_seen == NOW
+
+
+@pytest.mark.parametrize(("idle", "turns"), [(TTL, 1), (TTL + 1, 0)])
+async def test_a_session_idle_for_too_long_is_new(store: Store, idle: float, turns: int) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    await spend(store, session_limit(None), 7)
+    found = await store.load("a", NOW + idle)
+    assert (found.turns, found.used) == (turns, 7 * turns)
+    assert found.first_seen == (NOW if turns else NOW + idle)
+    await store.commit("a", ONE_TURN, NOW + idle)
+    assert (await store.load("a", NOW + idle)).turns == turns + 1
+
+
+async def test_idle_sessions_are_not_listed(store: Store) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    await store.commit("b", ONE_TURN, NOW + TTL)
+    assert [found.session for found in await store.sessions(NOW + TTL + 1)] == ["b"]
+
+
+async def test_a_session_deleted_is_forgotten_with_its_counts(store: Store) -> None:
+    await store.commit("a", SessionDelta(turns=1, tier="fast"), NOW)
+    await spend(store, session_limit(None), 7)
+    assert await store.delete("a") is True
+    assert await store.delete("a") is False
+    assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
+    assert await used(store, session_limit(None)) == 0
+    assert await store.count_sessions() == 0
+
+
+async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
+    for number, name in enumerate("abcd"):
+        await store.commit(name, ONE_TURN, NOW + number)
+    await store.commit("b", ONE_TURN, NOW + 9)
+    await store.load("a", NOW + 10)  # to look is no use
+
+    async def names(*page: int) -> str:
+        return "".join(found.session for found in await store.sessions(NOW + 10, *page))
+
+    assert await names() == "bdca"
+    assert (await names(0, 2), await names(2, 2), await names(4, 2)) == ("bd", "ca", "")
+    assert await store.count_sessions() == 4
+
+
+async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
+    for number in range(MAX_SESSIONS):
+        await store.commit(f"s{number}", ONE_TURN, NOW + number)
+    await spend(store, session_limit(None, "s1"), 7)
+    await store.commit("s0", ONE_TURN, NOW + 50)
+    await store.commit("new", ONE_TURN, NOW + 60)
+    assert await store.count_sessions() == MAX_SESSIONS
+    listed = {found.session for found in await store.sessions(NOW + 60)}
+    assert listed == {"new", "s0", *(f"s{number}" for number in range(2, MAX_SESSIONS))}
+    assert (await store.load("s1", NOW + 60)).used == 0
+
+
+async def test_what_a_session_has_used_and_set_aside(store: Store) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    limits = [session_limit(100), hour_limit(100)]
+    assert isinstance(await store.reserve("t", limits, 30, NOW, NOW + 60), Reserved)
+    found = await store.load("a", NOW)
+    assert (found.used, found.reserved) == (0, 30)
+    await store.settle("t", limits, 12, NOW)
+    found = (await store.sessions(NOW))[0]
+    assert (found.used, found.reserved) == (12, 0)
+
+
+# Budgets
+
+
+async def test_a_reservation_tells_what_was_used_before(store: Store) -> None:
+    await spend(store, session_limit(None), 10)
+    await spend(store, hour_limit(None), 20)
+    limits = [session_limit(100), hour_limit(100)]
+    found = await store.reserve("t", limits, 50, NOW, NOW + 60)
+    assert found == Reserved({"session:a": 10, "hour": 20})
+    # Settled tokens only: what is set aside may come to nothing.
+    found = await store.reserve("u", limits, 5, NOW, NOW + 60)
+    assert found == Reserved({"session:a": 10, "hour": 20})
+
+
+@pytest.mark.parametrize(("tokens", "fits"), [(90, True), (91, False)])
+async def test_up_to_the_limit_and_not_beyond(store: Store, tokens: int, fits: bool) -> None:
+    await spend(store, session_limit(None), 10)
+    found = await store.reserve("t", [session_limit(100)], tokens, NOW, NOW + 60)
+    assert isinstance(found, Reserved) is fits
+
+
+async def test_all_scopes_or_none(store: Store) -> None:
+    await spend(store, hour_limit(None), 60)
+    limits = [session_limit(100), hour_limit(100)]
+    found = await store.reserve("t", limits, 50, NOW, NOW + 60)
+    assert isinstance(found, Refused)
+    assert (found.limit, found.used, found.waits_for_others) == (limits[1], 60, False)
+    assert (await store.load("a", NOW)).reserved == 0
+    # Nothing of it is left in the way of another.
+    assert isinstance(await store.reserve("u", [session_limit(100)], 100, NOW, NOW + 60), Reserved)
+
+
+async def test_a_refusal_that_only_waits_for_others(store: Store) -> None:
+    await spend(store, session_limit(None), 10)
+    limits = [session_limit(100)]
+    await store.reserve("t", limits, 60, NOW, NOW + 60)
+    found = await store.reserve("u", limits, 40, NOW, NOW + 60)
+    assert isinstance(found, Refused)
+    assert (found.used, found.waits_for_others) == (10, True)
+    await store.settle("t", limits, 5, NOW)
+    assert isinstance(await store.reserve("u", limits, 40, NOW, NOW + 60), Reserved)
+
+
+async def test_parallel_reservations_never_exceed_a_limit(store: Store) -> None:
+    limits = [session_limit(100)]
+
+    async def ask(number: int) -> Any:
+        await asyncio.sleep(0)
+        return await store.reserve(f"t{number}", limits, 30, NOW, NOW + 60)
+
+    found = await asyncio.gather(*(ask(number) for number in range(10)))
+    assert sum(isinstance(one, Reserved) for one in found) == 3
+
+
+@pytest.mark.parametrize(("later", "free"), [(59.9, False), (60.0, True)])
+async def test_a_reservation_expires(store: Store, later: float, free: bool) -> None:
+    limits = [session_limit(100)]
+    await store.reserve("t", limits, 100, NOW, NOW + 60)
+    found = await store.reserve("u", limits, 100, NOW + later, NOW + 300)
+    assert isinstance(found, Reserved) is free
+
+
+async def test_an_expired_reservation_still_counts_what_was_used(store: Store) -> None:
+    limits = [session_limit(100)]
+    await store.reserve("t", limits, 40, NOW, NOW + 60)
+    await store.reserve("u", limits, 20, NOW + 70, NOW + 200)  # sweeps the first out
+    await store.settle("t", limits, 33, NOW + 80)
+    assert await used(store, limits[0], NOW + 80) == 33
+    assert (await store.load("a", NOW + 80)).reserved == 20
+
+
+async def test_what_expired_is_no_longer_set_aside(store: Store) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    await store.reserve("t", [session_limit(100)], 40, NOW, NOW + 60)
+    assert (await store.load("a", NOW + 59)).reserved == 40
+    assert (await store.load("a", NOW + 60)).reserved == 0
+    assert (await store.sessions(NOW + 60))[0].reserved == 0
+
+
+async def test_a_session_has_counts_before_its_first_commit(store: Store) -> None:
+    await store.reserve("t", [session_limit(100)], 40, NOW, NOW + 60)
+    await spend(store, session_limit(None), 7)
+    found = await store.load("a", NOW)
+    assert (found.turns, found.used, found.reserved) == (0, 7, 40)
+
+
+async def test_to_settle_more_than_was_set_aside_counts_it_all(store: Store) -> None:
+    limits = [session_limit(100)]
+    await store.reserve("t", limits, 10, NOW, NOW + 60)
+    await store.settle("t", limits, 150, NOW)
+    assert await used(store, limits[0]) == 150
+    found = await store.reserve("u", limits, 0, NOW, NOW + 60)
+    assert isinstance(found, Refused)
+    assert (found.used, found.waits_for_others) == (150, False)
+
+
+async def test_a_limit_without_a_number_only_counts(store: Store) -> None:
+    limit = session_limit(None)
+    assert isinstance(await store.reserve("t", [limit], 10**9, NOW, NOW + 60), Reserved)
+    await store.settle("t", [limit], 10**9, NOW)
+    assert await used(store, limit) == 10**9
+
+
+async def test_scopes_are_apart(store: Store) -> None:
+    await spend(store, session_limit(None, "a"), 5)
+    assert await used(store, session_limit(None, "b")) == 0
+    assert await used(store, session_limit(None, "a")) == 5
+
+
+# The rolling hour, exact to the minute
+
+
+async def test_tokens_leave_the_hour_with_their_minute(store: Store) -> None:
+    limit = hour_limit(100)
+    minute = NOW // 60 * 60
+    await spend(store, limit, 40, minute)
+    await spend(store, limit, 2, minute + 59)
+    await spend(store, limit, 50, minute + 60)
+    assert await used(store, limit, minute + HOUR - 1) == 92
+    assert await used(store, limit, minute + HOUR) == 50
+    assert await used(store, limit, minute + HOUR + 60) == 0
+
+
+async def test_when_there_is_room_again(store: Store) -> None:
+    limit = hour_limit(100)
+    minute = NOW // 60 * 60
+    await spend(store, limit, 40, minute)
+    await spend(store, limit, 50, minute + 120)
+    now = minute + 600
+
+    async def resets_in(tokens: int) -> float:
+        found = await store.reserve("t", [limit], tokens, now, now)
+        assert isinstance(found, Refused)
+        assert not found.waits_for_others
+        return found.resets_in
+
+    # Once the first minute's 40 are out, 50 fit; more need the second's too.
+    assert await resets_in(50) == HOUR - 600
+    assert await resets_in(51) == HOUR + 120 - 600
+    assert await resets_in(100) == HOUR + 120 - 600
+    assert await resets_in(101) == HOUR  # never, as far as it is known
+    later = await store.reserve("t", [limit], 50, now + HOUR - 600, now + HOUR)
+    assert isinstance(later, Reserved)
+
+
+async def test_a_session_limit_resets_with_the_session(store: Store) -> None:
+    found = await store.reserve("t", [session_limit(10)], 11, NOW, NOW)
+    assert isinstance(found, Refused)
+    assert found.resets_in == TTL
+
+
+async def test_a_clock_that_jumps_back_loses_nothing(store: Store) -> None:
+    limit = hour_limit(100)
+    await spend(store, limit, 40, NOW)
+    await spend(store, limit, 30, NOW - 300)
+    assert await used(store, limit, NOW - 300) == 70
+    assert await used(store, limit, NOW) == 70
+    # Nor does it stay for good.
+    assert await used(store, limit, NOW + HOUR + 60) == 0
+
+
+# Breakers and events
+
+
+async def test_breakers(store: Store) -> None:
+    assert await store.breakers() == {}
+    await store.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
+    await store.save_breaker("standard", BreakerState(1))
+    await store.save_breaker("fast", BreakerState())
+    assert await store.breakers() == {"fast": BreakerState(), "standard": BreakerState(1)}
+
+
+def event(kind: str, session: str = "a", time: float = NOW) -> dict[str, Any]:
+    return {"time": time, "kind": kind, "session": session, "detail": {"n": [1, "ü", None]}}
+
+
+EVENTS = [
+    event("escalated"),
+    event("loop_break", "b", NOW + 1),
+    event("escalated", "b", NOW + 2),
+    event("exhausted", "a", NOW + 3),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        (EventQuery(), [0, 1, 2, 3]),
+        (EventQuery(kind="escalated"), [0, 2]),
+        (EventQuery(session="b"), [1, 2]),
+        (EventQuery(kind="escalated", session="b"), [2]),
+        (EventQuery(kind="nothing"), []),
+        (EventQuery(since=NOW + 2), [2, 3]),
+        (EventQuery(limit=2), [2, 3]),  # the latest, oldest first
+        (EventQuery(limit=0), []),
+    ],
+)
+async def test_events_are_found(store: Store, query: EventQuery, places: list[int]) -> None:
+    await store.add_events(EVENTS[:3])
+    await store.add_events(EVENTS[3:])
+    assert [found for _, found in await store.events(query)] == [EVENTS[at] for at in places]
+
+
+async def test_events_are_read_on_from_a_number(store: Store) -> None:
+    await store.add_events(EVENTS)
+    numbers = [number for number, _ in await store.events(EventQuery())]
+    assert numbers == sorted(set(numbers))
+    following = await store.events(EventQuery(after=numbers[0], limit=2))
+    assert [number for number, _ in following] == numbers[1:3]  # the next, none left out
+    assert await store.events(EventQuery(after=numbers[-1])) == []
+    await store.add_events([event("late")])
+    ((number, late),) = await store.events(EventQuery(after=numbers[-1]))
+    assert number > numbers[-1] and late["kind"] == "late"
