@@ -88,6 +88,8 @@ def verdicts(rounds: dict[str, Rounds], memory: dict[str, dict[str, float]]) -> 
             if goal and found:
                 met = "met" if statistics.median(found) <= RATIO_GOAL else "NOT MET"
                 lines.append(f"  {label}: {spread(found)} ×, goal ≤ {RATIO_GOAL} ×: {met}")
+                least = min(proxy.values[figure]) / min(yardstick.values[figure])
+                lines.append(f"    the least of each, as the least disturbed: {least:.2f} ×")
                 if STRICTER in rounds:
                     stricter = spread(ratios(proxy, rounds[STRICTER], figure))
                     lines.append(f"    beside the {STRICTER}: {stricter} ×")
