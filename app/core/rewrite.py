@@ -51,6 +51,7 @@ class _Writer:
     def __init__(self, reply: Reply, flowed: int) -> None:
         self._reply = reply
         self._flowed = flowed
+        self._written: set[int] = set()
 
     def write(self, chunk: Chunk) -> list[Chunk]:
         payload = chunk.payload
@@ -68,7 +69,9 @@ class _Writer:
             mended = self._reply.choices[index]
             new = _emptied(choice)
             if choice.get("finish_reason"):
-                before += self._content(top, index, mended)
+                if index not in self._written:  # a server may finish twice
+                    self._written.add(index)
+                    before += self._content(top, index, mended)
                 new["finish_reason"] = mended.finish_reason
                 kept.append(new)
             elif any(new["delta"].values()):

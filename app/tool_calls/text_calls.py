@@ -7,6 +7,7 @@ never inside reasoning, quotes, code or an example; a text without calls comes b
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import dataclass
 
@@ -26,7 +27,15 @@ from app.tool_calls.formats.mentions import marked_mentions
 from app.tool_calls.formats.scanner import SPECIAL, Candidate, Scanner, fence_end
 from app.tool_calls.formats.tails import skip_tail
 
-__all__ = ["FoundCall", "Holdback", "Rescued", "Tools", "marked_mentions", "rescue"]
+__all__ = [
+    "FoundCall",
+    "Holdback",
+    "Rescued",
+    "Tools",
+    "marked_mentions",
+    "rescue",
+    "rescue_cut",
+]
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
@@ -71,6 +80,33 @@ def rescue(text: str, tools: Tools) -> Rescued:
     return Rescued(rest.calls, flowed + rest.content, rest.unknown)
 
 
+def rescue_cut(text: str, tools: Tools) -> Rescued:
+    """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
+
+    The last call is whole only where its arguments are a JSON object, closed by its own bracket:
+    of tags and keywords more might have come, and half a file must not be written.
+    """
+    found = rescue(text, tools)
+    calls = found.calls
+    if calls and not _stands_whole(calls[-1].arguments, text):
+        calls = calls[:-1]
+    holdback = Holdback(tools)
+    content = holdback.feed(found.content)
+    if not holdback.begins_call:
+        content = found.content
+    return Rescued(calls, content, found.unknown)
+
+
+def _stands_whole(arguments: str, text: str) -> bool:
+    if not arguments.startswith("{") or arguments not in text:
+        return False
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 class Holdback:
     """Text that is coming, let through as long as it cannot become a call.
 
@@ -97,6 +133,12 @@ class Holdback:
     def holding(self) -> bool:
         """Whether some text waits."""
         return bool(self._held) or self._scanner.pos < len(self._scanner.text) or self._waits()
+
+    @property
+    def begins_call(self) -> bool:
+        """Whether what waits begins with a marker that nobody writes by chance."""
+        rows = self._candidate.rows if self._candidate is not None else ()
+        return bool(rows) and all(row.where in (Where.SPECIAL, Where.TAG) for row in rows)
 
     def feed(self, delta: str) -> str:
         """What of the text up to and with `delta` may flow now: "" while it may become a call."""

@@ -8,9 +8,11 @@ each; ``judge`` refuses the reply if one call can't be delivered.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from ...core.exchange import Exchange, Incident, Request
 from ...core.gate import TextHold
@@ -22,7 +24,7 @@ from ...tool_calls import explain
 from ...tool_calls.check import Options, check_call, check_response_format
 from ...tool_calls.conversation import conversation_lookup
 from ...tool_calls.schemas import ToolSet, tool_set
-from ...tool_calls.text_calls import Holdback, rescue
+from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
 from .client_history import readable
 
@@ -85,9 +87,10 @@ class _State(StageState):
         return Holdback(self._schemas()) if self._rescues() else None
 
     def mend(self, reply: Reply) -> None:
-        if not self._tools and not self._body.get("response_format"):
-            return
         mended = {index: self._mended(index, c) for index, c in reply.choices.items()}
+        self._failures = [failure for new in mended.values() for failure in new.failures]
+        if self._failures:
+            return  # one bad choice makes the attempt bad: it is judged, and told, as it came
         for index, new in mended.items():
             self._apply(reply, index, new)
 
@@ -105,38 +108,40 @@ class _State(StageState):
 
     def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
         new = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
-        if self._tools:
-            self._rescue(index, new)
-            cut = choice.finish_reason in ("length", "max_tokens")
-            if cut:
+        if new.calls:
+            if _is_cut(new):
                 _drop_half_calls(new)
+        elif new.text and self._rescues():
+            self._rescue(index, new)
+        if new.calls:
             self._check_calls(index, new)
-            if not cut:
-                self._check_tool_choice(index, new)
+        if not _is_cut(new):
+            self._check_tool_choice(index, new)
         if not new.calls and not new.failures:
             self._check_format(index, new)
         return new
 
     def _rescue(self, index: int, new: _Mended) -> None:
-        if new.calls or not self._rescues() or not new.text:
-            return
-        found = rescue(new.text, self._schemas())
-        if not found.calls:
-            new.failures += self._unknown_calls(index, new.text, found.unknown)
-            return
+        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas())
+        new.failures += self._unknown_calls(index, new.text, found)
         new.text = found.content
+        if not found.calls:
+            return
         new.calls = [ToolCall(_new_id(), call.name, call.arguments) for call in found.calls]
         new.rescued = [call.format for call in found.calls]
-        if new.finish_reason not in ("length", "max_tokens"):
+        if not _is_cut(new):
             new.finish_reason = "tool_calls"
 
-    def _unknown_calls(self, index: int, text: str, names: Sequence[str]) -> Iterable[CallFailure]:
-        """Failures for a reply that is nothing but calls of tools that aren't offered."""
-        if not names:
+    def _unknown_calls(self, index: int, text: str, found: Rescued) -> Iterable[CallFailure]:
+        """Failures for calls of tools that aren't offered."""
+        names = found.unknown
+        if not names or not self._stage.options.validate_tool_names:
             return
         schemas = self._schemas()
-        if rescue(text, {**schemas, **{name: {} for name in names}}).content.strip():
-            return  # there is prose, which may well speak of a call
+        if not found.calls:
+            everything = {**schemas, **{name: {} for name in names}}
+            if rescue(text, everything).content.strip():
+                return  # there is prose, which may well speak of a call
         for name in names:
             error = explain.unknown_tool(name, list(schemas))
             yield CallFailure(name, "unknown_tool", error, index)
@@ -171,7 +176,8 @@ class _State(StageState):
 
     def _check_tool_choice(self, index: int, new: _Mended) -> None:
         """``tool_choice`` is obeyed, and a finish that speaks of calls has some."""
-        wanted = self._choice
+        by_name = self._tools and self._stage.options.validate_tool_names
+        wanted = self._choice if by_name else None
         names = [call.name for call in new.calls]
 
         def fail(kind: str, error: str, tool: str = "") -> None:
@@ -192,7 +198,9 @@ class _State(StageState):
             return
         if wanted == "required":
             fail("tool_choice", "a function must be called, and none was")
-        elif new.finish_reason in ("tool_calls", "function_call"):
+        elif self._stage.options.validate_json and (
+            new.finish_reason in ("tool_calls", "function_call")
+        ):
             fail(
                 "lost_call",
                 "a function was to be called, but the call could not be read; its arguments must "
@@ -211,9 +219,8 @@ class _State(StageState):
 
     def _apply(self, reply: Reply, index: int, new: _Mended) -> None:
         choice = reply.choices[index]
-        self._failures += new.failures
         calls_changed = new.calls != choice.tool_calls
-        if new.failures or not (
+        if not (
             calls_changed or new.text != choice.text or new.finish_reason != choice.finish_reason
         ):
             return
@@ -255,14 +262,19 @@ class _State(StageState):
         self._exchange.incidents.append(Incident(kind, labels, detail))
 
 
+def _is_cut(new: _Mended) -> bool:
+    return new.finish_reason in ("length", "max_tokens")
+
+
 def _drop_half_calls(new: _Mended) -> None:
-    """A reply cut by its length may end in half a call; the whole ones before it stay."""
-    if new.calls and not _is_whole(new.calls[-1].arguments):
+    """A reply cut by its length may end in half a call; the whole ones before it stay.
+
+    Half a call is never repaired: closed by force, half a file would be written.
+    """
+    try:
+        orjson.loads(new.calls[-1].arguments)
+    except orjson.JSONDecodeError:
         new.calls.pop()
-
-
-def _is_whole(arguments: str) -> bool:
-    return arguments.rstrip().endswith("}") and arguments.count("{") <= arguments.count("}")
 
 
 def _named(tool_choice: Any) -> str | None:
