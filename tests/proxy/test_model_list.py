@@ -1,0 +1,209 @@
+"""LiteLLM's models: asked for once, kept for a while, asked for again when that is old."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from app.proxy import model_list
+from app.proxy.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_in
+from app.proxy.upstream import Upstream, UpstreamError
+from app.settings import UpstreamSettings
+
+MODELS = "http://litellm.test:4000/v1/models"
+ALL = frozenset({"fast", "standard"})
+
+
+def listing(*names: str) -> dict[str, Any]:
+    return {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def router() -> respx.MockRouter:
+    return respx.MockRouter(assert_all_called=False)
+
+
+@pytest.fixture
+def make(router: respx.MockRouter, clock: Clock) -> Callable[..., ModelList]:
+    def made(key: str | None = "k", handler: Any = None) -> ModelList:
+        transport = httpx.MockTransport(handler or router.async_handler)
+        settings = UpstreamSettings(base_url="http://litellm.test:4000")
+        return ModelList(Upstream(settings, transport), key, clock)
+
+    return made
+
+
+async def settled() -> None:
+    """Let a question in the background be answered."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_asked_once_and_kept(
+    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+) -> None:
+    route = router.get(MODELS).respond(json=listing("fast", "standard"))
+    models = make()
+    assert models.known is None
+    assert route.call_count == 0  # to look is not to ask
+    assert await models.get(None) == ALL
+    clock.now = FRESH_SECONDS - 1
+    assert (await models.get(None), models.known) == (ALL, ALL)
+    assert route.call_count == 1
+
+
+async def test_an_old_answer_is_given_while_a_new_one_is_asked_for(
+    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+) -> None:
+    route = router.get(MODELS).respond(json=listing("fast", "standard"))
+    models = make()
+    await models.get(None)
+    route.respond(json=listing("new"))
+    clock.now = FRESH_SECONDS
+    assert await models.get(None) == ALL
+    assert models.known == ALL
+    await settled()
+    assert route.call_count == 2  # once, however many looked
+    assert models.known == {"new"}
+
+
+async def test_many_at_once_ask_once(make: Callable[..., ModelList]) -> None:
+    asked = 0
+    answer = asyncio.Event()
+
+    async def handler(request: httpx.Request) -> httpx.Response:
+        nonlocal asked
+        asked += 1
+        await answer.wait()
+        return httpx.Response(200, json=listing("fast", "standard"))
+
+    models = make(handler=handler)
+    waiting = [asyncio.create_task(models.get(None)) for _ in range(10)]
+    await settled()
+    waiting[0].cancel()  # that one has left doesn't take the answer from the others
+    answer.set()
+    assert await asyncio.gather(*waiting[1:]) == [ALL] * 9
+    assert asked == 1
+
+
+BAD: dict[str, Any] = {
+    "refused": httpx.ConnectError("no"),
+    "wrong key": httpx.Response(401, json={"error": "no"}),
+    "trouble": httpx.Response(500),
+    "HTML": httpx.Response(200, text="<html>"),
+    "empty": httpx.Response(200),
+    "no list": httpx.Response(200, json={"data": None}),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_no_answer_is_asked_for_again_soon_but_not_at_once(
+    name: str, router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+) -> None:
+    bad = BAD[name]
+    how = {"side_effect": bad} if isinstance(bad, Exception) else {"return_value": bad}
+    route = router.get(MODELS).mock(**how)
+    models = make()
+    assert await models.get(None) is None
+    clock.now = RETRY_SECONDS - 0.1
+    assert await models.get(None) is None
+    assert route.call_count == 1
+    clock.now = RETRY_SECONDS
+    route.mock(return_value=httpx.Response(200, json=listing("fast", "standard")))
+    assert await models.get(None) == ALL
+
+
+async def test_what_was_known_outlives_a_failure(
+    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+) -> None:
+    route = router.get(MODELS).respond(json=listing("fast", "standard"))
+    models = make()
+    await models.get(None)
+    route.respond(500)
+    clock.now = FRESH_SECONDS
+    assert models.known == ALL
+    await settled()
+    assert models.known == ALL
+    assert route.call_count == 2
+    clock.now += RETRY_SECONDS
+    assert models.known == ALL
+    await settled()
+    assert route.call_count == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "clients", "sent"),
+    [
+        ("ours", None, "Bearer ours"),
+        ("ours", "Bearer theirs", "Bearer ours"),
+        (None, "Bearer theirs", "Bearer theirs"),
+        (None, None, None),
+    ],
+)
+async def test_with_our_key_or_else_the_clients(
+    key: str | None,
+    clients: str | None,
+    sent: str | None,
+    router: respx.MockRouter,
+    make: Callable[..., ModelList],
+) -> None:
+    route = router.get(MODELS).respond(json=listing())
+    assert await make(key).get(clients) == frozenset()
+    assert route.calls.last.request.headers.get("authorization") == sent
+
+
+async def test_to_fetch_gives_litellms_own_answer(
+    router: respx.MockRouter, make: Callable[..., ModelList]
+) -> None:
+    route = router.get(MODELS).respond(401, content=b"no")
+    assert await make().fetch(None) == (401, b"no")
+    route.mock(side_effect=httpx.ConnectError)
+    with pytest.raises(UpstreamError):
+        await make().fetch(None)
+
+
+async def test_to_fetch_has_an_end(
+    make: Callable[..., ModelList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(request: httpx.Request) -> httpx.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(model_list, "ASK_SECONDS", 0.0)
+    with pytest.raises(TimeoutError):
+        await make(handler=never).fetch(None)
+    assert await make(handler=never).get(None) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "names"),
+    [
+        (b'{"data": [{"id": "a"}, {"id": "b"}, {"id": "a"}]}', {"a", "b"}),
+        (b'{"data": []}', set()),
+        (b'{"data": [{"id": 1}, {}, null, "a", {"id": "b"}]}', {"b"}),
+        (b'{"data": {}}', None),
+        (b"[]", None),
+        (b"null", None),
+        (b"", None),
+        (b"<html>", None),
+    ],
+)
+def test_names_in_a_body(body: bytes, names: set[str] | None) -> None:
+    assert names_in(body) == names

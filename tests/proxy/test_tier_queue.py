@@ -1,0 +1,122 @@
+"""Waiting for a slot: for as long as is allowed, and giving it back in any case."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from app.core.fair_queue import Ticket
+from app.proxy.tier_queue import QueueTimeout, TierQueue, TierQueues
+from app.settings import TierSettings
+
+
+def queue(slots: int = 1, timeout: float = 60) -> TierQueue:
+    return TierQueue(TierSettings(model="m", max_concurrency=slots, queue_timeout=timeout))
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def waiting(line: TierQueue, *sessions: str) -> list[asyncio.Task[Ticket]]:
+    return [asyncio.create_task(line.enter(session)) for session in sessions]
+
+
+async def test_a_free_slot_is_there_at_once_and_goes_to_the_next() -> None:
+    line = queue(slots=2)
+    first, second = await line.enter("a"), await line.enter("a")
+    (third,) = waiting(line, "b")
+    await settled()
+    assert (line.in_flight, line.depth, third.done()) == (2, 1, False)
+    line.leave(first)
+    assert (await third).granted
+    assert (line.in_flight, line.depth) == (2, 0)
+    line.leave(second)
+    line.leave(await third)
+    assert (line.in_flight, line.depth) == (0, 0)
+
+
+async def test_sessions_take_turns() -> None:
+    line = queue()
+    holder = await line.enter("a")
+    order: list[str] = []
+
+    async def work(session: str) -> None:
+        ticket = await line.enter(session)
+        order.append(session)
+        line.leave(ticket)
+
+    tasks = [asyncio.create_task(work(session)) for session in "aaaab"]
+    await settled()
+    line.leave(holder)
+    await asyncio.gather(*tasks)
+    assert "".join(order) == "abaaa"
+
+
+async def test_a_wait_that_takes_too_long() -> None:
+    line = queue(timeout=0)
+    holder = await line.enter("a")  # without a wait there is no limit
+    with pytest.raises(QueueTimeout) as caught:
+        await line.enter("b")
+    assert caught.value.seconds == 0
+    assert str(caught.value) == "no free place within 0 s"
+    assert (line.in_flight, line.depth) == (1, 0)
+    line.leave(holder)
+    line.leave(await line.enter("b"))
+    assert line.in_flight == 0
+
+
+async def test_one_that_leaves_the_line_gives_its_place_back() -> None:
+    line = queue()
+    holder = await line.enter("a")
+    second, third = waiting(line, "b", "c")
+    await settled()
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert line.depth == 1
+    line.leave(holder)
+    assert (await third).session == "c"
+
+
+async def test_one_that_leaves_in_the_moment_of_its_turn_hands_it_on() -> None:
+    line = queue()
+    holder = await line.enter("a")
+    second, third = waiting(line, "b", "c")
+    await settled()
+    line.leave(holder)  # the slot is b's from here on, though b has not run yet
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    assert (await third).session == "c"
+    assert (line.in_flight, line.depth) == (1, 0)
+
+
+async def test_a_slot_that_comes_with_the_timeout_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = queue(timeout=0)
+    holder = await line.enter("a")
+    loop = asyncio.get_running_loop()
+    # The timeout is due when the loop runs next; the slot comes in the same round.
+    loop.call_soon(line.leave, holder)
+    ticket = await line.enter("b")
+    assert ticket.granted
+    assert line.in_flight == 1
+
+
+async def test_each_tier_has_a_queue_and_other_models_have_none() -> None:
+    tiers = {
+        "fast": TierSettings(model="m", max_concurrency=1),
+        "standard": TierSettings(model="m", max_concurrency=1),
+    }
+    queues = TierQueues(tiers)
+    fast, standard = queues["fast"], queues["standard"]
+    assert fast is not None and standard is not None
+    await fast.enter("a")
+    await standard.enter("a")
+    assert (fast.in_flight, standard.in_flight) == (1, 1)
+    assert queues["fast"] is fast
+    assert queues["other-model"] is None
