@@ -1,0 +1,183 @@
+"""`mlx-stack-proxy check`: a line for each thing, and an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import check
+from app.settings_source import from_mapping
+from tests.support.scripted_server import Reply, ScriptedServer
+
+MODELS = ("GET", "/v1/models")
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No configuration and no key of whoever runs the tests."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LITELLM_MASTER_KEY", raising=False)
+    monkeypatch.delenv("MLX_STACK_CONFIG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+async def litellm() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        yield server
+
+
+def config(folder: Path, base_url: str, more: str = "") -> str:
+    file = folder / "config.yaml"
+    file.write_text(
+        f"upstream: {{base_url: '{base_url}'}}\ntiers: {{fast: , standard: }}\n{more}",
+        encoding="utf-8",
+    )
+    return str(file)
+
+
+def checked(file: str | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
+    code = check.run(file)
+    out, err = capsys.readouterr()
+    assert err == ""
+    return code, out.splitlines()
+
+
+async def beside(
+    server: ScriptedServer, file: str, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, list[str]]:
+    """Run the command in a thread, while this loop answers it."""
+    code, lines = await asyncio.to_thread(checked, file, capsys)
+    return code, [line.replace(server.url, "URL") for line in lines]
+
+
+async def test_all_is_well(
+    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await beside(litellm, config(bare, litellm.url), capsys) == (
+        0,
+        [
+            "ok    configuration",
+            "ok    LiteLLM at URL: reachable, key right, 2 models",
+            "ok    tier fast: model 'fast' is known to LiteLLM",
+            "ok    tier standard: model 'standard' is known to LiteLLM",
+        ],
+    )
+
+
+async def test_a_tier_whose_model_litellm_does_not_have(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = ("fast", *(f"m{number}" for number in range(9)))
+    async with ScriptedServer(models=many) as litellm:
+        code, lines = await beside(litellm, config(bare, litellm.url), capsys)
+    assert code == 1
+    assert lines[2:] == [
+        "ok    tier fast: model 'fast' is known to LiteLLM",
+        "FAIL  tier standard: model 'standard' is not among LiteLLM's: "
+        "fast, m0, m1, m2, m3, m4, m5, m6, …",
+    ]
+
+
+async def test_nobody_there(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:  # bound but not listening: nobody else gets the port meanwhile
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        code, lines = await asyncio.to_thread(checked, config(bare, url), capsys)
+    assert code == 1
+    assert lines == [
+        "ok    configuration",
+        f"FAIL  LiteLLM at {url}: the connection was refused",
+    ]
+
+
+NOT_SET, SET = "($LITELLM_MASTER_KEY is not set)", "($LITELLM_MASTER_KEY is set)"
+REFUSALS = [
+    (None, Reply.json({}, 401), f"refused the key when asked for its models {NOT_SET}"),
+    ("", Reply.json({}, 401), f"refused the key when asked for its models {NOT_SET}"),
+    ("k", Reply.json({}, 400), f"refused the key when asked for its models {SET}"),
+    ("k", Reply.json({}, 403), f"refused the key when asked for its models {SET}"),
+    ("k", Reply.json({}, 500), f"answered status 500 when asked for its models {SET}"),
+    ("k", Reply.json(b""), f"answered status 200 when asked for its models {SET}"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
+async def test_litellm_refuses(
+    refusal: tuple[str | None, Reply, str],
+    bare: Path,
+    litellm: ScriptedServer,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key, reply, why = refusal
+    if key is not None:
+        monkeypatch.setenv("LITELLM_MASTER_KEY", key)
+    litellm.routes[MODELS] = reply
+    code, lines = await beside(litellm, config(bare, litellm.url), capsys)
+    assert code == 1
+    assert lines[1:] == ["ok    LiteLLM at URL: reachable", f"FAIL  LiteLLM at URL: {why}"]
+
+
+async def test_a_refusal_where_no_variable_is_named(
+    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    litellm.routes[MODELS] = Reply.json({}, 401)
+    file = bare / "config.yaml"
+    file.write_text(f"upstream: {{base_url: '{litellm.url}', api_key_env: null}}")
+    code, lines = await beside(litellm, str(file), capsys)
+    assert code == 1
+    assert lines[-1].endswith("(upstream.api_key_env names no variable)")
+
+
+def test_every_mistake_of_the_configuration_has_a_line(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config(bare, "http://x", "sever: 1\nstream: {mode: life}\n")
+    code, lines = checked(file, capsys)
+    assert code == 1
+    assert len(lines) == 2
+    assert all(line.startswith(f"FAIL  {file}: ") for line in lines)
+    assert "did you mean `server`?" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({}, []),
+        ({"reliability": {"escalation": {"exchange_timeout": 300}}}, []),
+        (
+            {"tiers": {"slow": {"idle_timeout": 541}}},
+            [
+                "tiers.slow.idle_timeout (541 s) outlives "
+                "reliability.escalation.exchange_timeout (540 s), so it can never be reached"
+            ],
+        ),
+        (
+            {"tiers": {"a": {}}, "reliability": {"escalation": {"exchange_timeout": 299}}},
+            ["tiers.a.first_token_timeout", "tiers.a.tool_silence_timeout"],
+        ),
+        ({"state": {"backend": "sqlite"}}, ["state.backend: `sqlite` is not available"]),
+    ],
+    ids=str,
+)
+def test_what_the_whole_contradicts(data: dict[str, Any], said: list[str]) -> None:
+    lines = list(check.consistency(from_mapping(data)))
+    assert [good for good, _ in lines] == [False] * len(said)
+    assert all(text.startswith(start) for (_, text), start in zip(lines, said, strict=True))
+
+
+async def test_a_contradiction_alone_is_a_failure(
+    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = config(bare, litellm.url, "state: {backend: redis}\n")
+    code, lines = await beside(litellm, file, capsys)
+    assert code == 1
+    assert [line for line in lines if line.startswith("FAIL")] == [
+        "FAIL  state.backend: `redis` is not available in this version"
+    ]

@@ -1,0 +1,169 @@
+"""The command line: what each command gets, and the process's exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import __version__, check, cli, server
+from app.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLX_STACK_CONFIG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """What `serve` would have run."""
+    seen: list[Settings] = []
+
+    def serve(settings: Settings, *_: Any) -> int:
+        seen.append(settings)
+        return 7
+
+    monkeypatch.setattr(server, "serve", serve)
+    return seen
+
+
+def stopped(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
+    """The exit code of a command that must not have printed anything but one complaint."""
+    code = cli.main(argv)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    return code, err.strip()
+
+
+def test_serve_runs_the_settings_and_ends_with_the_servers_code(
+    served: list[Settings], bare: Path
+) -> None:
+    (bare / "my.yaml").write_text("server: {port: 4200, host: localhost}")
+    assert cli.main(["serve", "--config", "my.yaml"]) == 7
+    assert cli.main(["serve", "--config", "my.yaml", "--port", "0", "--host", "::1"]) == 7
+    found = [(settings.server.host, settings.server.port) for settings in served]
+    assert found == [("localhost", 4200), ("::1", 0)]
+
+
+def test_an_address_of_the_command_line_changes_nothing_else(
+    served: list[Settings], bare: Path
+) -> None:
+    (bare / "config.yaml").write_text(
+        "tiers: {b: {tools: false}, a: }\nserver: {api_keys: ['*']}\n"
+        "reliability: {memory_pressure: {source: off}}"
+    )
+    cli.main(["serve"])
+    cli.main(["serve", "--port", "4100"])
+    assert served[0] == served[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--port", "99999"], "command line: server.port: input should be less than or equal"),
+        (["--port", "-1"], "command line: server.port: input should be greater than or equal"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
+    ],
+)
+def test_serve_stops_with_a_sentence(
+    argv: list[str], said: str, served: list[Settings], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, err = stopped(capsys, "serve", *argv)
+    assert code == 2
+    assert err.startswith(said)
+    assert served == []
+
+
+def test_serve_does_not_open_to_the_network_for_any_key(
+    served: list[Settings], bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bare / "config.yaml").write_text("server: {api_keys: ['*']}")
+    code, err = stopped(capsys, "serve", "--host", "0.0.0.0")
+    assert (code, served) == (2, [])
+    assert err.startswith('command line: server.api_keys: "*" lets anyone in')
+
+
+def test_serve_says_every_mistake(
+    served: list[Settings], bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bare / "config.yaml").write_text("sever: 1\nstream: {mode: life}")
+    code, err = stopped(capsys, "serve")
+    assert (code, served) == (2, [])
+    assert [line.split(":")[:2] for line in err.splitlines()] == [
+        ["config.yaml", " sever"],
+        ["config.yaml", " stream.mode"],
+    ]
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "redis"])
+def test_serve_with_a_backend_that_is_not_there_yet(
+    backend: str, bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bare / "config.yaml").write_text(f"state: {{backend: {backend}}}")
+    code, err = stopped(capsys, "serve")
+    assert code == 2
+    assert err == (
+        f"state.backend: `{backend}` is not available in this version; use `memory`, which "
+        "forgets its sessions and counts when the process ends"
+    )
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_check_gets_its_file_and_gives_its_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+
+    def run(file: str | None) -> int:
+        seen.append(file)
+        return code
+
+    monkeypatch.setattr(check, "run", run)
+    assert cli.main(["check", "--config", "c.yaml"]) == code
+    assert cli.main(["check"]) == code
+    assert seen == ["c.yaml", None]
+
+
+def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def serve(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(server, "serve", serve)
+    assert cli.main(["serve"]) == 130
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["sreve"], ["serve", "--port", "x"], ["serve", "--prot", "1"], ["check", "more"]]
+)
+def test_a_command_line_that_is_none(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(argv)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: mlx-stack-proxy")
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for argument in ("--version", "--help"):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([argument])
+        assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert f"mlx-stack-proxy {__version__}" in out
+    assert all(command in out for command in ("serve", "check", "up"))
+
+
+def test_the_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "app", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=Path(__file__).parent.parent,
+    )
+    assert (done.returncode, done.stdout) == (0, f"mlx-stack-proxy {__version__}\n")
