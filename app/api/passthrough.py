@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from ..errors import ProxyError
+from ..errors import ProxyError, invalid
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
 from ..proxy.services import Services
-from ..proxy.upstream import RawHeaders, Response, UpstreamError, passed_on
+from ..proxy.upstream import BadTarget, RawHeaders, Response, UpstreamError, passed_on
 from ..proxy.watch import ClientLeft, Watch
 from .access import Access
 from .incoming import ClientGone, Incoming, check_length, too_large
@@ -56,6 +56,8 @@ class Passthrough:
             return await self._services.upstream.send(
                 request.method, request.target, headers, content
             )
+        except BadTarget as error:
+            raise invalid(f"this path can't be passed on: {error}", "path") from None
         except UpstreamError as error:
             if body is not None and body.error is not None:
                 raise body.error from None

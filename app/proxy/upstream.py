@@ -39,6 +39,10 @@ class UpstreamError(Exception):
         return self.message
 
 
+class BadTarget(ValueError):
+    """A path and query that no URL can hold: too long, or with bytes that may not be there."""
+
+
 class Response:
     """An upstream answer whose body is still to be read. Close it in any case."""
 
@@ -127,11 +131,14 @@ class Upstream:
     ) -> Response:
         """Send a request; the answer as soon as its headers are there.
 
-        ``target``: path and query. Raises :class:`UpstreamError`.
+        ``target``: path and query. Raises :class:`UpstreamError`, :class:`BadTarget`.
         """
         url = self._urls.get(target)
         if url is None:
-            url = httpx.URL(self._base + target)
+            try:
+                url = httpx.URL(self._base + target)
+            except httpx.InvalidURL as error:
+                raise BadTarget(str(error)) from None
             if len(self._urls) < MAX_KNOWN_URLS:
                 self._urls[target] = url
         request = httpx.Request(

@@ -10,7 +10,7 @@ import httpx
 import pytest
 import respx
 
-from app.proxy.upstream import Response, Upstream, UpstreamError, passed_on
+from app.proxy.upstream import BadTarget, Response, Upstream, UpstreamError, passed_on
 from app.settings import UpstreamSettings
 
 BASE = "http://litellm.test:4000"
@@ -240,6 +240,21 @@ async def test_a_cancelled_wait_is_no_upstream_error(upstream: Upstream) -> None
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+@pytest.mark.parametrize("target", ["/v1/" + "a" * 70_000, "/v1/a\x7fb", "/v1/\n"])
+async def test_a_path_that_no_url_can_hold(target: str, upstream: Upstream) -> None:
+    with pytest.raises(BadTarget):
+        await upstream.send("GET", target, [])
+
+
+@pytest.mark.parametrize("target", ["//evil.test/x", "/v1/@evil.test", "/v1/[x", "/v1//a//b?c=[]"])
+async def test_a_path_never_names_another_server(
+    target: str, router: respx.MockRouter, upstream: Upstream
+) -> None:
+    route = router.route(host="litellm.test").respond(200)
+    assert (await upstream.send("GET", target, [])).status == 200
+    assert route.calls.last.request.url.port == 4000
 
 
 async def test_to_close_what_was_never_opened() -> None:
