@@ -65,6 +65,8 @@ def raised_temperature(body: Mapping[str, Any], number: int, *, local: bool) -> 
         if not local:
             return None
         given = 0.0
+    if not isinstance(given, (int, float)):  # a tier's own params are not checked
+        return None
     return min(round(given + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)
 
 
@@ -142,6 +144,8 @@ def _sentence(
         lines.append(f"The response was: {quoted}")
     if about_format:
         lines.append("You must respond with valid JSON matching the schema exactly.")
+        return "\n".join([*lines, *(_format_schema(body) if with_schema else ())])
+    if body.get("tool_choice") == "none":  # nothing of tools: that would ask for another call
         return "\n".join(lines)
     lines.append("You must respond with valid JSON matching the tool schema exactly.")
     names = _tool_names(body)
@@ -161,9 +165,22 @@ def _tool_names(body: Mapping[str, Any]) -> list[str]:
 def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
     lines = []
     for tool in body.get("tools") or ():
-        function = tool.get("function") or {}
-        if function.get("name") in tools and function.get("parameters") is not None:
-            schema = orjson.dumps(function["parameters"]).decode()
-            if len(schema) <= MAX_SCHEMA:
-                lines.append(f"The arguments of {function['name']} must match: {schema}")
+        function = tool.get("function")
+        if not isinstance(function, dict) or function.get("name") not in tools:
+            continue
+        schema = _as_json(function.get("parameters"))
+        if schema:
+            lines.append(f"The arguments of {function['name']} must match: {schema}")
     return lines
+
+
+def _format_schema(body: Mapping[str, Any]) -> list[str]:
+    given = (body.get("response_format") or {}).get("json_schema")
+    schema = _as_json(given.get("schema")) if isinstance(given, dict) else ""
+    return [f"The schema is: {schema}"] if schema else []
+
+
+def _as_json(schema: Any) -> str:
+    """A schema as the model may read it; empty where there is none, or it is too long."""
+    text = "" if schema is None else orjson.dumps(schema).decode()
+    return text if len(text) <= MAX_SCHEMA else ""
