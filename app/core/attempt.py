@@ -13,7 +13,7 @@ from typing import Any
 from . import sse
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, render
 from .client_view import ClientView
-from .completion import CompletionBuilder
+from .completion import CompletionBuilder, apply_mended
 from .events import Tick, UpstreamErrorEvent
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
@@ -48,7 +48,8 @@ class Attempt:
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
         self._watched = self._pipeline.watches_events
-        self._hold_whole = hold_whole
+        # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
+        self._builder = None if exchange.request.stream else CompletionBuilder()
         self._gate = Gate(
             hold_whole=hold_whole,
             hold_seconds=hold_seconds,
@@ -144,11 +145,10 @@ class Attempt:
 
     def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """The whole reply, for a client that does not stream."""
-        builder = CompletionBuilder()
-        for chunk in self._final():
-            if chunk.payload is not None:
-                builder.add(chunk.payload)
+        builder = self._builder
+        assert builder is not None, "the client streams"
         whole = builder.build()
+        apply_mended(whole, self.reply)
         if metadata is not None:
             whole["mlx_stack"] = metadata
         return self._view.completion(whole)
@@ -169,6 +169,10 @@ class Attempt:
                 )
             if self.verdict is not None:
                 return
+        if self._builder is not None:
+            if chunk.payload is not None:
+                self._builder.add(chunk.payload)
+            return
         released = self._gate.push(chunk, now)
         if released:
             self._let_out(released, out)

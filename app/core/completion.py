@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .reply import Reply
+
 # Strings that name something and are sent whole, perhaps more than once.
 _WHOLE_STRINGS = frozenset({"role", "id", "type", "object", "model", "format", "signature"})
 _TOP_SKIPPED = frozenset({"choices", "usage", "object"})
@@ -67,6 +69,28 @@ class CompletionBuilder:
         if self._usage is not None:
             whole["usage"] = self._usage
         return whole
+
+
+def apply_mended(whole: dict[str, Any], reply: Reply) -> None:
+    """Put the text, calls and finish reason of mended choices in place of what came."""
+    for choice in whole["choices"]:
+        if choice["index"] not in reply.mended:
+            continue
+        mended = reply.choices[choice["index"]]
+        message = choice["message"]
+        message.pop("function_call", None)
+        message.pop("tool_calls", None)
+        if mended.tool_calls:
+            message["tool_calls"] = [
+                {
+                    "id": call.id,
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                }
+                for call in mended.tool_calls
+            ]
+        message["content"] = mended.text or (None if mended.tool_calls else "")
+        choice["finish_reason"] = mended.finish_reason
 
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:

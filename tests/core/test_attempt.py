@@ -215,7 +215,7 @@ def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
     whole.take_completion(kind.completion, 0.0)
     assert whole.done and whole.settle() is None
     assert whole.completion() == kind.completion
-    streamed, again = attempt(), attempt(hold_whole=True)
+    streamed, again = attempt(), attempt(exchange(client_request(stream=False)))
     out = streamed.take_completion(kind.completion, 0.0)
     out += streamed.rest()
     again.feed(out, 0.0)
@@ -226,7 +226,7 @@ def test_the_older_form_comes_back_both_ways() -> None:
     asked = exchange(client_request(legacy_functions=True))
     out = relayed(attempt(asked), [stream_bytes(KINDS["tool_calls_split"].chunks)])
     assert b"tool_calls" not in out and b"function_call" in out
-    one = attempt(asked, hold_whole=True)
+    one = attempt(exchange(client_request(stream=False, legacy_functions=True)))
     one.feed(stream_bytes(KINDS["tool_call_whole"].chunks), 0.0)
     assert one.completion() == KINDS["function_call"].completion
 
@@ -254,7 +254,7 @@ def test_metadata_joins_the_last_chunk_that_the_client_sees(include_usage: bool)
 
 
 def test_metadata_joins_an_assembled_reply() -> None:
-    one = attempt(hold_whole=True)
+    one = attempt(exchange(client_request(stream=False)))
     one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
     assert one.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
 
