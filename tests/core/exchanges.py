@@ -34,7 +34,7 @@ ODD = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from(NAMES.split()), inner, max_size=4)
     ),
-    max_leaves=20,
+    max_leaves=12,
 )
 
 

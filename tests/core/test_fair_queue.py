@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -135,3 +136,4 @@ class Line(RuleBasedStateMachine):
 
 
 TestLine = Line.TestCase
+TestLine.settings = settings(max_examples=30, stateful_step_count=40)

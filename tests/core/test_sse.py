@@ -45,6 +45,28 @@ def test_any_split_gives_the_same_frames(torn: tuple[bytes, list[bytes]]) -> Non
     assert frames_of(pieces) == frames_of([whole])
 
 
+# Line feeds alone have a way of their own.
+LF = st.lists(st.sampled_from(["\n", "\n\n", "data: a", ":c", "data: b\n\n"]), max_size=12).map(
+    lambda t: "".join(t).encode()
+)
+
+
+@given(splits(LF))
+def test_any_split_gives_the_same_frames_with_line_feeds_alone(
+    torn: tuple[bytes, list[bytes]],
+) -> None:
+    whole, pieces = torn
+    assert frames_of(pieces) == frames_of([whole])
+
+
+@pytest.mark.parametrize("blank", range(2, 7))
+def test_surplus_blank_lines_belong_to_no_event(blank: int) -> None:
+    whole = b"data: a" + b"\n" * blank + b"data: b" + b"\n" * blank
+    frames = [(b"data: a\n\n", b"a"), (b"data: b\n\n", b"b")]
+    assert frames_of([whole]) == frames
+    assert frames_of([whole[at : at + 1] for at in range(len(whole))]) == frames
+
+
 @given(splits(TORN))
 def test_the_data_is_what_the_standard_says(torn: tuple[bytes, list[bytes]]) -> None:
     whole, pieces = torn
