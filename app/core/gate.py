@@ -99,11 +99,12 @@ class Gate:
         """What ``hold_seconds`` held long enough."""
         if self._closed or self._text_since is None or self._waits(now):
             return []
+        self._hold_seconds = 0.0  # what is still held waits for something other than time
         return self._flow()
 
     def next_release(self) -> float | None:
         """When :meth:`tick` will have something, if time alone can release it."""
-        if self._closed or self._text_since is None or self._committed:
+        if self._closed or self._committed or self._text_since is None or not self._hold_seconds:
             return None
         return self._text_since + self._hold_seconds
 
@@ -131,7 +132,9 @@ class Gate:
                 upto = position + 1
         else:
             position = len(held)
-        if position < len(held) and self._allowed:
+        # A chunk that may begin a call waits as it is for the next one, which mostly settles it: so
+        # it goes out as the bytes that came. If it still waits then, what may flow of it does.
+        if position < len(held) - 1 and self._allowed:
             head, tail = split_text(held[position], self._allowed)
             self.flowed += self._allowed
             self._allowed = 0

@@ -126,14 +126,28 @@ def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows(place: str) -
     gate = Gate(text_hold=Held())
     first, second, third = of("Look: "), of("so<tool"), of("_call>")
     assert gate.push(first, 0.0) == [first]
-    (head,) = gate.push(second, 0.0)
+    assert gate.push(second, 0.0) == []  # the next chunk mostly settles it
+    (head,) = gate.push(third, 0.0)
     assert head.events == [TextDelta(0, "so")]
     assert head.payload is not None and head.payload["choices"][0][place]["mood"] == "odd"
-    assert gate.push(third, 0.0) == []
     assert gate.flowed == len("Look: so")
     tail, last = gate.release()
     assert tail.events == [TextDelta(0, "<tool")]
     assert last is third
+
+
+def test_text_that_turns_out_to_be_no_call_goes_out_as_the_chunks_that_came() -> None:
+    class Undecided(Held):
+        def feed(self, delta: str) -> str:
+            self.held += delta
+            flows = self.held.removesuffix("<")
+            self.held = self.held[len(flows) :]
+            return flows
+
+    gate = Gate(text_hold=Undecided())
+    first, second = made(chunk({"content": "1 <"})), made(chunk({"content": " 2"}))
+    assert gate.push(first, 0.0) == []
+    assert gate.push(second, 0.0) == [first, second]
 
 
 def test_hold_whole_holds_everything() -> None:
