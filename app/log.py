@@ -32,6 +32,7 @@ class _CurrentStderr:
 
 
 Stream = TextIO | _CurrentStderr
+_bound: Any = None
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -52,6 +53,8 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
         logger_factory=structlog.PrintLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
+    global _bound  # noqa: PLW0603  # finding and binding one anew costs as much as the line
+    _bound = structlog.get_logger().bind()
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -81,7 +84,7 @@ def _render_json(_: Any, __: str, event: Any) -> str:
 
 def get() -> Any:
     """The project's logger."""
-    return structlog.get_logger()
+    return _bound or structlog.get_logger()
 
 
 def fault(event: str, error: BaseException, **fields: Any) -> None:

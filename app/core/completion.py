@@ -12,6 +12,7 @@ from .reply import Reply
 
 # Strings that name something and are sent whole, perhaps more than once.
 _WHOLE_STRINGS = frozenset({"role", "id", "type", "object", "model", "format", "signature"})
+_CHOICE_SKIPPED = frozenset({"delta", "message", "index"})
 _TOP_SKIPPED = frozenset({"choices", "usage", "object"})
 
 
@@ -35,9 +36,10 @@ class CompletionBuilder:
 
     def add(self, payload: dict[str, Any]) -> None:
         """Take one chunk. It is not changed, but parts of it may be kept."""
+        top = self._top
         for key, value in payload.items():
-            if key not in _TOP_SKIPPED and (value is not None or key not in self._top):
-                self._top[key] = value
+            if (value is not None or key not in top) and key not in _TOP_SKIPPED:
+                top[key] = value
         choices = payload.get("choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if isinstance(choice, dict):
@@ -55,7 +57,7 @@ class CompletionBuilder:
         if isinstance(delta, dict):
             _add_delta(known["message"], delta)
         for key, value in choice.items():
-            if key in ("delta", "message", "index"):
+            if key in _CHOICE_SKIPPED or (value is None and key in known):
                 continue
             if key == "finish_reason":
                 known[key] = value or known.get(key)
@@ -94,6 +96,11 @@ def apply_mended(whole: dict[str, Any], reply: Reply) -> None:
 
 
 def _add_delta(message: dict[str, Any], delta: dict[str, Any]) -> None:
+    if len(delta) == 1 and "content" in delta:  # nearly every delta of a stream
+        text, pieces = delta["content"], message.get("content")
+        if type(text) is str and type(pieces) is _Pieces:
+            pieces.append(text)
+            return
     for key, value in delta.items():
         if key == "tool_calls" and isinstance(value, list):
             _add_calls(_own(message, key), value)

@@ -82,12 +82,21 @@ class Response:
 
     async def drain(self) -> None:
         """Read what little is left, so that the connection can serve the next request."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        patience = loop.call_later(DRAIN_SECONDS, task.cancel)
         try:
-            async with asyncio.timeout(DRAIN_SECONDS):
-                while await self.next_bytes():
-                    pass
-        except (UpstreamError, TimeoutError):
+            while await self.next_bytes():
+                pass
+        except UpstreamError:
             pass
+        except asyncio.CancelledError:
+            if not patience.when() <= loop.time():
+                raise  # somebody else's
+            task.uncancel()
+        finally:
+            patience.cancel()
 
     async def aclose(self) -> None:
         try:
