@@ -56,6 +56,7 @@ class Run:
         self._said: dict[str, str] = {}
         self._late_writes: set[asyncio.Task[None]] = set()
         self._response: Response | None = None
+        self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
         self._timed: tuple[bool, float | None] = (False, None)
@@ -133,6 +134,7 @@ class Run:
         queue = services.queues[tier]
         try:
             try:
+                await self._close_upstream()  # that of the attempt before
                 ticket = await queue.enter(exchange.session.hash) if queue is not None else None
                 try:
                     verdict = await self._call(attempt)
@@ -142,6 +144,7 @@ class Run:
                 await self._watch.settle()
             except asyncio.CancelledError:
                 verdict = self._watch.interruption()
+                await self._close_upstream()  # the client may be long in taking what it is told
         except QueueTimeout as error:
             return UpstreamFailed("tier_busy", f"tier {tier}: {error}", retry_after=error.seconds)
         finally:
@@ -153,6 +156,7 @@ class Run:
         tier = self._services.settings.tiers.get(attempt.request.tier)
         self._deadlines = Deadlines(tier, tools=bool(self._exchange.request.tools), now=now)
         self._watch.rearm()
+        self._whole = False
         content = orjson.dumps(attempt.request.body)
         verdict: Verdict | None
         try:
@@ -162,6 +166,7 @@ class Run:
             verdict = await self._read(attempt, self._response)
         except UpstreamError as error:
             verdict = _failed(error)
+        self._whole = verdict is None
         if verdict is not None:
             await self._close_upstream()  # the model must stop now, not when the client is told
         return verdict
@@ -171,7 +176,7 @@ class Run:
         if response is None:
             return
         try:
-            if self._attempt is not None and self._attempt.done:
+            if self._whole:
                 await response.drain()
         finally:
             await response.aclose()
@@ -229,6 +234,15 @@ class Run:
     # Answering the client
 
     async def _send(self, data: bytes) -> None:
+        await self._late_writes_end()
+        await self._write(data)
+
+    async def _late_writes_end(self) -> None:
+        """What a timer let out was there first, and must go out first."""
+        while self._late_writes:
+            await asyncio.wait(self._late_writes)
+
+    async def _write(self, data: bytes) -> None:
         if not self._downstream.started:
             await self._start_stream()
         await self._downstream.write(data)
@@ -244,8 +258,7 @@ class Run:
 
     async def _carry_out(self, step: Step) -> None:
         self._watch.stop()
-        for write in self._late_writes:
-            await write
+        await self._late_writes_end()
         match step:
             case Deliver():
                 self.outcome = "ok"
@@ -299,9 +312,10 @@ class Run:
         keepalive = self._services.settings.stream.keepalive_seconds
         if self._exchange.request.stream and keepalive:
             times.append(self._downstream.last_write + keepalive)
-        release = self._attempt.next_release() if self._attempt is not None else None
-        if release is not None:
-            times.append(release)
+        if self._deadlines is not None and self._attempt is not None:
+            release = self._attempt.next_release()
+            if release is not None:
+                times.append(release)
         return min(times) if times else None
 
     def _heard(self, now: float) -> None:
@@ -310,14 +324,15 @@ class Run:
 
     def _on_time(self, now: float) -> Verdict | None:
         if self._downstream.writing or self._late_writes:
-            # The client is slow; that is neither silence of the model nor of ours.
+            # The client is slow; that is neither silence of the model nor of ours. But it can't
+            # keep a tier's place for ever.
             self._heard(now)
             self._downstream.last_write = now
-            return None
-        if self._deadlines is not None and (timeout := self._deadlines.check(now)):
-            return timeout
+            return self._deadlines.check(now) if self._deadlines is not None else None
         out = b""
-        if self._attempt is not None:
+        if self._deadlines is not None and self._attempt is not None:  # a call is running
+            if timeout := self._deadlines.check(now):
+                return timeout
             out = self._attempt.tick(now)
             if self._attempt.verdict is not None:
                 return self._attempt.verdict
@@ -327,7 +342,7 @@ class Run:
             out = _KEEPALIVE
         if out:
             self._downstream.last_write = now
-            write = asyncio.ensure_future(self._send(out))
+            write = asyncio.ensure_future(self._write(out))
             self._late_writes.add(write)
             write.add_done_callback(self._late_writes.discard)
         return None
