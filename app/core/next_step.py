@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ProxyError
+from ..errors import ProxyError, invalid
 from ..settings import ReliabilitySettings
 from .exchange import Exchange
 from .verdicts import (
@@ -158,7 +158,9 @@ def _may_go_on(exchange: Exchange, settings: ReliabilitySettings, now: float) ->
 
 
 def _after_upstream_failure(exchange: Exchange, verdict: UpstreamFailed) -> Step:
-    if verdict.client_fault and verdict.status is not None and not exchange.headers_sent:
+    if verdict.client_fault and verdict.status is not None:
+        if exchange.headers_sent:  # by keep-alive: what upstream said has to go into the stream
+            return Fail(invalid(verdict.message, status=verdict.status))
         return PassOn(verdict.status, verdict.headers, verdict.body)
     if exchange.model_failure is not None:
         return Fail(error_of(exchange, exchange.model_failure))

@@ -12,7 +12,9 @@ from .verdicts import UpstreamFailed
 _RETRYABLE = frozenset({408, 409, 425, 429})
 # LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
 _WRONG_KEY = "no_db_connection"
-_UNKNOWN_MODEL = ("invalid model name", "model_not_found", "unknown model", "does not exist")
+_UNKNOWN_MODEL = re.compile(
+    r"invalid model name|model_not_found|unknown model|\bmodel\b[^.]{0,80}\bdoes not exist"
+)
 _MAX_QUOTED = 300
 # LiteLLM and clouds quote keys in their errors.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
@@ -34,9 +36,7 @@ def failure_of_status(
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
     about_key = status in (401, 403) or _WRONG_KEY in body[:4096].decode("utf-8", "replace")
-    about_model = status == 404 or (
-        status == 400 and any(words in lower for words in _UNKNOWN_MODEL)
-    )
+    about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
     client_fault = status < 500 and status not in _RETRYABLE
     if about_key:
         client_fault = not our_key

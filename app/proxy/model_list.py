@@ -44,15 +44,16 @@ class ModelList:
         return self._asking
 
     async def _refresh(self, authorization: str | None) -> None:
+        names = None
         try:
             status, body = await self.fetch(authorization)
             names = names_in(body) if status == 200 else None
         except (UpstreamError, TimeoutError):
-            names = None
-        if names is not None:
-            self._names = names
-        self._next_ask = self._clock() + (RETRY_SECONDS if names is None else FRESH_SECONDS)
-        self._asking = None
+            pass
+        finally:
+            self._names = names if names is not None else self._names
+            self._next_ask = self._clock() + (RETRY_SECONDS if names is None else FRESH_SECONDS)
+            self._asking = None
 
     async def fetch(self, authorization: str | None) -> tuple[int, bytes]:
         """LiteLLM's answer, now. Raises :class:`UpstreamError`, ``TimeoutError``."""
