@@ -44,6 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(check)
     check.set_defaults(run=_check)
 
+    recorded = commands.add_parser("replay", help="run recorded exchanges through the stages")
+    recorded.add_argument("file", metavar="FILE.jsonl", help="one record a line; - is stdin")
+    recorded.add_argument("--json", action="store_true", help="one JSON object a line")
+    _add_config(recorded)
+    recorded.set_defaults(run=_replay)
+
     whole = commands.add_parser(
         "up", help="start model servers, LiteLLM and the proxy on this machine"
     )
@@ -84,3 +90,9 @@ def _check(args: argparse.Namespace) -> int:
     from . import check
 
     return check.run(args.config)
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from . import replay
+
+    return replay.run(args, load(args.config))

@@ -1,0 +1,281 @@
+"""``mlx-stack-proxy replay``: recorded exchanges through the stages, without a model.
+
+A record is one line of JSON (docs/tool-calls.md describes it):
+
+    {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
+
+Other keys (``time``, ``request_id``, ``tier``, ``verdicts`` …) may be there. Each record is judged
+on its own, as the first attempt of an exchange: what would have gone out untouched, what mended,
+and what a retry would have said to the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from . import stages
+from .core import client_request, correction, sse
+from .core.attempt import Attempt
+from .core.build_request import build
+from .core.chunks import render
+from .core.exchange import AttemptRecord, Controls, Exchange
+from .core.next_step import Deliver, Retry, next_step, reason_of
+from .core.pipeline import Stage
+from .core.session_id import identify
+from .core.tiers import Route
+from .core.verdicts import InvalidToolCall, UpstreamFailed, Verdict
+from .errors import ProxyError
+from .settings import Settings
+
+CORRECTION_LINES = 2  # of a correction, beside a retry
+_RECORDED = "recorded"  # the request's id
+
+DELIVERED, REPAIRED, RESCUED = "delivered", "repaired", "rescued"
+RETRIED, FAILED, UNREADABLE = "retried", "failed", "unreadable"
+
+
+class BadRecord(ValueError):
+    """A line that is no record; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the stages would have done with one record.
+
+    ``action``: delivered, repaired, rescued, retried, failed, or unreadable for a line that is no
+    record. ``reply``: the completion that would have been delivered. ``faults``: faults in our own
+    stages, which let a reply through.
+    """
+
+    line: int
+    action: str
+    reason: str = ""
+    repairs: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    failures: tuple[dict[str, str], ...] = ()
+    correction: str = ""
+    error: str = ""
+    faults: tuple[str, ...] = ()
+    request_id: str = ""
+    reply: dict[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome as JSON: only what there is to say."""
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {k: v for k, v in named.items() if v not in ("", (), None)}
+
+    def __str__(self) -> str:
+        said = {
+            DELIVERED: self.reason or "untouched",
+            REPAIRED: ", ".join(self.repairs),
+            RESCUED: ", ".join(self.formats),
+            UNREADABLE: self.error,
+        }.get(self.action, self.reason)
+        if self.action == RESCUED and self.repairs:
+            said += f"; repaired: {', '.join(self.repairs)}"
+        text = f"line {self.line}  {self.action}: {said}"
+        if self.failures:
+            text += "".join(f"\n    {one['kind']}: {one['error']}" for one in self.failures)
+        if self.correction:
+            lines = self.correction.splitlines()[:CORRECTION_LINES]
+            text += "".join(f"\n    > {line}" for line in lines)
+        return text + "".join(f"\n    fault: {fault}" for fault in self.faults)
+
+
+class Replay:
+    """The stages of a configuration, for any number of records."""
+
+    def __init__(self, settings: Settings, built: Sequence[Stage] | None = None) -> None:
+        self._settings = settings
+        self._stages = stages.build(settings) if built is None else built
+
+    def lines(self, source: Iterable[bytes]) -> Iterator[Outcome]:
+        """The outcome of each line that is not blank."""
+        for number, line in enumerate(source, 1):
+            if not line.strip():
+                continue
+            try:
+                yield self.record(_parsed(line), number)
+            except BadRecord as error:
+                yield Outcome(number, UNREADABLE, error=str(error))
+
+    def record(self, record: Any, line: int = 0) -> Outcome:
+        """The outcome of one record. Raises :class:`BadRecord`."""
+        exchange = self._exchange(record)
+        faults: list[str] = []
+        attempt = Attempt(
+            exchange,
+            build(exchange, self._settings, None),
+            self._stages,
+            lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
+            hold_whole=True,
+            hold_seconds=0.0,
+        )
+        verdict = attempt.on_request()
+        if verdict is None:
+            _play(attempt, record.get("reply"))
+            verdict = attempt.verdict or attempt.settle()
+        reason = reason_of(verdict)
+        exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
+        step = next_step(exchange, verdict, self._settings.reliability, exchange.started)
+        common: dict[str, Any] = {
+            "line": line,
+            "request_id": str(record.get("request_id") or ""),
+            "faults": tuple(faults),
+        }
+        if isinstance(step, Deliver):
+            return _delivered(exchange, attempt, verdict, common)
+        common["failures"] = _failures(verdict)
+        if isinstance(step, Retry):
+            said = self._correction(exchange, attempt, verdict, step)
+            return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
+        if isinstance(verdict, UpstreamFailed):
+            reason = f"{reason}: {verdict.message}"
+        return Outcome(action=FAILED, reason=reason or "", **common)
+
+    def _exchange(self, record: Any) -> Exchange:
+        if not isinstance(record, dict):
+            raise BadRecord("is no JSON object")
+        request = record.get("request")
+        if not isinstance(request, dict):
+            raise BadRecord("has no `request` with the body of a chat completion request")
+        try:
+            # Whole replies are judged the same, streamed or not; whole they are simpler to show.
+            parsed = client_request.parse(orjson.dumps({**request, "stream": False}))
+        except ProxyError as error:
+            raise BadRecord(f"its request is refused: {error}") from None
+        except TypeError as error:
+            raise BadRecord(f"its request can't be written as JSON: {error}") from None
+        chain = self._settings.reliability.escalation.chain
+        named = [name for name in (record.get("tier"), parsed.model) if name in chain]
+        tier = named[0] if named else chain[0]
+        session = identify({}, parsed.body, "")
+        route = Route((tier,))
+        return Exchange(_RECORDED, parsed, Controls(), session, route, started=0.0, tier=tier)
+
+    def _correction(
+        self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry
+    ) -> str:
+        if not isinstance(verdict, InvalidToolCall) or not step.correct:
+            return ""
+        # As a system message of its own the correction stands alone, wherever it will be put.
+        body = {**exchange.request.body, "messages": []}
+        messages = correction.corrected(
+            body, attempt.reply, verdict, role="system", placement="user", with_schema=step.last
+        )
+        return str(messages[0]["content"])
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:  # integers beyond 64 bits, lone surrogates
+            return json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise BadRecord(f"is not valid JSON: {error}") from None
+
+
+def _play(attempt: Attempt, reply: Any) -> None:
+    """Give an attempt the recorded reply."""
+    if not isinstance(reply, dict):
+        raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
+    if isinstance(reply.get("stream"), str):
+        attempt.feed(reply["stream"].encode("utf-8", "replace"), 0.0)
+        if not attempt.over:
+            attempt.end(0.0)
+    elif isinstance(reply.get("chunks"), list):
+        if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
+            raise BadRecord("has a reply whose `chunks` are not all objects")
+        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME, 0.0)
+    elif isinstance(reply.get("choices"), list) and reply["choices"]:
+        attempt.take_completion(reply, 0.0)
+    else:
+        raise BadRecord("has a `reply` that holds no `choices`, no `chunks` and no `stream`")
+
+
+def _delivered(
+    exchange: Exchange, attempt: Attempt, verdict: Verdict | None, common: dict[str, Any]
+) -> Outcome:
+    said = exchange.reply_notes.get("Repairs", "")
+    repairs = tuple(kind for kind in said.split(",") if kind and kind != "rescued")
+    formats = tuple(
+        label
+        for incident in exchange.incidents
+        if incident.kind == "tool_call_rescued"
+        for label in incident.labels
+    )
+    action = RESCUED if formats else REPAIRED if repairs else DELIVERED
+    reason = reason_of(verdict) or ""
+    if action == DELIVERED and attempt.reply.mended:
+        reason = "half a call was dropped"
+    return Outcome(
+        action=action,
+        reason=reason,
+        repairs=repairs,
+        formats=formats,
+        failures=_failures(verdict),  # `on_exhausted: return_last` delivers them
+        reply=attempt.completion(),
+        **common,
+    )
+
+
+def _failures(verdict: Verdict | None) -> tuple[dict[str, str], ...]:
+    if not isinstance(verdict, InvalidToolCall):
+        return ()
+    return tuple(
+        {"tool": one.tool, "kind": one.kind, "error": one.error} for one in verdict.failures
+    )
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """How many of each action; which rules, formats and failures."""
+    return {
+        "records": len(outcomes),
+        "actions": dict(Counter(one.action for one in outcomes).most_common()),
+        "repairs": dict(Counter(k for one in outcomes for k in one.repairs).most_common()),
+        "formats": dict(Counter(k for one in outcomes for k in one.formats).most_common()),
+        "failures": dict(
+            Counter(f["kind"] for one in outcomes for f in one.failures).most_common()
+        ),
+    }
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """The command: 0, or 1 if a line could not be read, or 2 if the file could not."""
+    out = sys.stdout
+    outcomes: list[Outcome] = []
+    try:
+        source = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")  # noqa: SIM115
+    except OSError as error:
+        sys.stderr.write(f"replay: {args.file}: {error.strerror}\n")
+        return 2
+    with source:
+        for outcome in Replay(settings).lines(source):
+            outcomes.append(replace(outcome, reply=None))
+            told = json.dumps(outcome.as_dict(), ensure_ascii=False)
+            text = told if args.json else str(outcome)
+            out.write(text.encode("utf-8", "replace").decode() + "\n")
+    total = summary(outcomes)
+    if args.json:
+        out.write(json.dumps({"summary": total}) + "\n")
+    else:
+        out.write(_told(total))
+    return 1 if UNREADABLE in total["actions"] else 0
+
+
+def _told(total: dict[str, Any]) -> str:
+    lines = [f"\nrecords: {total['records']}"]
+    for name in ("actions", "repairs", "formats", "failures"):
+        if total[name]:
+            counts = ", ".join(f"{count} {kind}" for kind, count in total[name].items())
+            lines.append(f"  {name}: {counts}")
+    return "\n".join(lines) + "\n"
