@@ -56,7 +56,8 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> S
 def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     """Settings from plain data of the file's shape. Raises :class:`SettingsError`."""
     known = Settings.model_fields
-    whole = {key: value for key, value in data.items() if key in known}
+    # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
+    whole = {k: v for k, v in data.items() if k in known and v is not None}
     # Not left to pydantic-settings: it takes a top-level key such as `_env_file` for an order.
     problems = [f"{k}: {unknown_name(str(k), known, 'key')}" for k in data if k not in known]
     if whole.get("tiers") is None:

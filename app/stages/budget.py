@@ -57,12 +57,14 @@ class Budget:
         return self.full_limit(exchange)
 
     def _writes_at_length(self, exchange: Exchange, tier: TierSettings | None) -> bool:
-        if exchange.session_was_cut:
-            return True
+        if exchange.retried.get("output_truncated"):
+            return True  # the one retry that a cut by these limits is worth
         if self._budget.tool_calls.apply == "always":
             return False
-        return (tier is not None and tier.reasoning) or any(
-            takes_free_text(tool) for tool in exchange.request.tools
+        return (
+            exchange.session_was_cut
+            or (tier is not None and tier.reasoning)
+            or any(takes_free_text(tool) for tool in exchange.request.tools)
         )
 
     def tier(self, name: str) -> TierSettings | None:
