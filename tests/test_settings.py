@@ -265,7 +265,6 @@ def test_keys_that_are_no_strings() -> None:
     [
         ("server.port", "x", "server.port: input should be a valid integer"),
         ("server.port", 65_536, "server.port: input should be less than or equal to 65535"),
-        ("server", None, "server: must hold keys of its own"),
         ("server", [], "server: must hold keys of its own"),
         ("server.api_keys", 7, "server.api_keys: must be a list"),
         ("tiers", {}, "tiers: "),
@@ -558,3 +557,7 @@ def test_every_key_of_the_example_is_explained() -> None:
     for before, line in zip(["", *lines], lines, strict=False):
         if re.match(r"\s*(#|#  +)?[a-z_]+: +\S", line):
             assert "  # " in line or before.strip().startswith("# "), line
+
+
+def test_an_empty_section_means_its_defaults() -> None:
+    assert from_mapping({"server": None, "tiers": None}) == from_mapping({})
