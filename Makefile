@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench clean
+.PHONY: help run test lint format types unit e2e bench score clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -41,6 +41,9 @@ e2e: $(DEV)  ## only the tests against the real stack
 
 bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
 	$(BIN)/python -m tests.bench.bench_proxy $(ARGS)
+
+score: $(DEV)  ## how tool calls are repaired and rescued, on recorded cases
+	@$(BIN)/python -m tests.bench.score $(ARGS)
 
 format: $(DEV)  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
