@@ -25,6 +25,7 @@ READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0
 MAX_BODY = 64 * 1024 * 1024
 MAX_KNOWN_URLS = 256
+MAX_KNOWN_HEADERS = 256
 
 
 @dataclass
@@ -114,6 +115,7 @@ class Upstream:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
         self._transport = transport
+        self._headers: dict[tuple[tuple[bytes, bytes], ...], httpx.Headers] = {}
         self._urls: dict[str, httpx.URL] = {}  # parsing one costs as much as a tenth of a request
 
     def _open(self) -> httpx.AsyncBaseTransport:
@@ -153,7 +155,7 @@ class Upstream:
         request = httpx.Request(
             method,
             url,
-            headers=headers,
+            headers=self._normalised(headers),
             content=content,
             extensions={"timeout": {"connect": CONNECT_SECONDS, "read": None, "pool": None}},
         )
@@ -161,6 +163,16 @@ class Upstream:
             return Response(await self._open().handle_async_request(request))
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
+
+    def _normalised(self, headers: RawHeaders) -> httpx.Headers:
+        """The headers as httpx keeps them: an agent sends the same ones with every request."""
+        key = tuple(headers)
+        known = self._headers.get(key)
+        if known is None:
+            if len(self._headers) >= MAX_KNOWN_HEADERS:
+                self._headers.clear()
+            known = self._headers[key] = httpx.Headers(headers)
+        return known
 
     async def aclose(self) -> None:
         if self._transport is not None:
