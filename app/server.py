@@ -46,6 +46,7 @@ class Server(uvicorn.Server):
         self._services = services
         self._on_ready = on_ready
         self._deadline: float | None = None
+        self._signal: int | None = None
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
@@ -61,19 +62,28 @@ class Server(uvicorn.Server):
         self._services.stopping = True
         grace = self._services.settings.server.shutdown_grace_seconds
         self._deadline = time.monotonic() + grace
-        log.get().info(
-            "stopping",
-            signal=signal.Signals(sig).name,
-            running=self._services.running,
-            grace_seconds=grace,
-        )
+        self._signal = sig  # said later: the signal may have come in the midst of a log line
 
     async def on_tick(self, counter: int) -> bool:
+        if self._signal is not None:
+            self._say_stopping(self._signal)
+            self._signal = None
         if self._deadline is not None and (
             self._services.running == 0 or time.monotonic() >= self._deadline
         ):
             self.should_exit = True
+        if self.should_exit:
+            for end in list(self._services.endings):
+                end()
         return await super().on_tick(counter)
+
+    def _say_stopping(self, sig: int) -> None:
+        log.get().info(
+            "stopping",
+            signal=signal.Signals(sig).name,
+            running=self._services.running,
+            grace_seconds=self._services.settings.server.shutdown_grace_seconds,
+        )
 
 
 def _spare_the_collector() -> None:

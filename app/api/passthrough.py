@@ -30,15 +30,18 @@ class Passthrough:
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
         headers, _ = self._access.upstream_headers(passed_on(request.raw_headers, _NOT_SENT_UP))
-        body = _Body(receive, most) if _has_body(request) else None
-        response = await self._open(request, headers, body)
-        metrics = self._services.metrics
-        metrics.inc(metrics.passthrough, str(response.status))
         watch = Watch(receive)
-        if body is None or body.complete:
-            watch.start(lambda: None, lambda _: None)
+        body = _Body(receive, most, watch) if _has_body(request) else None
+        if body is None:
+            watch.start(_never, _nothing)
+        response: Response | None = None
         try:
+            response = await self._open(request, headers, body)
+            metrics = self._services.metrics
+            metrics.inc(metrics.passthrough, str(response.status))
             await self._relay(request, response, downstream, watch)
+        except ClientGone:
+            return
         except asyncio.CancelledError:
             if not watch.client_left:
                 raise
@@ -48,7 +51,8 @@ class Passthrough:
                 return
         finally:
             watch.stop()
-            await response.aclose()
+            if response is not None:
+                await response.aclose()
 
     async def _open(self, request: Incoming, headers: RawHeaders, body: _Body | None) -> Response:
         content = body.parts() if body is not None else None
@@ -85,11 +89,12 @@ class Passthrough:
 
 
 class _Body:
-    """A request body that streams upward, counted."""
+    """A request body that streams upward, counted. At its end ``watch`` begins to listen."""
 
-    def __init__(self, receive: Receive, most: int) -> None:
+    def __init__(self, receive: Receive, most: int, watch: Watch) -> None:
         self._receive = receive
         self._most = most
+        self._watch = watch
         self.complete = False
         self.error: Exception | None = None
 
@@ -106,8 +111,18 @@ class _Body:
                 self.error = too_large(self._most)
                 raise self.error
             self.complete = not message.get("more_body")
+            if self.complete:
+                self._watch.start(_never, _nothing)
             if part:
                 yield part
+
+
+def _never() -> None:
+    """No time matters here."""
+
+
+def _nothing(_: float) -> None:
+    """Nothing to do at any time."""
 
 
 def _has_body(request: Incoming) -> bool:

@@ -15,8 +15,8 @@ from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.next_step import Deliver, Fail, PassOn, Retry, Step, next_step, reason_of
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
-from ..core.verdicts import OutputTruncated, UpstreamFailed, Verdict
-from ..errors import ProxyError
+from ..core.verdicts import OutputTruncated, Rejected, UpstreamFailed, Verdict
+from ..errors import ProxyError, shutting_down
 from . import accounts, response_headers
 from .downstream import EVENT_STREAM, Downstream
 from .services import Services
@@ -65,6 +65,7 @@ class Run:
     async def run(self) -> None:
         """From the first attempt to the last byte."""
         self._watch.start(self._next_due, self._on_time)
+        self._services.endings.add(self._end)
         try:
             step = await self._attempts()
             await self._carry_out(step)
@@ -75,8 +76,15 @@ class Run:
                 raise
             self._note_client_left()
         finally:
+            self._services.endings.discard(self._end)
             self._watch.stop()
             await self._close_upstream()
+
+    def _end(self) -> None:
+        """The process ends: the client is told, in the stream if one has begun."""
+        error = shutting_down()
+        verdict = Rejected(error.status, error.type, error.message, retry_after=error.retry_after)
+        self._watch.end(verdict)
 
     def _note_client_left(self) -> None:
         self.outcome = "client_left"

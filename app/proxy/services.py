@@ -28,6 +28,8 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     stopping: bool = field(default=False)
     running: int = field(default=0)
+    # What ends a chat completion that is on its way, for the end of the process.
+    endings: set[Callable[[], None]] = field(default_factory=set)
 
 
 def upstream_key(settings: Settings) -> str | None:

@@ -40,11 +40,14 @@ class Watch:
         self._due: Callable[[], float | None] | None = None
         self._tick: Callable[[float], Verdict | None] | None = None
         self._verdict: Verdict | None = None
+        self._stopped = False
         self.client_left = False
 
     def start(
         self, due: Callable[[], float | None], tick: Callable[[float], Verdict | None]
     ) -> None:
+        if self._stopped:
+            return
         self._due = due
         self._tick = tick
         self._timer = self._loop.call_later(BEGIN_SECONDS, self._begin)
@@ -56,6 +59,13 @@ class Watch:
         if self._timer is not None:
             self._timer.cancel()
         self._due = None
+        self._stopped = True
+
+    def end(self, verdict: Verdict) -> None:
+        """Interrupt the task with a verdict from outside, if it still is on its way."""
+        if self._due is not None and self._verdict is None and not self.client_left:
+            self._verdict = verdict
+            self._interrupt()
 
     def rearm(self) -> None:
         """A time before the one waited for may matter now."""
