@@ -23,6 +23,7 @@ Count = Annotated[int, Field(ge=0)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Port = Annotated[int, Field(ge=0, le=65535)]
+ApiKey = Annotated[str, Field(min_length=1)]  # an empty one would let in whoever sends none
 TierName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
@@ -57,8 +58,8 @@ class ServerSettings(Section):
     workers: AtLeastOne = 1
     max_body_bytes: AtLeastOne = 33_554_432
     shutdown_grace_seconds: NotNegative = 30
-    api_keys: tuple[str, ...] = ()
-    admin_key: str | None = None
+    api_keys: tuple[ApiKey, ...] = ()
+    admin_key: ApiKey | None = None
     allow_bypass: bool = False
 
 

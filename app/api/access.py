@@ -12,7 +12,7 @@ from ..settings import Settings, is_loopback
 from .incoming import Incoming
 
 _BEARER = "bearer "
-_KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 
 class Access:
@@ -33,7 +33,7 @@ class Access:
         if self._loopback and host and not is_loopback(_hostname(host).lower()):
             raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
         origin = request.headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc != host
+        foreign = origin is not None and _authority(origin) != host
         if foreign or request.headers.get("sec-fetch-site") == "cross-site":
             raise invalid("requests from web pages are not answered", "origin", status=403)
 
@@ -60,8 +60,8 @@ class Access:
     def upstream_headers(self, headers: RawHeaders) -> tuple[RawHeaders, bool]:
         """The headers with the key to use for LiteLLM; whether we put that in."""
         if self._open or self._keys:
-            headers = [h for h in headers if h[0] not in _KEY_HEADERS]
-        elif not self._loopback or any(h[0] in _KEY_HEADERS for h in headers):
+            headers = [h for h in headers if h[0] not in KEY_HEADERS]
+        elif not self._loopback or any(h[0] in KEY_HEADERS for h in headers):
             return headers, False
         if self._upstream_key is None:
             return headers, self._open or bool(self._keys)
@@ -73,6 +73,13 @@ def _given_key(request: Incoming) -> str:
     if value[: len(_BEARER)].lower() == _BEARER:
         return value[len(_BEARER) :].strip()
     return request.headers.get("x-api-key") or request.headers.get("api-key") or ""
+
+
+def _authority(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:  # brackets that hold no address
+        return None
 
 
 def _hostname(host: str) -> str:

@@ -16,12 +16,14 @@ from ..proxy.model_list import names_in
 from ..proxy.services import Services, upstream_key
 from ..proxy.upstream import UpstreamError
 from ..state.store import StoreError
+from .access import KEY_HEADERS, Access
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 def build(services: Services, lifespan: Lifespan) -> FastAPI:
     """The FastAPI app of these endpoints."""
+    access = Access(services.settings)
     app = FastAPI(
         title="mlx-stack reliability proxy",
         version=__version__,
@@ -50,12 +52,14 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
 
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
-        return await _models(services, request.headers.get("authorization"))
+        return await _models(services, access, request)
 
     @app.get("/v1/models/{name:path}")
     async def model(name: str, request: Request) -> Response:
-        listed = orjson.loads((await _models(services, request.headers.get("authorization"))).body)
-        for entry in listed.get("data", []):
+        whole = await _models(services, access, request)
+        if whole.status_code != 200:
+            return whole
+        for entry in orjson.loads(whole.body)["data"]:
             if isinstance(entry, dict) and entry.get("id") == name:
                 return _json(entry)
         return _error(
@@ -100,10 +104,11 @@ def _states(tiers: dict[str, dict[str, str]], state: str) -> dict[str, dict[str,
     return {name: {**tier, "state": state} for name, tier in tiers.items()}
 
 
-async def _models(services: Services, authorization: str | None) -> Response:
-    """LiteLLM's list, with ``auto`` and the tiers before it."""
+async def _models(services: Services, access: Access, request: Request) -> Response:
+    """LiteLLM's list as this client may see it, with ``auto`` and the tiers before it."""
+    headers, _ = access.upstream_headers([h for h in request.headers.raw if h[0] in KEY_HEADERS])
     try:
-        status, body = await services.models.fetch(authorization)
+        status, body = await services.models.ask(headers)
     except (UpstreamError, TimeoutError) as error:
         what = str(error) or "no answer in time"
         return _error(
@@ -111,8 +116,11 @@ async def _models(services: Services, authorization: str | None) -> Response:
                 503, "upstream_unavailable", f"LiteLLM can't be reached: {what}", retry_after=5
             )
         )
-    if status != 200 or names_in(body) is None:
+    if status != 200:
         return Response(body, status, media_type="application/json")
+    if names_in(body) is None:
+        sentence = "LiteLLM's answer is no list of models"
+        return _error(ProxyError(502, "all_tiers_failed", sentence))
     listed = orjson.loads(body)
     ours = [AUTO, *services.settings.tiers]
     entries = [{"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in ours]

@@ -119,8 +119,8 @@ def _add_calls(calls: dict[int, dict[str, Any]], deltas: list[Any]) -> None:
         for key, value in delta.items():
             if key == "function" and isinstance(value, dict):
                 _add_function(_own(call, key), value)
-            elif key != "index" and (value is not None or key not in call):
-                call[key] = value
+            elif key != "index" and (value not in (None, "") or key not in call):
+                call[key] = value  # some servers send an empty id with every further piece
 
 
 def _add_function(function: dict[str, Any], delta: dict[str, Any]) -> None:

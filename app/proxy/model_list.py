@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from .upstream import Upstream, UpstreamError
+from .upstream import RawHeaders, Upstream, UpstreamError
 
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 2.0
@@ -58,7 +58,10 @@ class ModelList:
     async def fetch(self, authorization: str | None) -> tuple[int, bytes]:
         """LiteLLM's answer, now. Raises :class:`UpstreamError`, ``TimeoutError``."""
         value = f"Bearer {self._key}" if self._key else authorization
-        headers = [(b"authorization", value.encode())] if value else []
+        return await self.ask([(b"authorization", value.encode())] if value else [])
+
+    async def ask(self, headers: RawHeaders) -> tuple[int, bytes]:
+        """The same for a client, with the headers that are sent up for it."""
         async with asyncio.timeout(ASK_SECONDS):
             response = await self._upstream.send("GET", "/v1/models", headers)
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ..core.exchange import Exchange
 from .upstream import RawHeaders, passed_on
 
@@ -21,6 +23,9 @@ _REPLACED = _NOT_PASSED | {
     b"retry-after",
 }
 _ADDRESS = b"-api-base"
+# A model's name is the client's own text and may hold what no header can.
+_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+MAX_VALUE = 512
 _CORS = b"access-control-"  # which pages may read a reply is ours to say, and none may
 
 
@@ -51,11 +56,15 @@ def values(exchange: Exchange, attempts: int) -> dict[str, str]:
 def encode(said: dict[str, str]) -> RawHeaders:
     """Our headers as they go out; ``x-request-id`` equals ours."""
     headers = [
-        (f"x-mlx-stack-{name.lower()}".encode(), value.encode("latin-1", "replace"))
+        (f"x-mlx-stack-{name.lower()}".encode(), _header_value(value))
         for name, value in said.items()
     ]
     headers.append((b"x-request-id", said["Request-Id"].encode()))
     return headers
+
+
+def _header_value(value: str) -> bytes:
+    return _NOT_IN_A_HEADER.sub("?", value[:MAX_VALUE]).encode("latin-1", "replace")
 
 
 def as_fields(said: dict[str, str]) -> dict[str, str | int]:

@@ -4,18 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+import yaml
+from pydantic import ValidationError
+
 from app.core.chunks import made
+from app.core.completion import CompletionBuilder
 from app.core.gate import Gate
-from tests.shell.asking import CHAT, KEEP_ALIVE, ask, body, text_of
+from app.settings import ServerSettings
+from tests.shell.asking import (
+    CHAT,
+    KEEP_ALIVE,
+    ask,
+    body,
+    checked_error,
+    checked_error_body,
+    payloads,
+    text_of,
+)
 from tests.shell.conftest import StartProxy
 from tests.support.replies import DONE, TOOLS, chunk, data, text_chunks, text_stream, with_role
-from tests.support.running_proxy import RunningProxy, running_proxy
-from tests.support.scripted_server import SILENCE, Delay, Reply, ScriptedServer
+from tests.support.running_proxy import RunningProxy, proxy_config, running_proxy
+from tests.support.scripted_server import SILENCE, Call, Delay, Reply, ScriptedServer, closed_port
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 BAD_CALL = with_role(
@@ -136,3 +156,177 @@ async def test_a_retry_closes_the_response_of_the_attempt_before(
     asking = asyncio.create_task(ask(proxy, tools=TOOLS))
     assert await (await upstream.next_call()).left_within(3)
     asking.cancel()
+
+
+@pytest.mark.parametrize("origin", ["http://[x", "http://[::1", "http://[:::1]"])
+async def test_an_origin_that_is_no_url_is_a_foreign_one(origin: str, proxy: RunningProxy) -> None:
+    checked_error(await ask(proxy, {"Origin": origin}), 403, "invalid_request_error")
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", ["a\r\nset-cookie: b=c", "a\0b", "m" * 100_000, "mödel €"])
+async def test_any_model_name_can_be_answered(
+    model: str, streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.escalation.unknown_models": "passthrough"})
+    upstream.will(text_stream("fine"))
+    response = await ask(proxy, model=model, stream=streamed)
+    assert response.status_code == 200
+    assert "set-cookie" not in response.headers
+    assert len(response.headers["x-mlx-stack-tier"]) <= 512
+    assert (await upstream.next_call()).json()["model"] == model
+
+
+def test_an_empty_key_is_none() -> None:
+    """As from a template whose variable is not set: it would let in whoever sends no key."""
+    with pytest.raises(ValidationError, match=r"api_keys\.0"):
+        ServerSettings(api_keys=("",))
+
+
+async def test_models_are_not_listed_with_our_key_where_others_can_ask(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
+    proxy = await start_proxy({"server.host": "0.0.0.0"})
+    asked: list[str | None] = []
+    own_reply = upstream.own_reply
+
+    def noted(call: Call) -> Reply | None:
+        asked.append(call.header("authorization"))
+        return own_reply(call)
+
+    monkeypatch.setattr(upstream, "own_reply", noted)
+    await proxy.client.get("/v1/models")
+    await proxy.client.get("/v1/models/fast", headers={"Authorization": "Bearer sk-theirs"})
+    assert asked == [None, "Bearer sk-theirs"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/fast"])
+async def test_a_list_of_models_that_is_none_is_an_error(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>")
+    checked_error(await proxy.client.get(path), 502, "all_tiers_failed")
+    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>", status=502)
+    assert (await proxy.client.get(path)).status_code == 502
+
+
+def test_an_empty_id_in_a_later_piece_is_no_id() -> None:
+    builder = CompletionBuilder()
+    whole = {"index": 0, "id": "call_1", "type": "function"}
+    function = {"name": "look", "arguments": '{"a":'}
+    builder.add(chunk({"tool_calls": [{**whole, "function": function}]}))
+    more = {"index": 0, "id": "", "type": "", "function": {"name": "", "arguments": "1}"}}
+    builder.add(chunk({"tool_calls": [more]}, "tool_calls"))
+    [call] = builder.build()["choices"][0]["message"]["tool_calls"]
+    function = {"name": "look", "arguments": '{"a":1}'}
+    assert call == {"id": "call_1", "type": "function", "function": function}
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_client_leaves_a_passed_through_path_before_any_answer(
+    method: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.raw(SILENCE))
+    request = post({"prompt": "x"}, "/v1/completions")
+    if method == "GET":
+        request = b"GET /v1/files HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    _, writer = await proxy.raw(request)
+    call = await upstream.next_call()
+    await asyncio.sleep(0.05)
+    writer.close()
+    assert await call.left_within(1)
+
+
+async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(
+    upstream: ScriptedServer, proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream.always(text_stream())
+    _, writer = await proxy.raw(post({"file": "x" * 100}, "/v1/files")[:-20])
+    call = await upstream.next_call()
+    writer.close()
+    assert await call.left_within(1)
+    await asyncio.sleep(0.05)
+    assert "internal_error" not in capsys.readouterr().err
+
+
+class Command:
+    """``serve`` as a process whose log goes to a pipe that nobody has to read."""
+
+    def __init__(self, upstream: ScriptedServer, folder: Path, grace: float) -> None:
+        self.port = closed_port()
+        changes = {"server.port": self.port, "server.shutdown_grace_seconds": grace}
+        self.config = folder / "config.yaml"
+        self.config.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))
+
+    async def start(self, log: int) -> asyncio.subprocess.Process:
+        command = (sys.executable, "-m", "app", "serve", "--config", str(self.config))
+        process = await asyncio.create_subprocess_exec(*command, stderr=log)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                else:
+                    writer.close()
+                    return process
+
+
+async def test_a_signal_within_a_log_line_ends_it_too(
+    upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    upstream.always(text_stream("x"))
+    command = Command(upstream, tmp_path, grace=30)
+    reading, writing = os.pipe()
+    process = await command.start(writing)
+    os.close(writing)
+    try:
+        url = f"http://127.0.0.1:{command.port}{CHAT}"
+        async with httpx.AsyncClient(trust_env=False, timeout=1) as client:
+            with pytest.raises(httpx.ReadTimeout):  # the pipe is full: a line waits to be written
+                while True:
+                    await client.post(url, json=body())
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        drained = asyncio.to_thread(
+            lambda: [None for _ in iter(lambda: os.read(reading, 65536), b"")]
+        )
+        async with asyncio.timeout(10):
+            await asyncio.gather(drained, process.wait())
+        assert process.returncode == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(reading)
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("pieces", [(), (ROLE, TEXT)], ids=["nothing", "text"])
+async def test_who_is_cut_off_by_the_end_is_told(
+    pieces: tuple[bytes, ...], streamed: bool, upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    upstream.will(Reply.sse(*pieces, SILENCE))
+    process = await Command(upstream, tmp_path, grace=0.5).start(asyncio.subprocess.DEVNULL)
+    port = yaml.safe_load((tmp_path / "config.yaml").read_text())["server"]["port"]
+    try:
+        async with httpx.AsyncClient(trust_env=False, timeout=20) as client:
+            url = f"http://127.0.0.1:{port}{CHAT}"
+            asking = asyncio.create_task(client.post(url, json=body(stream=streamed)))
+            await upstream.next_call()
+            await asyncio.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+            response = await asking
+        if streamed and pieces:
+            *_, error, done = payloads(response.content)
+            assert done == "[DONE]"
+            checked_error_body(error, "upstream_unavailable")
+        else:
+            checked_error(response, 503, "upstream_unavailable")
+        async with asyncio.timeout(10):
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
