@@ -1,0 +1,51 @@
+"""docs/tool-calls.md names every rule, format and failure that a metric can name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.settings import ToolValidationSettings
+from app.tool_calls.formats.table import FORMATS
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "tool-calls.md").read_text(encoding="utf-8")
+NAMED = set(re.findall(r"`([a-z][a-z0-9_]*)`", PAGE))
+SOURCES = {
+    path: path.read_text(encoding="utf-8")
+    for folder in ("app/tool_calls", "app/stages/tool_validation")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
+# How the code names a rule, and a kind of failure.
+RULE = re.compile(
+    r'(?:rules\.append\(|rules=\(|repairs\.append\(|used\[|rules\[|\.rules \+= \[)"([a-z_]+)"'
+)
+KIND = re.compile(r'(?:Unreadable\(|_fail\(|\bfail\(|Implausible\(|return )\s*"([a-z_]+)",')
+
+
+def found(pattern: re.Pattern[str]) -> set[str]:
+    return {name for text in SOURCES.values() for name in pattern.findall(text)}
+
+
+@pytest.mark.parametrize("name", sorted({one.name for one in FORMATS}))
+def test_every_format(name: str) -> None:
+    assert name in NAMED
+
+
+def test_every_rule() -> None:
+    rules = found(RULE)
+    assert {"trailing_comma", "double_encoded", "enum_spelling", "name_prefix"} <= rules
+    assert rules - NAMED == set()
+
+
+def test_every_kind_of_failure() -> None:
+    kinds = found(KIND)
+    assert {"invalid_json", "missing_required", "lost_call", "placeholder"} <= kinds | NAMED
+    assert kinds - NAMED == set()
+
+
+def test_every_setting() -> None:
+    fields = set(ToolValidationSettings.model_fields) - {"enabled"}
+    assert {name for name in fields if not re.search(rf"`{name}\b", PAGE)} == set()
