@@ -10,8 +10,9 @@ import difflib
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENV_PREFIX = "MLX_STACK_"
@@ -34,6 +35,19 @@ def _yaml_switch(value: object) -> object:
     return "on" if value is True else value
 
 
+def _base_url(value: str) -> str:
+    """Refuse what no connection could be made to, so that the start says it and not a request."""
+    try:
+        parts = urlsplit(value)
+        good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # brackets that don't close, a port that is no number
+        good = False
+    if not good or re.search(r"\s", value):
+        raise ValueError("must be a URL such as http://127.0.0.1:4000")
+    return value
+
+
+BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+"), AfterValidator(_base_url)]
 _SwitchWord = BeforeValidator(_yaml_switch)
 
 
@@ -64,7 +78,7 @@ class ServerSettings(Section):
 
 
 class UpstreamSettings(Section):
-    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] = "http://127.0.0.1:4000"
+    base_url: BaseUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
     max_connections: AtLeastOne = 512
@@ -209,7 +223,7 @@ class CloudFallbackSettings(Section):
     provider: str = "openrouter"
     model: str
     api_key_env: str = "OPENROUTER_API_KEY"
-    base_url: Annotated[str, Field(pattern=r"^https?://[^/\s]+")] = "https://openrouter.ai/api/v1"
+    base_url: BaseUrl = "https://openrouter.ai/api/v1"
     max_tokens_per_hour: AtLeastOne = 200_000
     enabled: bool = True
 

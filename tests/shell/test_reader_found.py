@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from app.core.chunks import made
 from app.core.completion import CompletionBuilder
 from app.core.gate import Gate
-from app.settings import ServerSettings
+from app.settings import ServerSettings, UpstreamSettings
 from tests.shell.asking import (
     CHAT,
     KEEP_ALIVE,
@@ -181,6 +181,12 @@ def test_an_empty_key_is_none() -> None:
     """As from a template whose variable is not set: it would let in whoever sends no key."""
     with pytest.raises(ValidationError, match=r"api_keys\.0"):
         ServerSettings(api_keys=("",))
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://h:abc", "http://h:99999", "http://a b"])
+def test_an_address_that_is_none_stops_the_start(url: str) -> None:
+    with pytest.raises(ValidationError, match="must be a URL such as"):
+        UpstreamSettings(base_url=url)
 
 
 async def test_models_are_not_listed_with_our_key_where_others_can_ask(
