@@ -152,8 +152,6 @@ class Replay:
             parsed = client_request.parse(orjson.dumps({**request, "stream": False}))
         except ProxyError as error:
             raise BadRecord(f"its request is refused: {error}") from None
-        except TypeError as error:
-            raise BadRecord(f"its request can't be written as JSON: {error}") from None
         chain = self._settings.reliability.escalation.chain
         named = [name for name in (record.get("tier"), parsed.model) if name in chain]
         tier = named[0] if named else chain[0]
@@ -177,11 +175,8 @@ class Replay:
 def _parsed(line: bytes) -> Any:
     try:
         return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        try:  # integers beyond 64 bits, lone surrogates
-            return json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BadRecord(f"is not valid JSON: {error}") from None
+    except orjson.JSONDecodeError as error:
+        raise BadRecord(f"is not valid JSON: {error}") from None
 
 
 def _play(attempt: Attempt, reply: Any) -> None:

@@ -26,7 +26,10 @@ PIECES = r"""
 PARTS = st.sampled_from([*PIECES.split(), " ", "\n", "Let me see. ", "Action Input: "])
 TEXTS = st.lists(PARTS, max_size=14).map("".join)
 ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from(["string", "any", "#/x", "query"]),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.sampled_from(["string", "any", "#/x", "query"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
