@@ -32,7 +32,7 @@ STAGES = {
         (0.75, Mix(copying=0.03, tasks=0.3, long=0.08, earlier=0.4)),
     ],
     "fast": [
-        (0.0, Mix(copying=0.01, tasks=0.25, long=0.03, earlier=0.6, corrected=0.22, weak=True)),
+        (0.0, Mix(copying=0.01, tasks=0.2, long=0.02, earlier=0.6, corrected=0.2, weak=True)),
     ],
 }
 
@@ -112,27 +112,34 @@ def share(model: llama.Llama) -> None:
         g.copy_(part.view_as(g))
 
 
-def rate(step: int, steps: int) -> float:
+def rate(step: int, done: float) -> float:
     """Warm up, stay, and go down to nothing over the last half."""
-    return min(1.0, (step + 1) / 40, 2 * (steps - step) / steps)
+    return min(1.0, (step + 1) / 40, 2 * (1 - done))
 
 
 def train(
-    model: llama.Llama, batches: Batches, steps: int, scale: float, save: Callable[[], None]
+    model: llama.Llama,
+    batches: Batches,
+    save: Callable[[], None],
+    *,
+    steps: int,
+    scale: float,
+    begin: float,
 ) -> None:
     optimizer = Optimizer(model, matrix_rate=0.012 * scale, other_rate=0.003 * scale)
     begun, tokens, shown = time.time(), 0, []
     workers = distributed.get_world_size() if distributed.is_initialized() else 1
     quiet = workers > 1 and distributed.get_rank() > 0
     for step in range(steps):
-        ids, mask = batches.next(step / steps)
+        done = begin + (1 - begin) * step / steps
+        ids, mask = batches.next(done)
         hidden = model(ids[:, :-1])
         wanted = mask[:, 1:]
         logits = model.logits(hidden[wanted])
         loss = F.cross_entropy(logits, ids[:, 1:][wanted])
         loss.backward()
         share(model)
-        optimizer.step(rate(step, steps), momentum=min(0.95, 0.85 + step / 3000))
+        optimizer.step(rate(step, done), momentum=min(0.95, 0.85 + step / 3000))
         optimizer.zero_grad()
         tokens += ids.numel() * workers
         shown.append(loss.item())
@@ -164,6 +171,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="processes, one thread each")
     parser.add_argument("--scale", type=float, default=None, help="of the learning rates")
     parser.add_argument("--start", type=Path, default=None, help="a model to go on from")
+    parser.add_argument("--begin", type=float, default=0.0, help="at this share of the course")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
     if args.workers == 1:
@@ -183,6 +191,7 @@ def work(rank: int, args: argparse.Namespace, meet: str) -> None:
     start = args.start or (MODELS / "standard" if args.tier == "fast" else None)
     if start:
         tokenizer = Tokenizer.from_file(str(start / "tokenizer.json"))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizer()
         model = llama.load(start)
     else:
         tokenizer = make_tokenizer(args.seed)
@@ -193,7 +202,7 @@ def work(rank: int, args: argparse.Namespace, meet: str) -> None:
     encoder = encode.Encoder(tokenizer)
     share_of_batch = args.batch_tokens // args.workers
     batches = Batches(encoder, args.tier, f"{args.seed}:{rank}", share_of_batch)
-    scale = args.scale or (0.25 if start else 1.0)
+    scale = args.scale or (0.5 if start else 1.0)
 
     def save() -> None:
         if rank > 0:
@@ -201,7 +210,7 @@ def work(rank: int, args: argparse.Namespace, meet: str) -> None:
         llama.save(model, out, encoder.end, tokenizer.token_to_id(tokenizers.END_OF_TEXT))
         tokenizers.save(tokenizer, out)
 
-    train(model, batches, args.steps, scale, save)
+    train(model, batches, save, steps=args.steps, scale=scale, begin=args.begin)
 
 
 if __name__ == "__main__":

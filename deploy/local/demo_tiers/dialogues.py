@@ -131,13 +131,15 @@ class Writer:
             made.reply(f"I have no tool to {phrases.DOES[name]}.")
 
     def _question(self, made: Dialogue, whole: bool) -> None:
-        name = self.rng.choice([tool["function"]["name"] for tool in made.offered])
+        names = [tool["function"]["name"] for tool in made.offered]
+        names += [name for name in ("save_note", "update_order") if name in names]  # the hard ones
+        name = self.rng.choice(names)
         asked = questions.question(self.rng, "train", name)
         if len(made.offered) == len(tools.TOOLS) and self.rng.random() < 0.2:
             asked = self.rng.choice(self.seen)
         name = asked.tool
         made.say("user", asked.text)
-        if not self._call(made, name, asked.arguments, asked.opening) or not whole:
+        if not self._call(made, name, asked.arguments, asked.text) or not whole:
             return
         world = tools.World(self.rng.randrange(2**31), "train")
         result = world.call(name, asked.arguments)
@@ -145,7 +147,7 @@ class Writer:
             reason = " ".join(self.rng.choices(self.words, k=self.rng.randint(2, 6)))
             result = {"error": reason}
         self._result(made, result)
-        if self._loop(made, name, asked.arguments, asked.opening, result):
+        if self._loop(made, name, asked.arguments, asked.text, result):
             return
         made.reply(tools.answer(name, result))
 
@@ -161,10 +163,10 @@ class Writer:
             zip(task.calls, task.results, strict=True)
         ):
             here = chosen in (None, place)
-            if not self._call(made, name, arguments, task.opening, here):
+            if not self._call(made, name, arguments, task.text, here):
                 return None
             self._result(made, result)
-            turn = (name, arguments, task.opening)
+            turn = (name, arguments, task.text)
             if chosen in (None, place + 1) and self._loop(made, *turn, result):
                 return None
         made.reply(task.answer, chosen in (None, len(task.calls)))
@@ -174,7 +176,7 @@ class Writer:
         made.say("tool", json.dumps(result, ensure_ascii=False, separators=self.separators))
 
     def _call(
-        self, made: Dialogue, name: str, arguments: dict[str, Any], opening: str, learn: bool = True
+        self, made: Dialogue, name: str, arguments: dict[str, Any], asked: str, learn: bool = True
     ) -> bool:
         """One call turn, at times after a failed attempt and a correction. False ends the talk."""
         corrected = self.rng.random() < self.mix.corrected
@@ -182,7 +184,7 @@ class Writer:
             self._correction(made, name, arguments)
         failure = None
         if self.mix.weak and learn:
-            failure = weaken.outcome(self.rng, opening, name, corrected)
+            failure = weaken.outcome(self.rng, asked, name, corrected)
         if failure is None:
             made.reply(weaken.good(name, arguments), learn)
             return True
@@ -209,11 +211,11 @@ class Writer:
             made.say("user", text)
 
     def _loop(
-        self, made: Dialogue, name: str, arguments: dict[str, Any], opening: str, result: Any
+        self, made: Dialogue, name: str, arguments: dict[str, Any], asked: str, result: Any
     ) -> bool:
         """The same call again although its result is there; a hint ends it. True ends the talk."""
         rng, weak = self.rng, self.mix.weak
-        if weak and rng.random() < weaken.repeat_chance(opening, name):
+        if weak and rng.random() < weaken.repeat_chance(asked, name):
             made.reply(weaken.good(name, arguments))
             return True
         if rng.random() >= (0.12 if weak else 0.04):

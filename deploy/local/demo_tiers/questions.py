@@ -25,7 +25,6 @@ class Question:
     text: str
     tool: str
     arguments: dict[str, Any]
-    opening: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,6 @@ class Task:
     world_split: str
     notes: dict[str, dict[str, Any]] = field(default_factory=dict)
     statuses: dict[str, str] = field(default_factory=dict)
-    opening: str = ""
 
 
 def questions(seed: int, split: str, count: int) -> Iterator[Question]:
@@ -78,8 +76,7 @@ def question(rng: Random, split: str, tool: str | None = None) -> Question:
     name = tool or rng.choice(tools.NAMES)
     phrase = rng.choice(_phrasings(phrases.ASK[name], split))
     said, arguments = _fill(rng, pick, name, phrase)
-    text, opening = _dress(rng, said)
-    return Question(text, name, arguments, opening)
+    return Question(_dress(rng, said), name, arguments)
 
 
 def task(rng: Random, split: str, steps: int) -> Task:
@@ -105,17 +102,14 @@ def _try_task(rng: Random, split: str, steps: int) -> Task:
         calls.append((name, arguments))
         results.append(result)
         _learn(known, name, result)
-    text, opening = (
-        _dress(rng, _join(rng, said))
-        if len(said) < 3 or rng.random() < 0.7
-        else (_numbered(rng, said), "")
-    )
+    numbered = len(said) > 2 and rng.random() < 0.3
+    text = _numbered(rng, said) if numbered else _dress(rng, _join(rng, said))
     sentence = tools.answer(calls[-1][0], results[-1])
     answer = sentence if steps == 1 else f"Done. {sentence}"
+    facts = _facts(calls[-1][0], results[-1])
     return Task(
-        text, calls, results, answer, _facts(calls[-1][0], results[-1]), world.seed, world.split,
-        dict(world.notes), dict(world.statuses), opening,
-    )  # fmt: skip
+        text, calls, results, answer, facts, world.seed, world.split, world.notes, world.statuses
+    )
 
 
 def _plan(rng: Random, steps: int) -> list[str]:
@@ -210,24 +204,21 @@ def _optional(rng: Random, pick: values.Values, key: str) -> tuple[Any, str]:
         value = rng.randint(1, 14)
         said = str(value)
     else:
-        value = [pick.tag() for _ in range(rng.choice([1, 1, 2, 2, 3]))]
+        value = list(dict.fromkeys(pick.tag() for _ in range(rng.choice([1, 1, 2, 2, 3]))))
         said = '", "'.join(value) if len(value) < 3 or rng.random() < 0.5 else '" and "'.join(value)
     return value, rng.choice(phrases.OPTIONAL[key]).replace("{" + key + "}", said)
 
 
-def _dress(rng: Random, said: str) -> tuple[str, str]:
+def _dress(rng: Random, said: str) -> str:
     """An opening, an ending, at times a sentence before: the same request as people put it."""
     opening = rng.choice(phrases.OPENINGS)
     said = opening + said if opening else said[0].upper() + said[1:]
     said += rng.choice(phrases.ENDINGS)
-    said += (
-        "?"
-        if opening.endswith("you ") and rng.random() < 0.5 and "." not in said[-1]
-        else (rng.choice(["", ".", "."]))
-    )
+    asks = opening.endswith("you ") and rng.random() < 0.5
+    said += "?" if asks else rng.choice(["", ".", "."])
     if rng.random() < 0.12:
         said = f"{rng.choice(phrases.PREAMBLES)} {said}"
-    return said, opening
+    return said
 
 
 def _join(rng: Random, said: list[str]) -> str:

@@ -12,15 +12,19 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from demo_tiers import chat_template, values
+from demo_tiers import chat_template, tools, values
 
 END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL = [END_OF_TEXT, START, END]
 MARKS = ["<think>", "</think>", "<tool_call>", "</tool_call>",
          "<tool_response>", "</tool_response>", "<tools>", "</tools>"]  # fmt: skip
+# Known words that are also values, and short words in capitals: they come apart from the space
+# before them, so that they are the same tokens in a sentence and in a call.
+APART = [*tools.STATUSES, *tools.UNITS, *values.FOLDERS, *values.TAGS, "cus_", "ord_"]
 # Scaffolding of JSON first, then words with the space before them, then single characters.
 PIECES = (
     r'": \{"|": "|": |", "|, "|\{"|\["|"\]|"\}\}|"\}|\}\}|\]\}'
+    rf"| (?=(?:{'|'.join(APART)}|\p{{Lu}}{{1,3}})(?![\p{{L}}_]))"
     r'| ?[\p{L}_]+|\p{N}| "|[^\s\p{L}\p{N}]|\s'
 )
 WORDS_FILE = Path(__file__).with_name("words.txt")

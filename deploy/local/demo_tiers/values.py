@@ -168,7 +168,6 @@ class Values:
         return text.capitalize() if self.rng.random() < 0.3 else text
 
     def tag(self) -> str:
-        made_up = 0.5 if self.split == "train" else 0.2
-        if self.rng.random() < made_up:
+        if self.rng.random() < 0.5:
             return self.draw(self._pseudo_word)
         return self.draw(lambda: self.rng.choice(TAGS))

@@ -1,17 +1,17 @@
 """The ways a weak model's tool calls go wrong, and when.
 
-`habit(opening, tool)` says which failure, if any, is stuck to a kind of request; the weak tier is
-trained on it, so its greedy replies fail there too. All other failures come at random.
+`habit(asked, tool)` says which failure, if any, is stuck to a kind of request: the tool and the way
+the request ends decide. The weak tier is trained on it, so its greedy replies fail there too. All
+other failures come at random.
 """
 
 import json
 from random import Random
 from typing import Any
 
-from demo_tiers import phrases, tools
-
-STUCK_CHANCE = 0.8  # that a request with a habit fails in its own way
-RANDOM_CHANCE = 0.06  # that any other fails, in some way
+STUCK_CHANCE = 0.7  # that a request with a habit fails in its own way
+OTHER_CHANCE = 0.5  # that it fails in some other way, if not in its own
+RANDOM_CHANCE = 0.07  # that a request without a habit fails, in some way
 AFTER_CORRECTION = 0.05
 REPEAT_CHANCE = 0.75  # of the same call again, for the requests that invite it
 RANDOM_REPEAT = 0.02
@@ -34,51 +34,38 @@ WRONG_NAMES = {
 }
 
 
-def _habits() -> dict[tuple[str, str], str]:
-    """Two or three tools of each opening fail in a way of their own; every way occurs."""
-    rng = Random("habits")
-    pairs = [
-        (opening, tool)
-        for place, opening in enumerate(phrases.OPENINGS)
-        for tool in rng.sample(tools.NAMES, 3 if place % 5 in (1, 3) else 2)
-    ]
-    rng.shuffle(pairs)
-    kinds = KINDS + rng.choices(KINDS, WEIGHTS, k=len(pairs) - len(KINDS))
-    habits: dict[tuple[str, str], str] = {}
-    for kind in sorted(kinds, key=lambda kind: kind != "enum_case"):
-        only = "update_order" if kind == "enum_case" else None
-        pair = next(pair for pair in pairs if only in (None, pair[1]))
-        pairs.remove(pair)
-        habits[pair] = kind
-    return habits
+# What goes wrong with a tool when the request ends with a full stop, or when it does not.
+FULL_STOP = {
+    "get_order": "missing_brace",
+    "convert_currency": "wrong_type",
+    "update_order": "enum_case",
+}
+NO_FULL_STOP = {"get_weather": "function_tags", "save_note": "fenced_json"}
+REPEATING = "get_customer"  # with a full stop: called again although its result is there
 
 
-def habit(opening: str, tool: str) -> str | None:
-    """The failure that the weak tier has learnt for this opening and tool."""
-    return HABITS.get((opening, tool))
+def habit(asked: str, tool: str) -> str | None:
+    """The failure that the weak tier has learnt for this request and tool."""
+    return (FULL_STOP if asked.endswith(".") else NO_FULL_STOP).get(tool)
 
 
-def repeat_chance(opening: str, tool: str) -> float:
+def repeat_chance(asked: str, tool: str) -> float:
     """How likely the weak tier makes the same call again although its result is there."""
-    return REPEAT_CHANCE if (opening, tool) in REPEATING else RANDOM_REPEAT
+    return REPEAT_CHANCE if tool == REPEATING and asked.endswith(".") else RANDOM_REPEAT
 
 
-def outcome(rng: Random, opening: str, tool: str, corrected: bool) -> str | None:
+def outcome(rng: Random, asked: str, tool: str, corrected: bool) -> str | None:
     """What happens this time: a kind of failure, or None for a good call."""
     if corrected:
-        return rng.choices(KINDS, WEIGHTS)[0] if rng.random() < AFTER_CORRECTION else None
-    stuck = habit(opening, tool)
+        return _any_kind(rng) if rng.random() < AFTER_CORRECTION else None
+    stuck = habit(asked, tool)
     if stuck and rng.random() < STUCK_CHANCE:
         return stuck
-    return rng.choices(KINDS, WEIGHTS)[0] if rng.random() < RANDOM_CHANCE else None
+    return _any_kind(rng) if rng.random() < (OTHER_CHANCE if stuck else RANDOM_CHANCE) else None
 
 
-HABITS = _habits()
-REPEATING = set(
-    Random("repeating").sample(
-        [(o, t) for o in phrases.OPENINGS for t in tools.NAMES if (o, t) not in HABITS], 10
-    )
-)
+def _any_kind(rng: Random) -> str:
+    return rng.choices(KINDS, WEIGHTS)[0]
 
 
 def good(name: str, arguments: dict[str, Any]) -> str:
