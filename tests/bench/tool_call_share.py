@@ -34,6 +34,7 @@ from demo_tiers import questions, scoring, tools
 REFUSED = "refused"
 VALID = ("exact", "wrong_tool", "wrong_value")
 PLAIN = ("text_instead_of_call",)
+CUT = ("cut_by_limit", "endless_thinking")  # by the client's own limit, and `length` says so
 TIMEOUT_SECONDS = 600
 
 
@@ -53,8 +54,8 @@ class Answer:
 
     @property
     def broken(self) -> bool:
-        """Whether a client gets something that is neither a good call, nor prose, nor an error."""
-        return self.kind not in (*VALID, *PLAIN, REFUSED)
+        """Whether a client gets what looks like success and is neither a good call nor prose."""
+        return self.kind not in (*VALID, *PLAIN, *CUT, REFUSED)
 
 
 class Server:
@@ -114,6 +115,7 @@ def report(before: Sequence[Answer], after: Sequence[Answer]) -> str:
     line("valid call", lambda one: one.valid)
     line("  of these exactly right", lambda one: one.kind == "exact")
     line("plain text, no call", lambda one: one.kind in PLAIN)
+    line("cut by max_tokens, and says so", lambda one: one.kind in CUT)
     line("refused with an error", lambda one: one.kind == REFUSED)
     line("broken, reaches the client", lambda one: one.broken)
     lines += ["", *_means(after), "", *_by_kind(before, after)]
