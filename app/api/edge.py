@@ -68,6 +68,8 @@ class Edge:
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
     ) -> None:
         path = request.path
+        if path.endswith("completions/"):  # so that a slash too many is not a way past the stages
+            path = path.rstrip("/")
         if path in CHAT_PATHS:
             self._check_open()
             if request.method != "POST":
