@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 STUCK_CHANCE = 0.7  # that a request with a habit fails in its own way
-OTHER_CHANCE = 0.5  # that it fails in some other way, if not in its own
+OTHER_CHANCE = 0.4  # that it fails in some other way, if not in its own
 RANDOM_CHANCE = 0.07  # that a request without a habit fails, in some way
 AFTER_CORRECTION = 0.05
 REPEAT_CHANCE = 0.75  # of the same call again, for the requests that invite it
@@ -38,9 +38,14 @@ WRONG_NAMES = {
 FULL_STOP = {
     "get_order": "missing_brace",
     "convert_currency": "wrong_type",
+    "get_weather": "repeated_text",
     "update_order": "enum_case",
 }
-NO_FULL_STOP = {"get_weather": "function_tags", "save_note": "fenced_json"}
+NO_FULL_STOP = {
+    "get_customer": "wrong_name",
+    "get_weather": "function_tags",
+    "save_note": "fenced_json",
+}
 REPEATING = "get_customer"  # with a full stop: called again although its result is there
 
 
