@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from .. import log
-from ..errors import INVALID_REQUEST, ProxyError, shutting_down
+from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..proxy.downstream import Downstream
 from ..proxy.services import Services
 from .access import Access
@@ -77,6 +77,8 @@ class Edge:
             await self._chat.handle(request, receive, downstream)
         elif path.startswith("/v1/") and not is_model_query(request):
             self._check_open()
+            if request.method in ("CONNECT", "TRACE"):
+                raise invalid(f"{request.method} is not passed through", status=405)
             await self._passthrough.handle(request, receive, downstream)
         else:
             if path.startswith("/v1/"):

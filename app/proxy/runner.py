@@ -281,8 +281,7 @@ class Run:
     async def _deliver(self) -> None:
         attempt = self._attempt
         assert attempt is not None
-        said = response_headers.values(self._exchange, len(self._exchange.attempts))
-        fields = response_headers.as_fields(said)
+        fields, note = self._closing_words()
         metadata = fields if self._services.settings.stream.metadata else None
         if not self._exchange.request.stream:
             body = orjson.dumps(attempt.completion(metadata))
@@ -294,9 +293,7 @@ class Run:
             self._exchange.headers_sent = True
             headers = [*EVENT_STREAM, *self._own_headers(running=0), *self._public]
             await self._downstream.start(200, headers)
-        note = b""
-        if said != self._said:
-            note = comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")
+            note = b""
         await self._downstream.end(attempt.rest(note, metadata))
 
     async def _pass_on(self, step: PassOn) -> None:
@@ -308,10 +305,19 @@ class Run:
 
     async def _fail(self, error: ProxyError) -> None:
         if self._downstream.started:
-            await self._downstream.end(data_frame(error.encoded()) + DONE_FRAME)
+            _, note = self._closing_words()
+            await self._downstream.end(data_frame(error.encoded()) + note + DONE_FRAME)
             return
         headers = [*error.headers(), *self._own_headers(running=0)]
         await self._downstream.whole(error.status, headers, error.encoded())
+
+    def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
+        """What our headers would say now, and a comment of it if those sent said otherwise."""
+        said = response_headers.values(self._exchange, len(self._exchange.attempts))
+        fields = response_headers.as_fields(said)
+        if said == self._said:
+            return fields, b""
+        return fields, comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")
 
     # Time
 
