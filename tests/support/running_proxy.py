@@ -67,8 +67,8 @@ class RunningProxy:
 
 def listening_socket() -> socket.socket:
     found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     found.bind(("127.0.0.1", 0))
+    found.listen(128)  # at once: a port that is only bound can be given to somebody else as well
     return found
 
 
