@@ -17,7 +17,7 @@ from .running_stack import RunningStack, wait_until
 # What the proxy promises is a second. The model server then notices at its next token, which on a
 # loaded machine takes a while, but far less than 16,000 tokens do.
 CANCELLED_SECONDS = 1.0
-IDLE_SECONDS = 6.0
+IDLE_SECONDS = 20.0
 
 
 @pytest.fixture
