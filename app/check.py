@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
 
 from .core.tiers import is_listed
 from .proxy.model_list import ModelList, names_in
@@ -60,7 +61,7 @@ async def _probe(settings: Settings) -> list[Line]:
     upstream = Upstream(settings.upstream)
     key = upstream_key(settings)
     models = ModelList(upstream, key, time.monotonic)
-    where = f"LiteLLM at {settings.upstream.base_url}"
+    where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     try:
         status, body = await models.fetch(None)
     except (UpstreamError, TimeoutError) as error:
@@ -79,6 +80,11 @@ async def _probe(settings: Settings) -> list[Line]:
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
         lines.append((known, f"tier {name}: model {tier.model!r} is {what}"))
     return lines
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
 def _state_of_key(name: str | None) -> str:

@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from . import log
+from .api.http_protocol import BoundedProtocol
 from .main import build_app, build_services
 from .proxy.services import Services
 from .settings import Settings
@@ -31,7 +32,7 @@ class Server(uvicorn.Server):
                 build_app(services),
                 host=server.host,
                 port=server.port,
-                http="httptools",
+                http=BoundedProtocol,
                 loop="uvloop",
                 ws="none",
                 lifespan="on",

@@ -7,6 +7,7 @@ together. Reading file and environment is ``settings_source.py``.
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
@@ -18,12 +19,21 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 ENV_PREFIX = "MLX_STACK_"
 ENV_DELIMITER = "__"
 
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(ge=0)]
-AtLeastOne = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Port = Annotated[int, Field(ge=0, le=65535)]
+
+def _number(value: object) -> object:
+    """Python counts ``true`` as 1; nobody who writes ``max_concurrency: true`` means that."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number, not {str(value).lower()}")
+    return value
+
+
+_Number = BeforeValidator(_number)
+Positive = Annotated[float, Field(gt=0), _Number]
+NotNegative = Annotated[float, Field(ge=0), _Number]
+Count = Annotated[int, Field(ge=0), _Number]
+AtLeastOne = Annotated[int, Field(ge=1), _Number]
+Share = Annotated[float, Field(ge=0, le=1), _Number]
+Port = Annotated[int, Field(ge=0, le=65535), _Number]
 ApiKey = Annotated[str, Field(min_length=1)]  # an empty one would let in whoever sends none
 TierName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
@@ -57,6 +67,16 @@ def _switch_or_word(value: object) -> object:
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
+def _params(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what can't stand in a JSON body."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError("must be values that JSON can hold: no dates, no .nan or .inf") from None
+    return value
+
+
+Params = Annotated[dict[str, Any], AfterValidator(_params)]
 AutoOrSwitch = Annotated[Literal["auto", True, False], BeforeValidator(_switch_or_word)]
 
 
@@ -106,7 +126,7 @@ class TierSettings(Section):
     tools: AutoOrSwitch = "auto"
     images: AutoOrSwitch = "auto"
     response_format: AutoOrSwitch = "auto"
-    params: dict[str, Any] = {}
+    params: Params = {}
     hint_placement: Literal["user", "tool_result"] = "user"
 
 

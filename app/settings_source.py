@@ -40,7 +40,7 @@ def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> S
     the defaults alone. Raises :class:`SettingsError`.
     """
     environ = os.environ if environ is None else environ
-    named = path or environ.get(CONFIG_VARIABLE)
+    named = path or environ.get(CONFIG_VARIABLE) or None
     file = Path(named or DEFAULT_FILE).expanduser()
     if named is None and not file.exists():
         data: dict[str, Any] = {}
@@ -160,6 +160,8 @@ def _sentence(error: Any) -> str:
         return f"{where}: {unknown_name(str(path[-1]), known, 'key')}"
     if error["type"] == "value_error" and not path:
         return str(error["ctx"]["error"])
+    if error["type"] == "value_error":
+        return f"{where}: {error['ctx']['error']}"
     if error["type"] == "missing":
         return f"{where}: is required"
     if error["type"] in _WRONG_SHAPE:

@@ -561,3 +561,24 @@ def test_every_key_of_the_example_is_explained() -> None:
 
 def test_an_empty_section_means_its_defaults() -> None:
     assert from_mapping({"server": None, "tiers": None}) == from_mapping({})
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_switch_is_no_number(value: bool) -> None:
+    said = problems({"tiers": {"fast": {"max_concurrency": value}}})
+    assert said == [f"tiers.fast.max_concurrency: must be a number, not {str(value).lower()}"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}])
+def test_params_must_fit_into_json(value: Any) -> None:
+    (said,) = problems({"tiers": {"fast": {"params": {"temperature": value}}}})
+    assert said.startswith("tiers.fast.params: must be values that JSON can hold")
+
+
+def test_an_empty_name_of_a_file_is_none(empty_folder: Path) -> None:
+    assert load(environ={"MLX_STACK_CONFIG": ""}) == load(environ={})
+
+
+def test_a_base_url_that_is_none_says_so_in_our_words() -> None:
+    (said,) = problems({"upstream": {"base_url": "http://[::1"}})
+    assert said.startswith("upstream.base_url: must be a URL such as ")

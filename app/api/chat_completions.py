@@ -39,6 +39,7 @@ _ALWAYS = [
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
+LARGE_BODY = 1024 * 1024
 
 
 class ChatCompletions:
@@ -63,7 +64,10 @@ class ChatCompletions:
             body = await read_body(receive, most)
         except ClientGone:
             return
-        parsed = client_request.parse(body)
+        if len(body) > LARGE_BODY:  # to check a million messages takes a while
+            parsed = await asyncio.to_thread(client_request.parse, body)
+        else:
+            parsed = client_request.parse(body)
         route = await self._route(parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner)
         exchange = Exchange(request.id, parsed, controls, session, route, started)
@@ -90,9 +94,10 @@ class ChatCompletions:
     ) -> tiers.Route:
         services = self._services
         models = services.models
-        listed = models.known
+        authorization = request.headers.get("authorization")
+        listed = models.known(authorization)
         if listed is None:
-            listed = await models.get(request.headers.get("authorization"))
+            listed = await models.get(authorization)
         try:
             route = tiers.route(parsed.model, tier, cloud, listed, services.settings)
         except tiers.NoSuchTier as error:

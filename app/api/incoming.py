@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,9 @@ from ..errors import invalid
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
+# A body has this long, and a second more for so many bytes of it that have come.
+BODY_SECONDS = 30.0
+SLOWEST = 16 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # Two of one of these leave open which is meant, and servers on the way may choose differently.
 _SINGLE = frozenset(
@@ -90,7 +94,7 @@ def check_length(request: Incoming, most: int) -> None:
 
 
 async def read_body(receive: Callable[[], Awaitable[Any]], most: int) -> bytes:
-    """The whole body. Raises :class:`ProxyError` (413), :class:`ClientGone`."""
+    """The whole body. Raises :class:`ProxyError` (408, 413), :class:`ClientGone`."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
@@ -98,15 +102,22 @@ async def read_body(receive: Callable[[], Awaitable[Any]], most: int) -> bytes:
             raise too_large(most)
         return body
     parts = bytearray()
-    while True:
-        if message["type"] == "http.disconnect":
-            raise ClientGone
-        parts += message.get("body", b"")
-        if len(parts) > most:
-            raise too_large(most)
-        if not message.get("more_body"):
-            return bytes(parts)
-        message = await receive()
+    try:
+        due = asyncio.get_running_loop().time() + BODY_SECONDS
+        async with asyncio.timeout_at(due) as patience:
+            while True:
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                parts += message.get("body", b"")
+                if len(parts) > most:
+                    raise too_large(most)
+                if not message.get("more_body"):
+                    return bytes(parts)
+                message = await receive()
+                due += len(message.get("body", b"")) / SLOWEST
+                patience.reschedule(due)
+    except TimeoutError:
+        raise invalid("the request body did not come in time", status=408) from None
 
 
 def too_large(most: int) -> Exception:

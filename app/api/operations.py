@@ -50,10 +50,12 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
             services.metrics.store_errors.inc()
         return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
+    @app.head("/v1/models")
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
         return await _models(services, access, request)
 
+    @app.head("/v1/models/{name:path}")
     @app.get("/v1/models/{name:path}")
     async def model(name: str, request: Request) -> Response:
         whole = await _models(services, access, request)

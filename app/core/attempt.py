@@ -45,6 +45,7 @@ class Attempt:
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
+        self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
         self._watched = self._pipeline.watches_events
@@ -70,6 +71,11 @@ class Attempt:
     def begun(self) -> bool:
         """Whether any content has come."""
         return bool(self.reply.choices)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all choices have their finish_reason; usage and ``[DONE]`` may still come."""
+        return self.reply.finished and len(self.reply.choices) >= self._expected
 
     @property
     def over(self) -> bool:

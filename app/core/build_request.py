@@ -8,6 +8,7 @@ from ..settings import Settings
 from . import correction
 from .exchange import Exchange, Request
 from .next_step import Retry
+from .prompt_size import fitting
 from .reply import Reply
 from .verdicts import InvalidToolCall, Verdict
 
@@ -33,6 +34,10 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     else:
         body.pop("stream_options", None)
+    if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
+        # Also where the budget stage is off: mlx-lm's own limit of 512 cuts files in two.
+        limit = settings.reliability.token_budget.max_output_tokens
+        body["max_tokens"] = fitting(limit, tier, exchange.request)
     if before is not None and isinstance(before.verdict, InvalidToolCall):
         rules = settings.reliability.tool_validation
         if before.retry.correct:

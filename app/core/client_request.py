@@ -15,6 +15,7 @@ from . import legacy
 from .exchange import ClientRequest
 
 _MAX_CHOICES = 128
+MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 
 
 def parse(raw: bytes) -> ClientRequest:
@@ -53,25 +54,31 @@ def _check_messages(messages: Any) -> None:
         raise invalid("`messages` must be an array of message objects", "messages")
     if not messages:
         raise invalid("`messages` is empty; send at least one message", "messages")
+    if len(messages) > MAX_MESSAGES:
+        raise invalid(f"`messages` has more than {MAX_MESSAGES:,} messages", "messages")
     for position, message in enumerate(messages):
-        where = f"messages[{position}]"
-        if not isinstance(message, dict):
-            raise invalid(f"`{where}` must be an object", where)
-        if not isinstance(message.get("role"), str) or not message["role"]:
-            raise invalid(f"`{where}.role` must be a string such as `user`", f"{where}.role")
-        content = message.get("content")
-        if content is not None and not isinstance(content, (str, list)):
-            raise invalid(
-                f"`{where}.content` must be a string, an array of parts or null",
-                f"{where}.content",
-            )
-        calls = message.get("tool_calls")
-        if calls is not None and not (
-            isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
-        ):
-            raise invalid(
-                f"`{where}.tool_calls` must be an array of objects", f"{where}.tool_calls"
-            )
+        problem = _message_problem(message)
+        if problem is not None:
+            key, what = problem
+            where = f"messages[{position}]{key}"
+            raise invalid(f"`{where}` {what}", where)
+
+
+def _message_problem(message: Any) -> tuple[str, str] | None:
+    """Where in a message something is wrong, and what."""
+    if not isinstance(message, dict):
+        return "", "must be an object"
+    role = message.get("role")
+    if not isinstance(role, str) or not role:
+        return ".role", "must be a string such as `user`"
+    content = message.get("content")
+    if content is not None and not isinstance(content, (str, list)):
+        return ".content", "must be a string, an array of parts or null"
+    calls = message.get("tool_calls")
+    if calls is None:
+        return None
+    good = isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
+    return None if good else (".tool_calls", "must be an array of objects")
 
 
 def _check_tools(tools: Any, name: str) -> None:

@@ -15,6 +15,7 @@ from .verdicts import (
     Cut,
     EmptyResponse,
     InvalidToolCall,
+    LeftOpen,
     LoopDetected,
     OutputTruncated,
     Rejected,
@@ -68,7 +69,7 @@ def next_step(
     ``now``: seconds, on the clock of ``exchange.started``.
     """
     match verdict:
-        case None | Cut():
+        case None | Cut() | LeftOpen():
             return Deliver()
         case UpstreamFailed():
             return _after_upstream_failure(exchange, verdict)
@@ -83,7 +84,7 @@ def next_step(
 def reason_of(verdict: Verdict | None) -> str | None:
     """Why an attempt failed, in the words of DESIGN §7; None if it was delivered."""
     match verdict:
-        case None | Cut():
+        case None | Cut() | LeftOpen():
             return None
         case UpstreamFailed():
             return verdict.reason

@@ -7,6 +7,9 @@ from typing import Any
 
 import orjson
 
+from ..settings import TierSettings
+from .exchange import ClientRequest
+
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
 BYTES_PER_TOKEN = 3.5
@@ -14,6 +17,17 @@ BYTES_PER_TOKEN = 3.5
 TOKENS_PER_MESSAGE = 4
 # A picture's size can't be told from its URL; 1,000 is the order of OpenAI's high-detail cost.
 TOKENS_PER_IMAGE = 1000
+
+
+MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
+
+
+def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> int:
+    """``limit`` tokens of output, or less where the tier's window has no more room."""
+    # A body's bytes bound its tokens from above: most requests need no closer look.
+    if tier is None or limit <= tier.context_window - request.size:
+        return limit
+    return min(limit, max(tier.context_window - estimate_prompt_tokens(request.body), MIN_ROOM))
 
 
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:

@@ -79,17 +79,14 @@ class Reply:
     usage: Usage | None = None
     error: UpstreamErrorEvent | None = None
     mended: set[int] = field(default_factory=set)
+    finished: bool = False  # every choice seen so far has its finish_reason
 
     def choice(self, index: int) -> ChoiceReply:
         found = self.choices.get(index)
         if found is None:
             found = self.choices[index] = ChoiceReply()
+            self.finished = False
         return found
-
-    @property
-    def finished(self) -> bool:
-        """Whether every choice seen so far has its finish_reason."""
-        return bool(self.choices) and all(c.finish_reason for c in self.choices.values())
 
     def apply(self, event: Event) -> None:
         """Take in one event."""
@@ -102,6 +99,7 @@ class Reply:
             self.choice(event.choice).add_call(event)
         elif isinstance(event, Finish):
             self.choice(event.choice).finish_reason = event.reason
+            self.finished = all(c.finish_reason for c in self.choices.values())
         elif isinstance(event, Usage):
             self.usage = event
         elif isinstance(event, RefusalDelta):

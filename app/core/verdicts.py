@@ -98,6 +98,14 @@ class UpstreamFailed:
     retry_after: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """The reply is finished, and upstream neither ends the stream nor sends anything more.
+
+    Found by the shell; the reply is judged and delivered as if the stream had ended.
+    """
+
+
 Verdict = (
     LoopDetected
     | InvalidToolCall
@@ -106,6 +114,7 @@ Verdict = (
     | Cut
     | Rejected
     | UpstreamFailed
+    | LeftOpen
 )
 
 _SEVERITY: tuple[type, ...] = (

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -13,37 +16,58 @@ from .upstream import RawHeaders, Upstream, UpstreamError
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 2.0
 ASK_SECONDS = 3.0
+MAX_KEYS = 256  # whose answers are kept
+
+
+@dataclass(slots=True)
+class _Answer:
+    names: frozenset[str] | None = None
+    next_ask: float = 0.0
+    asking: asyncio.Task[None] | None = None
 
 
 class ModelList:
-    """LiteLLM's ``/v1/models``; ``clock`` gives seconds."""
+    """LiteLLM's ``/v1/models``; ``clock`` gives seconds.
+
+    Without a key of our own each client asks with its own, and gets what that key may see.
+    """
 
     def __init__(self, upstream: Upstream, key: str | None, clock: Callable[[], float]) -> None:
         self._upstream = upstream
         self._key = key
         self._clock = clock
-        self._names: frozenset[str] | None = None
-        self._next_ask = 0.0
-        self._asking: asyncio.Task[None] | None = None
+        self._answers: OrderedDict[bytes, _Answer] = OrderedDict()
 
-    @property
-    def known(self) -> frozenset[str] | None:
+    def known(self, authorization: str | None) -> frozenset[str] | None:
         """The names as last heard; None if never. Asks anew in the background when that is old."""
-        if self._clock() >= self._next_ask and self._asking is None and self._names is not None:
-            self._ask(None)
-        return self._names
+        answer = self._answer(authorization)
+        if answer.names is not None and answer.asking is None and self._clock() >= answer.next_ask:
+            self._ask(answer, authorization)
+        return answer.names
 
     async def get(self, authorization: str | None) -> frozenset[str] | None:
         """The names, asking for them if they aren't known; ``authorization``: the client's."""
-        if self._names is None and self._clock() >= self._next_ask:
-            await asyncio.shield(self._asking or self._ask(authorization))
-        return self.known
+        answer = self._answer(authorization)
+        if answer.names is None and self._clock() >= answer.next_ask:
+            await asyncio.shield(answer.asking or self._ask(answer, authorization))
+        return self.known(authorization)
 
-    def _ask(self, authorization: str | None) -> asyncio.Task[None]:
-        self._asking = asyncio.create_task(self._refresh(authorization))
-        return self._asking
+    def _answer(self, authorization: str | None) -> _Answer:
+        whose = b""
+        if self._key is None and authorization:
+            whose = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
+        answer = self._answers.get(whose)
+        if answer is None:
+            while len(self._answers) >= MAX_KEYS:
+                self._answers.popitem(last=False)
+            answer = self._answers[whose] = _Answer()
+        return answer
 
-    async def _refresh(self, authorization: str | None) -> None:
+    def _ask(self, answer: _Answer, authorization: str | None) -> asyncio.Task[None]:
+        answer.asking = asyncio.create_task(self._refresh(answer, authorization))
+        return answer.asking
+
+    async def _refresh(self, answer: _Answer, authorization: str | None) -> None:
         names = None
         try:
             status, body = await self.fetch(authorization)
@@ -51,9 +75,9 @@ class ModelList:
         except (UpstreamError, TimeoutError):
             pass
         finally:
-            self._names = names if names is not None else self._names
-            self._next_ask = self._clock() + (RETRY_SECONDS if names is None else FRESH_SECONDS)
-            self._asking = None
+            answer.names = names if names is not None else answer.names
+            answer.next_ask = self._clock() + (RETRY_SECONDS if names is None else FRESH_SECONDS)
+            answer.asking = None
 
     async def fetch(self, authorization: str | None) -> tuple[int, bytes]:
         """LiteLLM's answer, now. Raises :class:`UpstreamError`, ``TimeoutError``."""

@@ -15,7 +15,7 @@ from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.next_step import Deliver, Fail, PassOn, Retry, Step, next_step, reason_of
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
-from ..core.verdicts import OutputTruncated, Rejected, UpstreamFailed, Verdict
+from ..core.verdicts import LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import ProxyError, shutting_down
 from . import accounts, response_headers
 from .downstream import EVENT_STREAM, Downstream
@@ -59,7 +59,7 @@ class Run:
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
-        self._timed: tuple[bool, float | None] = (False, None)
+        self._timed: tuple[bool, bool, float | None] = (False, False, None)
         self.outcome = "error"
 
     async def run(self) -> None:
@@ -153,6 +153,8 @@ class Run:
             except asyncio.CancelledError:
                 verdict = self._watch.interruption()
                 await self._close_upstream()  # the client may be long in taking what it is told
+                if isinstance(verdict, LeftOpen):
+                    verdict = None
         except QueueTimeout as error:
             return UpstreamFailed("tier_busy", f"tier {tier}: {error}", retry_after=error.seconds)
         finally:
@@ -162,7 +164,12 @@ class Run:
     async def _call(self, attempt: Attempt) -> Verdict | None:
         now = self._called_at = self._clock()
         tier = self._services.settings.tiers.get(attempt.request.tier)
-        self._deadlines = Deadlines(tier, tools=bool(self._exchange.request.tools), now=now)
+        self._deadlines = Deadlines(
+            tier,
+            tools=bool(self._exchange.request.tools),
+            now=now,
+            streams=bool(attempt.request.body.get("stream")),
+        )
         self._watch.rearm()
         self._whole = False
         content = orjson.dumps(attempt.request.body)
@@ -217,7 +224,7 @@ class Run:
                 await self._send(out)
                 now = self._clock()  # a slow client is not a silent model
             self._heard(now)
-            timed = (attempt.begun, attempt.next_release())
+            timed = (attempt.begun, attempt.finished, attempt.next_release())
             if timed != self._timed:  # a nearer time than the one waited for may count now
                 self._timed = timed
                 self._watch.rearm()
@@ -334,7 +341,8 @@ class Run:
 
     def _heard(self, now: float) -> None:
         if self._deadlines is not None and self._attempt is not None:
-            self._deadlines.heard(now, begun=self._attempt.begun)
+            attempt = self._attempt
+            self._deadlines.heard(now, begun=attempt.begun, finished=attempt.finished)
 
     def _on_time(self, now: float) -> Verdict | None:
         if self._downstream.writing or self._late_writes:
@@ -374,7 +382,8 @@ class Run:
     def _observe_first_byte(self, now: float) -> None:
         metrics = self._services.metrics
         tier = accounts.tier_label(self._exchange)
-        metrics.observe(metrics.first_token, now - self._exchange.started, tier)
+        began = self._exchange.started if self._called_at is None else self._called_at
+        metrics.observe(metrics.first_token, now - began, tier)
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:

@@ -185,7 +185,9 @@ def _translated(error: Exception) -> UpstreamError:
         cause, (aiohttp.ClientConnectorError, ConnectionRefusedError)
     )
     if isinstance(error, (httpx.ConnectTimeout, httpx.ConnectError)) and refused:
-        return UpstreamError("the connection was refused", refused=True)
+        name_unknown = isinstance(cause, aiohttp.ClientConnectorDNSError)
+        what = "its name can't be resolved" if name_unknown else "the connection was refused"
+        return UpstreamError(what, refused=True)
     if isinstance(cause, aiohttp.ServerDisconnectedError):
         return UpstreamError("the connection was closed before an answer came")
     if isinstance(cause, aiohttp.ServerTimeoutError):

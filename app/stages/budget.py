@@ -10,7 +10,7 @@ from typing import Any
 
 from ..core.exchange import Exchange, Request
 from ..core.pipeline import StageState
-from ..core.prompt_size import estimate_prompt_tokens
+from ..core.prompt_size import fitting
 from ..core.reply import Reply
 from ..core.verdicts import OutputTruncated
 from ..settings import Settings, TierSettings
@@ -22,7 +22,6 @@ FREE_TEXT_PARAMETERS = frozenset(
     | {"code", "script", "source", "new_source", "html", "markdown", "patch", "diff"}
     | {"new_string", "new_str", "old_string", "old_str", "replacement"}
 )
-MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
 
 
 class Budget:
@@ -86,16 +85,14 @@ class _State(StageState):
 
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)
-        limit = self._stage.limit(self._exchange, tier)
+        client = self._exchange.request
+        limit = fitting(self._stage.limit(self._exchange, tier), tier, client)
         full = self._stage.full_limit(self._exchange)
-        # A body's bytes bound its tokens from above: most requests need no closer look.
-        if tier is not None and limit > tier.context_window - self._exchange.request.size:
-            room = tier.context_window - estimate_prompt_tokens(self._exchange.request.body)
-            most = max(room, MIN_ROOM)
-            limit, full = min(limit, most), min(full, most)
-        self._sent, self._full = limit, full
+        self._sent = limit
+        self._full = fitting(full, tier, client) if full > limit else limit
         body = request.body
-        spellings = [k for k in ("max_tokens", "max_completion_tokens") if body.get(k) is not None]
+        asked = client.body
+        spellings = [k for k in ("max_tokens", "max_completion_tokens") if asked.get(k) is not None]
         for spelling in spellings or ["max_tokens"]:
             body[spelling] = limit
 

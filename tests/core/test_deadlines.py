@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.deadlines import Deadlines
+from app.core.deadlines import AFTER_FINISH_SECONDS, Deadlines
+from app.core.verdicts import LeftOpen, UpstreamFailed
 from app.settings import TierSettings
 
 TIER = TierSettings(
@@ -20,6 +21,7 @@ def said(deadlines: Deadlines, now: float) -> str | None:
     found = deadlines.check(now)
     if found is None:
         return None
+    assert isinstance(found, UpstreamFailed)
     assert found.reason == "timeout"
     assert found.status is None and not found.refused and not found.client_fault
     return found.message
@@ -73,3 +75,18 @@ def test_a_model_that_is_no_tier_has_the_usual_limits() -> None:
     assert deadlines.next() == usual.first_token_timeout
     deadlines.heard(1.0, begun=True)
     assert deadlines.next() == 1.0 + usual.idle_timeout
+
+
+def test_a_finished_reply_waits_for_its_end_a_moment_only() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0)
+    deadlines.heard(1005.0, begun=True, finished=True)
+    assert deadlines.next() == 1005.0 + AFTER_FINISH_SECONDS
+    assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS - 0.1) is None
+    assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LeftOpen()
+
+
+def test_an_answer_that_comes_whole_has_until_the_end() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0, streams=False)
+    assert deadlines.next() == 1100.0
+    assert said(deadlines, 1099.0) is None
+    assert said(deadlines, 1100.0) == "no end of the reply within 100 s"

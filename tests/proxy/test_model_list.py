@@ -61,11 +61,11 @@ async def test_asked_once_and_kept(
 ) -> None:
     route = router.get(MODELS).respond(json=listing("fast", "standard"))
     models = make()
-    assert models.known is None
+    assert models.known(None) is None
     assert route.call_count == 0  # to look is not to ask
     assert await models.get(None) == ALL
     clock.now = FRESH_SECONDS - 1
-    assert (await models.get(None), models.known) == (ALL, ALL)
+    assert (await models.get(None), models.known(None)) == (ALL, ALL)
     assert route.call_count == 1
 
 
@@ -78,10 +78,10 @@ async def test_an_old_answer_is_given_while_a_new_one_is_asked_for(
     route.respond(json=listing("new"))
     clock.now = FRESH_SECONDS
     assert await models.get(None) == ALL
-    assert models.known == ALL
+    assert models.known(None) == ALL
     await settled()
     assert route.call_count == 2  # once, however many looked
-    assert models.known == {"new"}
+    assert models.known(None) == {"new"}
 
 
 async def test_many_at_once_ask_once(make: Callable[..., ModelList]) -> None:
@@ -138,12 +138,12 @@ async def test_what_was_known_outlives_a_failure(
     await models.get(None)
     route.respond(500)
     clock.now = FRESH_SECONDS
-    assert models.known == ALL
+    assert models.known(None) == ALL
     await settled()
-    assert models.known == ALL
+    assert models.known(None) == ALL
     assert route.call_count == 2
     clock.now += RETRY_SECONDS
-    assert models.known == ALL
+    assert models.known(None) == ALL
     await settled()
     assert route.call_count == 3
 
@@ -207,3 +207,23 @@ async def test_to_fetch_has_an_end(
 )
 def test_names_in_a_body(body: bytes, names: set[str] | None) -> None:
     assert names_in(body) == names
+
+
+async def test_without_a_key_of_ours_each_client_has_its_own_list(
+    router: respx.MockRouter, make: Callable[..., ModelList], clock: Clock
+) -> None:
+    def by_key(request: httpx.Request) -> httpx.Response:
+        names = {"Bearer a": ["fast"], "Bearer b": ["standard"]}.get(
+            request.headers.get("authorization", "")
+        )
+        return httpx.Response(200, json=listing(*names)) if names else httpx.Response(401)
+
+    router.get(MODELS).mock(side_effect=by_key)
+    models = make(key=None)
+    assert await models.get("Bearer a") == {"fast"}
+    assert await models.get("Bearer b") == {"standard"}
+    assert await models.get(None) is None
+    clock.now = FRESH_SECONDS
+    assert models.known("Bearer a") == {"fast"}  # asks again, with that key
+    await settled()
+    assert models.known("Bearer a") == {"fast"}

@@ -18,6 +18,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from app.api import incoming
+from app.core import client_request
 from app.core.chunks import made
 from app.core.completion import CompletionBuilder
 from app.core.gate import Gate
@@ -33,10 +35,20 @@ from tests.shell.asking import (
     text_of,
 )
 from tests.shell.conftest import StartProxy
-from tests.support.replies import DONE, TOOLS, chunk, data, text_chunks, text_stream, with_role
+from tests.support.replies import (
+    DONE,
+    TOOLS,
+    chunk,
+    completion,
+    data,
+    text_chunks,
+    text_stream,
+    with_role,
+)
 from tests.support.running_proxy import RunningProxy, proxy_config, running_proxy
 from tests.support.scripted_server import SILENCE, Call, Delay, Reply, ScriptedServer, closed_port
 
+JSON = (("content-type", "application/json"),)
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 BAD_CALL = with_role(
     {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "nope", "arguments": "{}"}}]},
@@ -336,3 +348,102 @@ async def test_who_is_cut_off_by_the_end_is_told(
         if process.returncode is None:
             process.kill()
             await process.wait()
+
+
+async def raw_answer(proxy: RunningProxy, *pieces: bytes) -> bytes:
+    """What comes back on a connection to which these bytes were written, until it is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        return await reader.read()
+    except ConnectionResetError:  # closed with unread bytes of ours: also an end
+        return b""
+    finally:
+        writer.close()
+
+
+async def test_headers_are_bounded_before_they_have_all_come(proxy: RunningProxy) -> None:
+    line = b"x-filler: " + b"a" * 16_000 + b"\r\n"
+    pieces = [line] * 64
+    answer = await raw_answer(proxy, b"POST /v1/chat/completions HTTP/1.1\r\n", *pieces)
+    assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_what_is_no_http_gets_the_error_body_too(proxy: RunningProxy) -> None:
+    answer = await raw_answer(proxy, b"HELLO\r\n\r\n")
+    head, _, content = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    checked_error_body(json.loads(content), "invalid_request_error")
+
+
+async def test_a_body_that_trickles_is_given_up(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "BODY_SECONDS", 0.2)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n"
+    answer = await raw_answer_head(proxy, head + b"content-type: application/json\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def raw_answer_head(proxy: RunningProxy, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    writer.write(request)
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    finally:
+        writer.close()
+
+
+async def test_models_answers_head(proxy: RunningProxy) -> None:
+    response = await proxy.client.head("/v1/models")
+    assert (response.status_code, response.content) == (200, b"")
+
+
+async def test_too_many_messages_are_refused(
+    proxy: RunningProxy, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_request, "MAX_MESSAGES", 3)
+    message = {"role": "user", "content": "hi"}
+    error = checked_error(await ask(proxy, messages=[message] * 4), 400, "invalid_request_error")
+    assert error["param"] == "messages"
+    assert not upstream.calls
+
+
+async def test_a_large_body_arrives_whole(proxy: RunningProxy, upstream: ScriptedServer) -> None:
+    upstream.will(text_stream("Read."))
+    text = "long " * 500_000
+    response = await ask(proxy, messages=[{"role": "user", "content": text}])
+    assert response.status_code == 200
+    assert (await upstream.next_call()).json()["messages"][0]["content"] == text
+
+
+@pytest.mark.parametrize("off", ["disabled", "bypassed"])
+async def test_a_limit_is_sent_without_the_budget_stage_too(
+    off: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """mlx-lm's own limit is 512 tokens."""
+    disabled = {"reliability.token_budget.enabled": False}
+    proxy = await start_proxy(disabled if off == "disabled" else {"server.allow_bypass": True})
+    upstream.always(text_stream("Hello"))
+    headers = {} if off == "disabled" else {"X-MLX-Stack-Bypass": "budget"}
+    await ask(proxy, headers)
+    assert (await upstream.next_call()).json()["max_tokens"] == 16_384
+    await ask(proxy, headers, max_completion_tokens=7)
+    second = (await upstream.next_call()).json()
+    assert (second.get("max_tokens"), second["max_completion_tokens"]) == (None, 7)
+
+
+async def test_an_answer_asked_for_whole_has_no_first_token_to_wait_for(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    tier = {"first_token_timeout": 0.1, "tool_silence_timeout": 0.1, "total_timeout": 30}
+    proxy = await start_proxy(
+        {"upstream.stream": "as_requested", **{f"tiers.fast.{k}": v for k, v in tier.items()}}
+    )
+    upstream.will(
+        Reply(200, JSON, (Delay(0.5), json.dumps(completion({"content": "Hi"})).encode()))
+    )
+    response = await ask(proxy)
+    assert response.json()["choices"][0]["message"]["content"] == "Hi"

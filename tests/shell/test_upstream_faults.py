@@ -284,3 +284,18 @@ async def test_a_failure_after_keep_alive_is_an_error_event(
     error, done = payloads(without_notes(response.content))
     checked_error_body(error, "all_tiers_failed")
     assert done == "[DONE]"
+
+
+@both
+async def test_a_finished_reply_whose_stream_stays_open_is_delivered(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """It must not run into the silence limit, which would make a failure of it."""
+    upstream.will(Reply.sse(ROLE, TEXT, END, SILENCE))
+    response = await ask(proxy, **asked(streamed))
+    assert response.status_code == 200
+    if streamed:
+        assert without_notes(response.content) == ROLE + TEXT + END + DONE
+    else:
+        assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
+    assert await (await upstream.next_call()).left_within(1)

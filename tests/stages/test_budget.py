@@ -8,11 +8,11 @@ import pytest
 
 from app import stages
 from app.core.exchange import Exchange, Request
-from app.core.prompt_size import estimate_prompt_tokens
+from app.core.prompt_size import MIN_ROOM, estimate_prompt_tokens
 from app.core.reply import Reply
 from app.core.verdicts import OutputTruncated
 from app.settings_source import from_mapping
-from app.stages.budget import FREE_TEXT_PARAMETERS, MIN_ROOM, Budget, takes_free_text
+from app.stages.budget import FREE_TEXT_PARAMETERS, Budget, takes_free_text
 from tests.core.exchanges import client_request, exchange
 
 Json = dict[str, Any]

@@ -1,0 +1,84 @@
+"""uvicorn's HTTP/1.1 protocol, with bounds on what comes before a request is whole.
+
+A request's headers are looked at by ``incoming.py`` once they are all there; how long that may
+take, and how much may come until then, only the protocol can say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ..errors import ProxyError, invalid
+from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
+
+# The line, names, values and what stands between them; what is refused here is never kept.
+MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
+FIRST_REQUEST_SECONDS = 30.0
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. Errors of its own have the error body of all others."""
+
+    _in_head = True
+    _head_bytes = 0
+    _first_request: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._first_request = self.loop.call_later(FIRST_REQUEST_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._no_longer_first()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._answer(invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431))
+                return
+            self._head_bytes += len(data)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head_bytes = 0
+        self._no_longer_first()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        self._answer(invalid(msg))
+
+    def _no_longer_first(self) -> None:
+        if self._first_request is not None:
+            self._first_request.cancel()
+            self._first_request = None
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self._answer(invalid("no whole request came in time", status=408))
+
+    def _answer(self, error: ProxyError) -> None:
+        body = error.encoded()
+        headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
+        headers.append((b"connection", b"close"))
+        lines = [name + b": " + value for name, value in headers]
+        head = b"\r\n".join([b"HTTP/1.1 %d %s" % (error.status, _REASONS[error.status]), *lines])
+        self.transport.write(head + b"\r\n\r\n" + body)
+        self.transport.close()
+
+
+_REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+}
