@@ -39,7 +39,6 @@ class Attempt:
         committed = exchange.committed
         self._after_text = committed is not None and bool(committed.text)
         self._continues = committed is not None
-        hold_whole = hold_whole or self._after_text
         self.request = request
         self.reply = Reply()
         self.verdict: Verdict | None = None
@@ -48,6 +47,7 @@ class Attempt:
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
+        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()

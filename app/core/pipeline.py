@@ -33,6 +33,10 @@ class StageState:
         """What knows how much of the reply's text may flow while it comes; None: all."""
         return None
 
+    def hold_whole(self) -> bool:
+        """Whether nothing of this reply may go out before it is judged; asked before it begins."""
+        return False
+
     def mend(self, reply: Reply) -> None:
         """At the end, before anyone judges: rescue and repair; changed choices go in ``mended``."""
 
@@ -112,6 +116,16 @@ class Pipeline:
             if hold is not None:
                 return hold
         return None
+
+    def hold_whole(self) -> bool:
+        """Whether any stage wants the whole reply held."""
+        for name, state in list(self._states):
+            try:
+                if state.hold_whole():
+                    return True
+            except Exception as error:
+                self._leave_out(name, state, error)
+        return False
 
     def end(self, reply: Reply) -> Verdict | None:
         """Mend, then judge; the severest verdict counts."""

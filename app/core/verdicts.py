@@ -21,11 +21,23 @@ FailureReason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class LoopDetected:
-    """The reply would close a loop, or is one. ``repeats`` counts laps."""
+    """The reply would close a loop, or is one. ``repeats`` counts laps.
+
+    ``hint``: what to tell the next try. ``pattern``: a digest that stays the same as long as what
+    repeats does. ``believable``: a second tier that wants the very same calls is to be believed.
+    ``calls``: the reply's calls as (name, canonical arguments). ``generated``: found while the
+    reply was being written; ``kept_chars``: how much of its text was worth keeping then.
+    """
 
     detector: str
     repeats: int
     message: str
+    hint: str = ""
+    pattern: str = ""
+    believable: bool = False
+    calls: tuple[tuple[str, str], ...] = ()
+    generated: bool = False
+    kept_chars: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from ..core.pipeline import Stage
 from ..settings import Settings
 from .budget import Budget
+from .loop_detection import LoopDetection
 from .tool_validation import ToolValidation
 
 
 def build(settings: Settings) -> Sequence[Stage]:
     """The stages that a configuration turns on, in order."""
     stages: list[Stage] = []
+    if settings.reliability.loop_detection.enabled:
+        stages.append(LoopDetection(settings))
     if settings.reliability.tool_validation.enabled:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:
