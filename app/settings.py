@@ -135,6 +135,20 @@ class FrequencyOverride(Section):
     hard: AtLeastOne
 
 
+class LoopToolOverride(Section):
+    """Other numbers for one tool; what isn't given is as for all."""
+
+    warn_threshold: Annotated[int, Field(ge=2)] | None = None
+    duplicate_threshold: Annotated[int, Field(ge=2)] | None = None
+    identical_warn: AtLeastOne | None = None
+    identical_hard: AtLeastOne | None = None
+    frequency_warn: AtLeastOne | None = None
+    frequency_hard: AtLeastOne | None = None
+    name_cycle_warn: AtLeastOne | None = None
+    name_cycle_hard: AtLeastOne | None = None
+    same_error_warn: AtLeastOne | None = None
+
+
 class LoopToolCallSettings(Section):
     key: Literal["exact", "salient"] = "exact"
     identical_warn: AtLeastOne = 3
@@ -149,6 +163,7 @@ class LoopToolCallSettings(Section):
     name_cycle_hard: AtLeastOne = 4
     require_no_progress: bool = True
     same_error_warn: AtLeastOne = 5
+    overrides: dict[str, LoopToolOverride] = {}
 
 
 class InResponseSettings(Section):

@@ -1,0 +1,108 @@
+"""When two tool calls are the same: digests of a call's arguments, by three rules.
+
+- exact: the arguments as canonical JSON.
+- loose: without noise, which a model writes anew each time: free text about the call, a fresh
+  request id, a timestamp. What is left must still be something.
+- salient: only what says what is acted on. The rule is deer-flow's: path, url, query, command,
+  pattern, glob and cmd; ``read_file`` by path and 200-line bucket; ``write_file`` and
+  ``str_replace`` whole, for there every character counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+_NOISE: Final = frozenset(
+    {"description", "explanation", "reason", "reasoning", "rationale", "thought", "thoughts"}
+    | {"request_id", "trace_id", "correlation_id", "invocation_id", "idempotency_key", "nonce"}
+    | {"timestamp", "ts", "now", "current_time", "requested_at"}
+)
+_SALIENT: Final = ("path", "url", "query", "command", "pattern", "glob", "cmd")
+_WHOLE: Final = frozenset({"write_file", "str_replace"})
+_BUCKET: Final = 200  # lines
+# Parameters that carry what is written into a file.
+_WRITTEN: Final = frozenset(
+    {"content", "contents", "new_content", "file_text", "insert_text", "new_string", "new_str"}
+    | {"new_source", "replacement", "patch", "diff", "edits"}
+)
+
+
+class Call(NamedTuple):
+    """One call, as digests. ``writes``: its arguments carry text to be written somewhere."""
+
+    name: str
+    exact: int
+    loose: int
+    salient: int
+    writes: bool = False
+
+
+def read(name: str, arguments: Any) -> Call:
+    """The digests of a call; ``arguments``: JSON text as on the wire, or what it holds."""
+    value = _parsed(arguments)
+    exact = digest(name, _canonical(value))
+    if not isinstance(value, Mapping):
+        return Call(name, exact, exact, exact)
+    kept = {key: one for key, one in value.items() if key not in _NOISE}
+    loose = digest(name, _canonical(kept)) if kept and len(kept) < len(value) else exact
+    salient = digest(name, _canonical(_salient(name, value)))
+    return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(value))
+
+
+def canonical(arguments: Any) -> str:
+    """The arguments as canonical JSON: sorted keys, no blanks. What is no JSON stays text."""
+    return _canonical(_parsed(arguments)).decode("utf-8", "replace")
+
+
+def digest(*parts: str | bytes) -> int:
+    """A stable 64-bit digest, the same in every process."""
+    whole = blake2b(digest_size=8)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        whole.update(len(data).to_bytes(8, "little"))
+        whole.update(data)
+    return int.from_bytes(whole.digest(), "little")
+
+
+def _parsed(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        return orjson.loads(arguments) if arguments.strip() else {}
+    except orjson.JSONDecodeError:
+        return " ".join(arguments.split())
+
+
+def _canonical(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):  # a lone surrogate, or what never came from JSON
+        return repr(value).encode("utf-8", "surrogatepass")
+
+
+def _salient(name: str, arguments: Mapping[str, Any]) -> Any:
+    if name in _WHOLE:
+        return arguments
+    if name == "read_file":
+        path = arguments.get("path", arguments.get("file_path"))
+        start, end = _lines(arguments)
+        return {"path": path, "from": start // _BUCKET, "to": end // _BUCKET}
+    kept = {key: arguments[key] for key in _SALIENT if arguments.get(key) is not None}
+    return kept or arguments
+
+
+def _lines(arguments: Mapping[str, Any]) -> tuple[int, int]:
+    """First and last line of a read, from 0."""
+    found = [arguments.get(key) for key in ("start_line", "end_line", "offset", "limit")]
+    start, end, offset, limit = (
+        one if isinstance(one, int) and not isinstance(one, bool) else None for one in found
+    )
+    first = start if start is not None else offset
+    first = max(first - 1, 0) if first is not None else 0
+    if end is None:
+        end = first + (limit if limit is not None else 1)
+    return first, max(end - 1, first)

@@ -1,0 +1,213 @@
+"""A transcript as turns: what came in, and what the assistant did about it.
+
+A turn is the messages since the previous assistant message and the assistant message that answers
+them (DESIGN §2). Turns are small: digests of 64 bits, and the assistant's text where it is short
+enough to be compared word by word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from . import call_keys
+from .call_keys import Call, digest
+from .chunks import text_of
+from .tool_errors import is_error
+
+MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
+MAX_WORDS: Final = 4000  # characters of a text kept for comparing; longer ones only by digest
+_THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+# What tells two texts apart however alike they are: numbers, paths, quoted strings.
+_FACTS: Final = re.compile(r"\"[^\"]{1,400}\"|'[^']{1,400}'|`[^`]{1,400}`|[^\s\"'`]*[/\\]\S*|\d+")
+
+
+class Result(NamedTuple):
+    """A tool's answer. ``empty``: it says nothing; ``error``: it says that the call failed."""
+
+    digest: int
+    error: bool
+    empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What came since the last assistant message.
+
+    ``results``: the answers to that message's calls, in the order of its ``calls``; None where
+    none came. ``user``: a user message is among it. ``known`` False: nothing can have come yet.
+    ``starts_task``: the user speaks after an assistant message without calls, or first of all.
+    ``interjected``: the user speaks beside tool results, where the input before had none of his.
+    """
+
+    digest: int = 0
+    results: tuple[Result | None, ...] = ()
+    user: bool = False
+    known: bool = True
+    starts_task: bool = False
+    interjected: bool = False
+
+
+NOTHING_YET: Final = Inputs(known=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """``inputs`` and the assistant's output.
+
+    ``text``: digest of the text with whitespace collapsed; ``words``: that text, empty where it is
+    too long or unknown; ``facts``: digest of its numbers, paths and quoted strings. ``calls``: in
+    an order of their own, whichever they came in. ``place``: names the transcript up to here.
+    """
+
+    inputs: Inputs
+    text: int
+    words: str
+    facts: int
+    calls: tuple[Call, ...] = ()
+    place: int = 0
+
+    @property
+    def action(self) -> int:
+        """What was done, as a digest: the calls without their noise, else the text."""
+        if not self.calls:
+            return self.text
+        return digest(*(call.loose.to_bytes(8, "little") for call in self.calls))
+
+
+def output(text: str, calls: Iterable[Call], inputs: Inputs, place: int = 0) -> Turn:
+    """The turn of an assistant message with this text and these calls."""
+    collapsed = collapse(_THINKING.sub(" ", text) if "<think" in text else text)
+    facts = _FACTS.findall(collapsed)
+    return Turn(
+        inputs,
+        digest(collapsed),
+        collapsed if len(collapsed) <= MAX_WORDS else "",
+        digest(*facts) if facts else 0,
+        tuple(sorted(calls)),
+        place,
+    )
+
+
+def collapse(text: str) -> str:
+    """Whitespace collapsed to single blanks, none at the ends."""
+    return " ".join(text.split())
+
+
+class _Input(NamedTuple):
+    role: str
+    call_id: str
+    result: Result
+
+
+class Transcript:
+    """Makes turns of messages, one message at a time. Copies are cheap: a list of references."""
+
+    __slots__ = ("_ids", "_inputs", "_user_beside_results", "turns")
+
+    def __init__(self) -> None:
+        self.turns: list[Turn] = []
+        self._inputs: list[_Input] = []
+        self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
+        # Whether the last input that held tool results held words of the user's, too.
+        self._user_beside_results: bool | None = None
+
+    def copy(self) -> Transcript:
+        new = Transcript()
+        new.turns = list(self.turns)
+        new._inputs = list(self._inputs)
+        new._ids = self._ids  # never changed in place
+        new._user_beside_results = self._user_beside_results
+        return new
+
+    def add(self, message: Mapping[str, Any], place: int) -> None:
+        """Take the next message. ``place``: names the transcript up to and with it."""
+        role = message.get("role")
+        if role == "assistant":
+            self._take_output(message, place)
+        elif role not in ("system", "developer"):
+            identity = message.get("tool_call_id")
+            result = _result(message.get("content"))
+            is_tool = role in ("tool", "function")
+            name = "tool" if is_tool else "user"
+            self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
+
+    def inputs(self) -> Inputs:
+        """What has come since the last assistant message."""
+        last = self.turns[-1] if self.turns else None
+        results: list[Result | None] = [None] * (len(last.calls) if last is not None else 0)
+        others: list[tuple[str, int]] = []
+        user = answered = False
+        for position, one in enumerate(self._inputs):
+            at = self._place_of(one, position, results)
+            if at is not None and results[at] is None:
+                results[at] = one.result
+                answered = True
+            else:
+                others.append((one.role, one.result.digest))
+                user = user or one.role == "user"
+        parts = [str(one.digest if one else 0) for one in results] if answered else []
+        return Inputs(
+            digest(*parts, *(f"{role} {content}" for role, content in others)),
+            tuple(results),
+            user,
+            starts_task=user and (last is None or not last.calls),
+            interjected=user and answered and self._user_beside_results is False,
+        )
+
+    def _place_of(self, one: _Input, position: int, results: Sequence[Result | None]) -> int | None:
+        """Which call of the last assistant message an input answers."""
+        if one.role != "tool":
+            return None
+        if one.call_id in self._ids:
+            return self._ids[one.call_id]
+        # Without ids (older forms, careless clients) answers come in the order of the calls.
+        return position if not one.call_id and position < len(results) else None
+
+    def _take_output(self, message: Mapping[str, Any], place: int) -> None:
+        inputs = self.inputs()
+        if any(inputs.results):
+            self._user_beside_results = inputs.user
+        calls = [(_read(call), call.get("id")) for call in _calls(message)]
+        calls.sort(key=lambda pair: pair[0])
+        text = text_of(message.get("content"))
+        self.turns.append(output(text, [call for call, _ in calls], inputs, place))
+        if len(self.turns) > MAX_TURNS:
+            del self.turns[0]
+        self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
+        self._inputs = []
+
+
+def _result(content: Any) -> Result:
+    raw = text_of(content)
+    text = collapse(raw)
+    parts: list[bytes] = []
+    if isinstance(content, list):
+        parts = [_dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
+    return Result(digest(text, *parts), is_error(raw), not text and not parts)
+
+
+def _dumped(part: Any) -> bytes:
+    try:
+        return orjson.dumps(part)
+    except (TypeError, ValueError):
+        return repr(part).encode("utf-8", "surrogatepass")
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    calls = message.get("tool_calls")
+    found = [c for c in calls if isinstance(c, Mapping)] if isinstance(calls, list) else []
+    if not found and isinstance(message.get("function_call"), Mapping):
+        found = [{"function": message["function_call"]}]
+    return found
+
+
+def _read(call: Mapping[str, Any]) -> Call:
+    function = call.get("function")
+    function = function if isinstance(function, Mapping) else {}
+    name = function.get("name")
+    return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))

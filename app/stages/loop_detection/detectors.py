@@ -1,0 +1,47 @@
+"""The detectors, in the order in which a loop gets its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...core.history import History
+from ...settings import LoopDetectionSettings
+from .finding import Detector, Finding, State
+from .identical_calls import IdenticalCalls
+from .name_cycle import NameCycle
+from .repetition import Repetition
+from .same_error import SameError
+from .tool_frequency import ToolFrequency
+
+DETECTORS: Sequence[Detector] = (
+    Repetition(),
+    IdenticalCalls(),
+    NameCycle(),
+    ToolFrequency(),
+    SameError(),
+)
+
+
+def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
+    """What the detectors find in a history, seen from its newest turn."""
+    for detector in DETECTORS:
+        if (found := detector.find(history, rules)) is not None:
+            yield found
+
+
+def state(history: History, rules: LoopDetectionSettings) -> State:
+    """How things stand."""
+    return max((found.level for found in findings(history, rules)), default=State.NORMAL)
+
+
+def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
+    """The loop that the newest turn closes, if one is to be broken."""
+    for found in findings(history, rules):
+        if found.level is State.CIRCUIT_BREAK:
+            return found
+    return None
+
+
+def could_break(history: History, rules: LoopDetectionSettings) -> bool:
+    """Whether the next reply may be one that has to be broken."""
+    return any(detector.could_break(history, rules) for detector in DETECTORS)

@@ -1,0 +1,191 @@
+"""The same calls again, one after the other or with others in between.
+
+Calls are the same when equal (``key: exact``, noise left out where the results are equal, too) or
+when they act on the same thing (``key: salient``). Counted are those since the last that brought a
+result not seen for that call: an answer that moves is a poll, not a loop. In between, a tool that
+is exempt (a wait) or a text newly written somewhere (an edit before the test is run again) starts
+the count anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from ...core.call_keys import Call, digest
+from ...core.history import History
+from ...core.turns import Turn
+from ...settings import LoopDetectionSettings
+from . import overrides
+from .finding import Finding, State, times
+
+_Results = tuple[int, ...] | None  # of a turn's calls, in no order; None where one is missing
+_UNKNOWN: Final = None
+
+
+class IdenticalCalls:
+    name = "identical_calls"
+
+    def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
+        last = len(history.turns) - 1
+        if last < 0 or not (calls := _counted(history.turns[last], rules)):
+            return None
+        warn, hard = overrides.identical_calls([call.name for call in calls], rules)
+        counted = count(history, rules)
+        if counted.total >= hard:
+            level, repeats = State.CIRCUIT_BREAK, counted.total
+        elif counted.since_user >= warn and not history.pending.interjected:
+            level, repeats = State.WARNING, counted.total
+        else:
+            return None
+        turn = history.turns[last]
+        return Finding(
+            self.name,
+            level,
+            repeats,
+            calls[0].name,
+            f"{digest(*(str(key) for key in _key(calls, rules))):016x}",
+            _hint([call.name for call in calls], repeats),
+            history.turns[counted.first].place,
+            frozenset({turn.action}),
+        )
+
+    def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
+        turns = history.turns[-rules.tool_calls.window :]
+        keys = Counter(_key(_counted(turn, rules), rules) for turn in turns if turn.calls)
+        for turn in turns:
+            calls = _counted(turn, rules)
+            _, hard = overrides.identical_calls([call.name for call in calls], rules)
+            if not calls or keys[_key(calls, rules)] < hard - 1:
+                continue
+            reply = Turn(history.pending, 0, "", 0, turn.calls)
+            if count(History((*history.turns, reply)), rules).total >= hard:
+                return True
+        return False
+
+
+@dataclass(slots=True)
+class Count:
+    """How often the newest turn's calls were made, itself included, since they last brought news.
+
+    ``since_user``: those since the user last put in a word. ``first``: the turn that was the first.
+    """
+
+    total: int = 0
+    since_user: int = 0
+    first: int = 0
+    _known: set[tuple[int, ...]] = field(default_factory=set)
+
+    def restart(self, position: int) -> None:
+        self.total = self.since_user = 0
+        self.first = position
+
+
+def count(history: History, rules: LoopDetectionSettings) -> Count:
+    """Count the newest turn's calls over the window, within the user's last task."""
+    turns = history.turns
+    last = len(turns) - 1
+    newest = _counted(turns[last], rules)
+    key = _key(newest, rules)
+    exact = tuple(call.exact for call in newest)
+    start = max(history.task_start(), len(turns) - rules.tool_calls.window, 0)
+    made: set[int] = set()  # exact digests of the calls before, for what is new in between
+    found = Count(first=last)
+    before: tuple[int, ...] | None = None
+    for position in range(start, len(turns)):
+        turn = turns[position]
+        calls = _counted(turn, rules)
+        if turn.inputs.interjected:
+            found.since_user = 0
+        if calls and _key(calls, rules) == key and _is_same(history, position, calls, exact, rules):
+            _take(found, history, position, before, rules)
+            before = tuple(call.exact for call in calls)
+        elif found.total and _justifies(history, position, made, rules):
+            found.restart(position + 1)
+        made.update(call.exact for call in turn.calls)
+    return found
+
+
+def _take(
+    found: Count,
+    history: History,
+    position: int,
+    before: tuple[int, ...] | None,
+    rules: LoopDetectionSettings,
+) -> None:
+    results = _results(history, position, rules)
+    news = results is not _UNKNOWN and results not in found._known
+    if rules.tool_calls.require_no_progress and news and found._known:
+        found.restart(position)
+    if results is not _UNKNOWN:
+        found._known.add(results)
+    if not found.total:
+        found.first = position
+    found.total += 1
+    found.since_user += 1
+
+
+def _is_same(
+    history: History,
+    position: int,
+    calls: tuple[Call, ...],
+    exact: tuple[int, ...],
+    rules: LoopDetectionSettings,
+) -> bool:
+    """Calls that only differ in noise count where it is known what they brought."""
+    if rules.tool_calls.key == "salient" or tuple(call.exact for call in calls) == exact:
+        return True
+    return position == len(history.turns) - 1 or _results(history, position, rules) is not None
+
+
+def _justifies(
+    history: History, position: int, made: set[int], rules: LoopDetectionSettings
+) -> bool:
+    """Whether a turn in between is a reason to make the same call once more."""
+    if not rules.tool_calls.require_no_progress:
+        return False
+    turn = history.turns[position]
+    results = history.results(position)
+    for at, call in enumerate(turn.calls):
+        if call.name in rules.exempt_tools:
+            return True
+        if call.exact in made:
+            continue
+        result = results[at] if at < len(results) else None
+        if result is None or (call.writes and not result.error):
+            return True
+    return False
+
+
+def _counted(turn: Turn, rules: LoopDetectionSettings) -> tuple[Call, ...]:
+    return tuple(call for call in turn.calls if call.name not in rules.exempt_tools)
+
+
+def _key(calls: tuple[Call, ...], rules: LoopDetectionSettings) -> tuple[int, ...]:
+    if rules.tool_calls.key == "salient":
+        return tuple(sorted(call.salient for call in calls))
+    return tuple(sorted(call.loose for call in calls))
+
+
+def _results(history: History, position: int, rules: LoopDetectionSettings) -> _Results:
+    calls = history.turns[position].calls
+    results = history.results(position)
+    found = []
+    for at, call in enumerate(calls):
+        if call.name in rules.exempt_tools:
+            continue
+        result = results[at] if at < len(results) else None
+        if result is None:
+            return None
+        found.append(result.digest)
+    return tuple(sorted(found))
+
+
+def _hint(tools: list[str], repeats: int) -> str:
+    shown = ", ".join(dict.fromkeys(tool[:64] for tool in tools[:4]))
+    return (
+        f"You have called {shown} with the same arguments {times(repeats)} and got nothing new. Do "
+        "not call it again: use the result you have, call something else, or answer with what you "
+        "know."
+    )

@@ -1,0 +1,64 @@
+"""How often is too often, for these tools: the settings' numbers, and a tool's own.
+
+Where several tools are in question the most patient one's numbers count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ...settings import LoopDetectionSettings, LoopToolOverride
+
+Thresholds = tuple[int, int]  # warn, break
+
+
+def repetition(tools: Iterable[str], rules: LoopDetectionSettings) -> Thresholds:
+    """Laps."""
+    common = rules.warn_threshold, rules.duplicate_threshold
+    return _most(tools, rules, common, lambda own: (own.warn_threshold, own.duplicate_threshold))
+
+
+def identical_calls(tools: Iterable[str], rules: LoopDetectionSettings) -> Thresholds:
+    """Same calls."""
+    common = rules.tool_calls.identical_warn, rules.tool_calls.identical_hard
+    return _most(tools, rules, common, lambda own: (own.identical_warn, own.identical_hard))
+
+
+def frequency(tool: str, rules: LoopDetectionSettings) -> Thresholds:
+    """Calls of one tool. ``frequency_overrides`` is an older place for the same."""
+    calls = rules.tool_calls
+    common = calls.frequency_warn, calls.frequency_hard
+    if older := calls.frequency_overrides.get(tool):
+        common = older.warn, older.hard
+    return _most((tool,), rules, common, lambda own: (own.frequency_warn, own.frequency_hard))
+
+
+def name_cycle(tools: Iterable[str], rules: LoopDetectionSettings) -> Thresholds:
+    """Laps."""
+    common = rules.tool_calls.name_cycle_warn, rules.tool_calls.name_cycle_hard
+    return _most(tools, rules, common, lambda own: (own.name_cycle_warn, own.name_cycle_hard))
+
+
+def same_error(tool: str, rules: LoopDetectionSettings) -> int:
+    """Times one error comes."""
+    own = rules.tool_calls.overrides.get(tool)
+    given = own.same_error_warn if own is not None else None
+    return rules.tool_calls.same_error_warn if given is None else given
+
+
+def _most(
+    tools: Iterable[str],
+    rules: LoopDetectionSettings,
+    common: Thresholds,
+    read: Callable[[LoopToolOverride], tuple[int | None, int | None]],
+) -> Thresholds:
+    given = rules.tool_calls.overrides
+    if not given:
+        return common
+    found = []
+    for tool in tools:
+        own = read(given[tool]) if tool in given else (None, None)
+        found.append(tuple(common[i] if n is None else n for i, n in enumerate(own)))
+    if not found:
+        return common
+    return max(warn for warn, _ in found), max(hard for _, hard in found)

@@ -1,0 +1,77 @@
+"""One tool very often within a task, whatever its arguments.
+
+The hint comes at its count, progress or not: many calls of one tool are worth a thought. The break
+needs that the last calls brought nothing new, for a batch of a hundred files is no loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from ...core.call_keys import digest
+from ...core.history import History
+from ...settings import LoopDetectionSettings
+from . import overrides
+from .finding import Finding, State
+from .progress import Seen, answered
+
+LAST_CALLS: Final = 10  # of the tool, that must have brought nothing new
+
+
+class ToolFrequency:
+    name = "tool_frequency"
+
+    def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
+        if not history.turns:
+            return None
+        start = history.task_start()
+        counts = _counts(history, start, rules)
+        found: Finding | None = None
+        for tool in dict.fromkeys(call.name for call in history.turns[-1].calls):
+            count = counts[tool]
+            warn, hard = overrides.frequency(tool, rules)
+            breaks = count >= hard and not _brings_progress(history, start, tool, rules)
+            if not breaks and (found is not None or count < warn):
+                continue
+            level = State.CIRCUIT_BREAK if breaks else State.WARNING
+            place = history.turns[start].place if start < len(history.turns) else 0
+            pattern = f"{digest(tool):016x}"
+            found = Finding(self.name, level, count, tool, pattern, _hint(tool, count), place)
+            if breaks:
+                break
+        return found
+
+    def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
+        start = history.task_start()
+        for tool, count in _counts(history, start, rules).items():
+            _, hard = overrides.frequency(tool, rules)
+            if count >= hard - 1 and not _brings_progress(history, start, tool, rules):
+                return True
+        return False
+
+
+def _counts(history: History, start: int, rules: LoopDetectionSettings) -> Counter[str]:
+    counts = Counter(call.name for turn in history.turns[start:] for call in turn.calls)
+    for tool in rules.exempt_tools:
+        counts.pop(tool, None)
+    return counts
+
+
+def _brings_progress(history: History, start: int, tool: str, rules: LoopDetectionSettings) -> bool:
+    if not rules.tool_calls.require_no_progress:
+        return False
+    seen = Seen()
+    found = [
+        seen.brings_progress(call, result)
+        for call, result in answered(history, start, rules.exempt_tools)
+        if call.name == tool
+    ]
+    return any(found[-LAST_CALLS:])
+
+
+def _hint(tool: str, count: int) -> str:
+    return (
+        f"You have called {tool[:64]} {count} times for this task. If that gets you on, go on; if "
+        "not, stop calling it: take another approach, or answer with what you know."
+    )
