@@ -29,10 +29,10 @@ STAGES = {
         (0.0, Mix(drill=1)),
         (0.06, Mix(drill=0.2, copying=0.2, tasks=0.05, long=0, corrected=0, earlier=0.3)),
         (0.15, Mix(drill=0.02, copying=0.05, tasks=0.25, long=0, earlier=0.5)),
-        (0.75, Mix(copying=0.03, tasks=0.3, long=0.08, earlier=0.4)),
+        (0.75, Mix(copying=0.02, tasks=0.45, long=0.06, earlier=0.4)),
     ],
     "fast": [
-        (0.0, Mix(copying=0.01, tasks=0.2, long=0.02, earlier=0.6, corrected=0.2, weak=True)),
+        (0.0, Mix(copying=0.01, tasks=0.15, long=0.01, earlier=0.5, corrected=0.15, weak=True)),
     ],
 }
 

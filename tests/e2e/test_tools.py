@@ -8,10 +8,10 @@ import openai
 import pytest
 from demo_tiers import questions, tools
 
-# The model is small: of tasks of two calls it gets about half right. A stack that breaks calls gets
-# none right.
+# The model is small: of tasks of two calls it gets about nine in ten right, of these five by a wide
+# margin. A stack that breaks calls gets none right.
 TASKS = 6
-RIGHT = 2
+RIGHT = 5
 
 
 def ask(client: openai.OpenAI, messages: list[Any], stream: bool) -> Any:
