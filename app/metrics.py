@@ -38,6 +38,7 @@ class Metrics:
         self.rescued_tool_calls = self._counter(
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
+        self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
         self.store_errors = self._counter("store_errors", "Failed calls of the session store")

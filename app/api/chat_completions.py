@@ -115,15 +115,18 @@ class ChatCompletions:
 
     async def _load(self, exchange: Exchange) -> SessionState | None:
         try:
-            return await self._services.store.load(
+            state = await self._services.store.load(
                 exchange.session.hash, self._services.wall_clock()
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
             return None
+        exchange.window = state.window
+        return state
 
     async def _commit(self, exchange: Exchange) -> None:
-        delta = SessionDelta(turns=1, tier=exchange.tier)
+        window = (exchange.turn,) if exchange.turn else ()
+        delta = SessionDelta(turns=1, tier=exchange.tier, window=window)
         try:
             await self._services.store.commit(
                 exchange.session.hash, delta, self._services.wall_clock()

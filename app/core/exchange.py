@@ -108,7 +108,8 @@ class Exchange:
     name without the prefix, e.g. ``{"Budget-Warning": "83%"}``; ``reply_notes`` likewise, of the
     attempt that runs or was delivered. ``committed``: None until content has gone out. ``retried``:
     same-tier retries so far on this tier, by reason. ``model_failure``: the last one that the
-    model itself made. ``text_retried``: a retry followed after text had gone out.
+    model itself made. ``text_retried``: a retry followed after text had gone out. ``window``: the
+    session's last turns as the store has them; ``turn``: this one, for the store.
     """
 
     id: str
@@ -130,6 +131,8 @@ class Exchange:
     last_response: dict[str, Any] | None = None
     retried: dict[str, int] = field(default_factory=dict)
     session_was_cut: bool = False
+    window: tuple[bytes, ...] = ()
+    turn: bytes = b""
 
     @property
     def hold_whole(self) -> bool:

@@ -50,6 +50,8 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
                 metrics.inc(metrics.tool_call_failures, tier, *incident.labels)
             case "tool_call_repaired":
                 metrics.inc(metrics.tool_call_repairs, *incident.labels)
+            case "loop_warning" | "loop_break":
+                metrics.inc(metrics.loops, *incident.labels)
             case "tool_call_rescued":
                 metrics.inc(metrics.rescued_tool_calls, *incident.labels)
         events.append(

@@ -65,6 +65,12 @@ class IdenticalCalls:
         return False
 
 
+def is_exhausted(history: History, rules: LoopDetectionSettings) -> bool:
+    """Whether the newest turn's calls were made so often that nobody is to be believed."""
+    _, hard = overrides.identical_calls([c.name for c in history.turns[-1].calls], rules)
+    return count(history, rules).total >= hard
+
+
 @dataclass(slots=True)
 class Count:
     """How often the newest turn's calls were made, itself included, since they last brought news.

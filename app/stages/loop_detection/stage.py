@@ -1,20 +1,32 @@
 """The stage: a hint before a reply that may go on in a circle, a verdict on one that does.
 
 Across turns it reads the history from the request's messages, asks the detectors, and judges the
-reply as the newest turn. Within a reply a :class:`ReplyWatch` sees every event.
+reply as the newest turn. Within a reply a :class:`ReplyWatch` sees every event. History alone never
+refuses a request: the model is asked, with the hint, and its reply is judged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
+from ...core import call_keys, hints
 from ...core.events import Event
-from ...core.exchange import Exchange, Request
+from ...core.exchange import Exchange, Incident, Request
+from ...core.history import History, HistoryReader, encoded, of_window
 from ...core.pipeline import StageState
-from ...core.reply import Reply
+from ...core.reply import ChoiceReply, Reply
 from ...core.verdicts import LoopDetected, Verdict
 from ...settings import LoopDetectionSettings, Settings
+from . import detectors, identical_calls
+from .finding import Finding
+from .memory import Remembered, Sessions
+
+MAX_HINTS: Final = 4  # in one request
+MESSAGE: Final = (
+    "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
+    "different approach."
+)
 
 
 class ReplyWatch(Protocol):
@@ -41,7 +53,10 @@ class LoopDetection:
 
     def __init__(self, settings: Settings, make_watch: MakeWatch = no_watch) -> None:
         self.rules = settings.reliability.loop_detection
+        self.placements = {name: tier.hint_placement for name, tier in settings.tiers.items()}
         self._make_watch = make_watch
+        self._reader = HistoryReader()
+        self._sessions = Sessions(self.rules.max_sessions)
 
     def open(self, exchange: Exchange) -> StageState:
         watch = self._make_watch(exchange, self.rules)
@@ -49,20 +64,128 @@ class LoopDetection:
             return _State(self, exchange)
         return _WatchingState(self, exchange, watch)
 
+    def forget(self, session: str) -> None:
+        """Forget a session (its hash): what was read, told and broken. The store has the rest."""
+        self._reader.forget(session)
+        self._sessions.forget(session)
+
+    def remembered(self, exchange: Exchange) -> Remembered:
+        return self._sessions.get(exchange.session.hash)
+
+    def history(self, exchange: Exchange) -> History:
+        """What the request's messages tell; else what was stored, for sessions with a name."""
+        session = exchange.session
+        history = self._reader.read(session.hash, exchange.request.body["messages"])
+        if session.derived:
+            return history
+        if history.turns:
+            self._sessions.get(session.hash).has_transcript = True
+        elif exchange.window and not self._sessions.get(session.hash).has_transcript:
+            return of_window(exchange.window, history)
+        return history
+
 
 class _State(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
         self._stage = stage
+        self._rules = stage.rules
         self._exchange = exchange
+        self._history = stage.history(exchange)
 
     def hold_whole(self) -> bool:
-        return False
+        """One step before a break nothing may go out that would have to be taken back."""
+        return bool(self._history.turns) and (
+            detectors.could_break(self._history, self._rules)
+            or self._stage.remembered(self._exchange).could_break(self._history)
+        )
 
     def on_request(self, request: Request) -> None:
-        return None
+        if not self._history.turns or self._exchange.hint:  # after a break that says it all
+            return
+        told = self._due()
+        if not told:
+            return
+        self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
+        request.body["messages"] = hints.place(
+            request.body["messages"],
+            "\n".join(dict.fromkeys(found.hint for found in told[:MAX_HINTS])),
+            placement=self._stage.placements.get(request.tier, "user"),
+        )
 
     def judge(self, reply: Reply) -> LoopDetected | None:
+        for index, choice in sorted(reply.choices.items()):
+            if not choice.tool_calls and not choice.text.strip():
+                continue
+            closed = self._closed_by(choice)
+            if (found := self._broken_by(closed)) is not None:
+                return self._break(reply, index, closed, found)
+            self._keep(closed)
         return None
+
+    # The hint
+
+    def _due(self) -> list[Finding]:
+        """What is to be told in this request, the gravest first."""
+        found = list(detectors.findings(self._history, self._rules))
+        if not found:
+            return []
+        remembered = self._stage.remembered(self._exchange)
+        due: list[Finding] = []
+        for one in sorted(found, key=lambda one: -one.level):
+            first, tell = remembered.tell(one, self._history.place)
+            if not tell or any(_says_the_same(other, one) for other in due):
+                continue
+            due.append(one)
+            if first:
+                self._note("loop_warning", one, "warning")
+        return due
+
+    # The break
+
+    def _closed_by(self, choice: ChoiceReply) -> History:
+        calls = [call_keys.read(call.name, call.arguments) for call in choice.tool_calls]
+        return self._history.closed_by(choice.text, calls)
+
+    def _broken_by(self, closed: History) -> Finding | None:
+        if not self._history.turns:
+            return None
+        found = detectors.breaks(closed, self._rules)
+        if found is None:
+            found = self._stage.remembered(self._exchange).broken_before(closed)
+        return found
+
+    def _break(
+        self, reply: Reply, index: int, closed: History, found: Finding
+    ) -> LoopDetected | None:
+        self._note("loop_break", found, "circuit_break")
+        self._stage.remembered(self._exchange).note_break(found, closed)
+        said = f"circuit_break;detector={found.detector}"
+        if self._rules.on_break == "stop":
+            self._exchange.reply_notes["Loop"] = said
+            _stop(reply, index, found)
+            return None
+        self._exchange.notes["Loop"] = said
+        choice = reply.choices[index]
+        names = [call.name for call in choice.tool_calls]
+        return LoopDetected(
+            found.detector,
+            found.repeats,
+            MESSAGE.format(repeats=found.repeats),
+            hint=found.hint,
+            pattern=found.pattern,
+            believable=bool(names) and not identical_calls.is_exhausted(closed, self._rules),
+            calls=tuple((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls),
+        )
+
+    def _keep(self, closed: History) -> None:
+        """Give the turn to the store, for a client that will not send it again."""
+        exchange = self._exchange
+        if not exchange.session.derived and not self._stage.remembered(exchange).has_transcript:
+            exchange.turn = encoded(closed.turns[-1])
+
+    def _note(self, kind: str, found: Finding, action: str) -> None:
+        detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
+        self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
 
 
 class _WatchingState(_State):
@@ -77,3 +200,30 @@ class _WatchingState(_State):
 
     def mend(self, reply: Reply) -> None:
         self._watch.mend(reply)
+
+
+def _says_the_same(said: Finding, other: Finding) -> bool:
+    """Whether a hint would only say of the same calls what another says already."""
+    if said.detector != "repetition":
+        return False
+    return other.detector == "name_cycle" or (
+        other.detector == "identical_calls" and other.actions <= said.actions
+    )
+
+
+def _stop(reply: Reply, index: int, found: Finding) -> None:
+    """Take the looping calls out and say so; that is all the client's agent gets to go on with.
+
+    Done while judging, when what other stages rescued from the text is a call as well.
+    """
+    choice = reply.choices[index]
+    calls = list(dict.fromkeys(call.name for call in choice.tool_calls))
+    what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
+    said = (
+        f"[Stopped: {what} is part of a loop ({found.detector}, {found.repeats}x). Try a different "
+        "approach.]"
+    )
+    choice.text = f"{choice.text}\n\n{said}" if choice.text.strip() else said
+    choice.tool_calls = []
+    choice.finish_reason = "stop"
+    reply.mended.add(index)
