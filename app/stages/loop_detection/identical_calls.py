@@ -35,7 +35,7 @@ class IdenticalCalls:
         counted = count(history, rules)
         if counted.total >= hard:
             level, repeats = State.CIRCUIT_BREAK, counted.total
-        elif counted.since_user >= warn and not history.pending.interjected:
+        elif counted.since_user >= min(warn, hard) and not history.pending.interjected:
             level, repeats = State.WARNING, counted.total
         else:
             return None

@@ -1,7 +1,8 @@
 """Two to four tool names in a circle (search, fetch, search, fetch), other arguments each time.
 
 Several names in one reply count one after the other. One name over and over is no circle:
-``tool_frequency`` looks at that.
+``tool_frequency`` looks at that. Laps that brought something new don't count: a circle begins with
+the last of them.
 """
 
 from __future__ import annotations
@@ -20,29 +21,23 @@ class NameCycle:
     name = "name_cycle"
 
     def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
-        names, places = _names(history, rules)
         turns = history.turns
-        if not turns or not names or not turns[-1].calls or places[-1] != turns[-1].place:
+        if not turns or not any(call.name not in rules.exempt_tools for call in turns[-1].calls):
             return None
+        names, places = _names(history, rules)
         calls = rules.tool_calls
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
-            laps = _laps(names, length)
-            if len(set(lap)) < 2 or laps < 2:
-                continue
             warn, hard = overrides.name_cycle(lap, rules)
-            if laps < warn or _brings_progress(history, length, rules):
+            laps = _periodic(names, length) // length
+            if len(set(lap)) < 2 or laps < min(warn, hard):
+                continue
+            laps = min(laps, 1 + _quiet(history, rules) // length)
+            if laps < min(warn, hard):
                 continue
             level = State.CIRCUIT_BREAK if laps >= hard else State.WARNING
-            return Finding(
-                self.name,
-                level,
-                laps,
-                lap[0],
-                _pattern(lap),
-                _hint(lap, laps),
-                places[-length * laps],
-            )
+            place = places[-length * laps]
+            return Finding(self.name, level, laps, lap[0], _pattern(lap), _hint(lap, laps), place)
         return None
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
@@ -53,9 +48,9 @@ class NameCycle:
             _, hard = overrides.name_cycle(lap, rules)
             # A reply may bring several names at once, up to a whole lap of them.
             needed = (hard - 1) * length
-            if len(set(lap)) < 2 or len(names) < needed:
+            if len(set(lap)) < 2 or _periodic(names, length) < needed:
                 continue
-            if _periodic(names, length) >= needed and not _brings_progress(history, length, rules):
+            if _quiet(history, rules) >= needed - length:
                 return True
         return False
 
@@ -86,20 +81,19 @@ def _periodic(names: Sequence[str], length: int) -> int:
     return count
 
 
-def _laps(names: Sequence[str], length: int) -> int:
-    return _periodic(names, length) // length
-
-
-def _brings_progress(history: History, length: int, rules: LoopDetectionSettings) -> bool:
-    """Whether the last lap with known results brought something new."""
+def _quiet(history: History, rules: LoopDetectionSettings) -> int:
+    """How many of the newest calls brought nothing new; those not answered yet count with them."""
+    start = history.task_start()
+    exempt = rules.exempt_tools
+    total = sum(c.name not in exempt for turn in history.turns[start:] for c in turn.calls)
     if not rules.tool_calls.require_no_progress:
-        return False
+        return total
     seen = Seen()
-    found = [
-        seen.brings_progress(call, result)
-        for call, result in answered(history, history.task_start(), rules.exempt_tools)
-    ]
-    return any(found[-length:])
+    last_news = -1
+    for at, (call, result) in enumerate(answered(history, start, exempt)):
+        if seen.brings_progress(call, result):
+            last_news = at
+    return total - last_news - 1
 
 
 def _pattern(lap: Sequence[str]) -> str:

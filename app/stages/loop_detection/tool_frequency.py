@@ -32,7 +32,7 @@ class ToolFrequency:
             count = counts[tool]
             warn, hard = overrides.frequency(tool, rules)
             breaks = count >= hard and not _brings_progress(history, start, tool, rules)
-            if not breaks and (found is not None or count < warn):
+            if not breaks and (found is not None or count < min(warn, hard)):
                 continue
             level = State.CIRCUIT_BREAK if breaks else State.WARNING
             place = history.turns[start].place if start < len(history.turns) else 0

@@ -1,0 +1,198 @@
+"""Agent histories through the real stage: what it says of each reply, and at which item.
+
+Two kinds of sample lines: ``tool_sequence`` (calls, those with one ``batch`` in one reply) and
+``history`` (user, text, thought, tool). Each becomes a transcript; before each reply the stage sees
+the request, after it the reply, as it would in the proxy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.core.exchange import ClientRequest, Controls, Exchange, Request
+from app.core.reply import Reply, ToolCall
+from app.core.session_id import SessionId
+from app.core.tiers import Route
+from app.settings import DEFAULT_TIERS, Settings
+from app.stages.loop_detection import LoopDetection
+
+Json = dict[str, Any]
+SESSION = SessionId("x-mlx-stack-session", "0" * 32, "0" * 32)
+TASK: Json = {"role": "user", "content": "Do the task."}
+
+
+@dataclass(frozen=True)
+class Step:
+    """An assistant message, the items it was made of, and what comes before it."""
+
+    before: list[Json]
+    message: Json
+    last_item: int
+
+
+@dataclass
+class Report:
+    """At which item a loop was first warned of and first broken; which detectors; how it ended."""
+
+    warned: int | None = None
+    broken: int | None = None
+    detectors: list[str] = field(default_factory=list)
+    at_end: bool = False
+
+    @property
+    def first(self) -> int | None:
+        found = [at for at in (self.warned, self.broken) if at is not None]
+        return min(found) if found else None
+
+
+def settings(params: Json | None = None) -> Settings:
+    """Our defaults, or a project's own thresholds as far as we have them, too."""
+    params = params or {}
+    rules: Json = {}
+    calls: Json = {}
+    if (most := params.get("tool_threshold")) is not None:  # one threshold for everything
+        rules = {"warn_threshold": most, "duplicate_threshold": most}
+        calls = {"identical_warn": most, "identical_hard": most}
+    if (most := params.get("max_cycle")) is not None:
+        rules["max_period"] = most
+    ours = {"warn": "identical_warn", "hard": "identical_hard", "window": "window"}
+    ours |= {"freq_warn": "frequency_warn", "freq_hard": "frequency_hard"}
+    calls |= {ours[name]: value for name, value in params.items() if name in ours}
+    overrides = {
+        name.removeprefix("override_"): {"warn": value[0], "hard": value[1]}
+        for name, value in params.items()
+        if name.startswith("override_")
+    }
+    calls |= {"frequency_overrides": overrides} if overrides else {}
+    loops = {**rules, "tool_calls": calls}
+    return Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})  # type: ignore[arg-type]
+
+
+def run(items: list[Json], kind: str, params: Json | None = None) -> Report:
+    """What the stage says of a line's items, the request after the last one included."""
+    stage = LoopDetection(settings(params))
+    report = Report()
+    transcript: list[Json] = []
+    last = -1
+    steps = list(_sequence(items) if kind == "tool_sequence" else _history(items))
+    for step in steps:
+        transcript += step.before
+        if hinted := _asked(stage, transcript):
+            report.detectors.append(hinted)
+            report.warned = last if report.warned is None else report.warned
+        if broken := _judged(stage, transcript, step.message):
+            report.detectors.append(broken)
+            report.broken = step.last_item if report.broken is None else report.broken
+        report.at_end = bool(broken)
+        transcript.append(step.message)
+        last = step.last_item
+    transcript += _trailing(items, kind)
+    if hinted := _asked(stage, transcript):
+        report.detectors.append(hinted)
+        report.warned = last if report.warned is None else report.warned
+        report.at_end = True
+    return report
+
+
+def _exchange(transcript: list[Json]) -> Exchange:
+    request = ClientRequest({"messages": list(transcript)}, "m", stream=True, include_usage=True)
+    return Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+
+
+def _asked(stage: LoopDetection, transcript: list[Json]) -> str:
+    """The detector of the hint that the request gets."""
+    exchange = _exchange(transcript)
+    request = Request("fast", dict(exchange.request.body))
+    stage.open(exchange).on_request(request)
+    hinted = exchange.notes.get("Loop", "").rpartition("=")[2]
+    assert bool(hinted) == (request.body["messages"] != transcript)
+    return hinted
+
+
+def _judged(stage: LoopDetection, transcript: list[Json], message: Json) -> str:
+    reply = Reply()
+    choice = reply.choice(0)
+    choice.text = message.get("content") or ""
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
+    verdict = stage.open(_exchange(transcript)).judge(reply)
+    return verdict.detector if verdict is not None else ""  # type: ignore[union-attr]
+
+
+# From items to messages
+
+
+def _call(item: Json, at: int) -> Json:
+    function = {"name": item["name"], "arguments": json.dumps(item.get("args", {}))}
+    return {"id": f"call_{at}", "type": "function", "function": function}
+
+
+def _answers(item: Json, at: int) -> list[Json]:
+    """The message that answers a call; none where the line doesn't say what came back."""
+    for key in ("result", "error"):
+        if (said := item.get(key)) is not None:
+            content = said if isinstance(said, str) else json.dumps(said)
+            return [{"role": "tool", "tool_call_id": f"call_{at}", "content": content}]
+    return []
+
+
+def _sequence(items: list[Json]) -> Iterator[Step]:
+    groups: list[list[int]] = []
+    for at, item in enumerate(items):
+        batch = item.get("batch")
+        if groups and batch is not None and items[groups[-1][-1]].get("batch") == batch:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    before = [TASK]
+    for group in groups:
+        calls = [_call(items[at], at) for at in group]
+        message: Json = {"role": "assistant", "content": None, "tool_calls": calls}
+        yield Step(before, message, group[-1])
+        before = [answer for at in group for answer in _answers(items[at], at)]
+
+
+def _history(items: list[Json]) -> Iterator[Step]:
+    before = [] if items and "user" in items[0] else [TASK]
+    thought = ""
+    for at, item in enumerate(items):
+        message: Json
+        if "user" in item:
+            before.append({"role": "user", "content": item["user"]})
+            continue
+        if "thought" in item:
+            thought = item["thought"]
+            continue
+        if "tool" in item:
+            calls = [_call(item["tool"], at)]
+            message = {"role": "assistant", "content": None, "tool_calls": calls}
+        else:
+            message = {"role": "assistant", "content": item.get("text", "")}
+        if thought:
+            message["reasoning_content"] = thought
+            thought = ""
+        yield Step(before, message, at)
+        before = _answers(item["tool"], at) if "tool" in item else []
+
+
+def _trailing(items: list[Json], kind: str) -> list[Json]:
+    """What comes after the last reply: its answers, and what the user said then."""
+    if not items:
+        return []
+    if kind == "tool_sequence":
+        batch = items[-1].get("batch")
+        last = [
+            at for at, item in enumerate(items) if batch is not None and item.get("batch") == batch
+        ]
+        return [a for at in (last or [len(items) - 1]) for a in _answers(items[at], at)]
+    trailing: list[Json] = []
+    for at in range(len(items) - 1, -1, -1):
+        if "user" in items[at]:
+            trailing.insert(0, {"role": "user", "content": items[at]["user"]})
+        elif "thought" not in items[at]:
+            return [*(_answers(items[at]["tool"], at) if "tool" in items[at] else []), *trailing]
+    return trailing

@@ -1,0 +1,79 @@
+"""Loop detection on recorded cases, by kind and tier, with every miss.
+
+    make score
+
+Reads ``../shared/corpora/loops.jsonl`` (from the project's root), or the file given, where there is
+one. ``portable`` lines are judged at our own defaults: all must come out right. ``threshold`` lines
+are at their project's own numbers, as far as we have the parameter. For ``policy`` and ``contract``
+lines, on which projects disagree or which are about more than detection, our answer is printed.
+Exits with 1 where a portable line is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.bench import loop_histories
+
+Json = dict[str, Any]
+DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "corpora" / "loops.jsonl"
+
+# kind → what we say of a line: whether it came out right, and our answer in words
+Judge = Callable[[Json, bool], tuple[bool, str]]
+
+
+def across_turns(line: Json, own_params: bool) -> tuple[bool, str]:
+    """A ``tool_sequence`` or a ``history``.
+
+    A loop must be told or broken by the item it is expected at. Where none is expected, a sequence
+    must stay silent throughout and a history must have calmed down by its end.
+    """
+    params = line.get("params") if own_params else None
+    report = loop_histories.run(line["input"], line["kind"], params)
+    first, at = report.first, line.get("at")
+    said = f"warned {report.warned}, broken {report.broken} ({', '.join(report.detectors)})"
+    if line["expected"] == "no_loop":
+        quiet = first is None if line["kind"] == "tool_sequence" else not report.at_end
+        return quiet, said if first is not None else "silent"
+    on_time = first is not None and (at is None or first <= at)
+    hard = line.get("hard_at")
+    if hard is not None and own_params:
+        on_time = on_time and report.broken is not None and report.broken <= hard
+    return on_time, said if first is not None else "silent"
+
+
+KINDS: dict[str, Judge] = {"tool_sequence": across_turns, "history": across_turns}
+
+
+def main(path: Path = DEFAULT) -> int:
+    if not path.exists():
+        print(f"loops: no sample cases at {path.name}")
+        return 0
+    right: Counter[tuple[str, str]] = Counter()
+    total: Counter[tuple[str, str]] = Counter()
+    wrong_portable = 0
+    for raw in path.read_text("utf-8").splitlines():
+        line = json.loads(raw)
+        judge = KINDS.get(line["kind"])
+        if judge is None:
+            continue
+        tier = line["tier"]
+        good, said = judge(line, tier != "portable")
+        total[line["kind"], tier] += 1
+        right[line["kind"], tier] += good
+        if not good or tier == "policy":
+            word = "ours" if tier in ("policy", "contract") else "WRONG"
+            print(f"  {word:5} {tier:9} {line['id']:32} expected {line['expected']}: {said}")
+        wrong_portable += tier == "portable" and not good
+    for (kind, tier), count in sorted(total.items()):
+        print(f"loops: {kind:15} {tier:9} {right[kind, tier]}/{count}")
+    return 1 if wrong_portable else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT))
