@@ -13,11 +13,14 @@ from . import stages, state
 from .api import operations
 from .api.edge import Edge
 from .metrics import Metrics
+from .proxy import accounts
 from .proxy.model_list import ModelList
 from .proxy.services import Services, upstream_key
 from .proxy.tier_queue import TierQueues
+from .proxy.tier_states import TierStates
 from .proxy.upstream import Upstream
 from .settings import Settings
+from .state.store import StoreError
 
 
 def create_app(settings: Settings, transport: Any = None) -> Edge:
@@ -31,21 +34,32 @@ def create_app(settings: Settings, transport: Any = None) -> Edge:
 def build_services(settings: Settings, transport: Any = None) -> Services:
     upstream = Upstream(settings.upstream, transport)
     queues = TierQueues(settings.tiers)
+    store = state.open_store(settings)
+    tier_states = TierStates(settings, store, time.time)
     return Services(
         settings=settings,
         upstream=upstream,
         models=ModelList(upstream, upstream_key(settings), time.monotonic),
         queues=queues,
         stages=stages.build(settings),
-        store=state.open_store(settings),
-        metrics=Metrics(queues.readings),
+        store=store,
+        tier_states=tier_states,
+        metrics=Metrics(queues.readings, tier_states.degraded),
     )
+
+
+async def _restore(services: Services) -> None:
+    try:
+        await services.tier_states.restore()
+    except StoreError as error:
+        accounts.store_failed(services, error)
 
 
 def build_app(services: Services) -> Edge:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await services.store.open()
+        await _restore(services)
         try:
             yield
         finally:

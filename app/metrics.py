@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -11,6 +11,8 @@ from prometheus_client.registry import Collector
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
+# Tells of each tier whether its breaker has taken it out.
+ReadDegraded = Callable[[], Mapping[str, bool]]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER = "other"  # the tier label of models that pass through
@@ -23,12 +25,15 @@ _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0
 class Metrics:
     """One process's metrics, in a registry of their own."""
 
-    def __init__(self, queues: ReadQueues) -> None:
+    def __init__(self, queues: ReadQueues, degraded: ReadDegraded) -> None:
         self.registry = CollectorRegistry()
         self._children: dict[Any, Any] = {}
         self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
         self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
         self.retries = self._counter("retries", "Same-tier retries", "tier", "reason")
+        self.escalations = self._counter(
+            "escalations", "Moves to another tier", "from_tier", "to_tier", "reason"
+        )
         self.tool_call_failures = self._counter(
             "tool_call_failures", "Tool calls that could not be delivered", "tier", "kind"
         )
@@ -53,7 +58,7 @@ class Metrics:
             "request_seconds", "Duration of an exchange", _SECONDS, "tier"
         )
         self.sessions = self.gauge("sessions", "Sessions in the store")
-        self.registry.register(_QueueCollector(queues))
+        self.registry.register(_TierCollector(queues, degraded))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
@@ -84,11 +89,12 @@ class Metrics:
         return generate_latest(self.registry)
 
 
-class _QueueCollector(Collector):
-    """Reads the queues when asked, so that a request has nothing to keep up to date."""
+class _TierCollector(Collector):
+    """Reads the tiers' state when asked, so that a request has nothing to keep up to date."""
 
-    def __init__(self, queues: ReadQueues) -> None:
+    def __init__(self, queues: ReadQueues, degraded: ReadDegraded) -> None:
         self._queues = queues
+        self._degraded = degraded
 
     def collect(self) -> list[GaugeMetricFamily]:
         in_flight = GaugeMetricFamily(
@@ -98,4 +104,9 @@ class _QueueCollector(Collector):
         for tier, running, waiting in self._queues():
             in_flight.add_metric([tier], running)
             depth.add_metric([tier], waiting)
-        return [in_flight, depth]
+        degraded = GaugeMetricFamily(
+            "mlx_stack_tier_degraded", "1: the breaker has taken the tier out", labels=["tier"]
+        )
+        for tier, is_degraded in self._degraded().items():
+            degraded.add_metric([tier], is_degraded)
+        return [in_flight, depth, degraded]

@@ -27,7 +27,9 @@ from .core.attempt import Attempt
 from .core.build_request import build
 from .core.chunks import render
 from .core.exchange import AttemptRecord, Controls, Exchange
-from .core.next_step import Deliver, Retry, next_step, reason_of
+from .core.failures import reason_of
+from .core.ladder import TierView
+from .core.next_step import Deliver, Move, Retry, next_step
 from .core.pipeline import Stage
 from .core.session_id import identify
 from .core.tiers import Route
@@ -125,7 +127,7 @@ class Replay:
             verdict = attempt.verdict or attempt.settle()
         reason = reason_of(verdict)
         exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
-        step = next_step(exchange, verdict, self._settings.reliability, exchange.started)
+        step = next_step(exchange, verdict, self._settings, TierView(), exchange.started)
         common: dict[str, Any] = {
             "line": line,
             "request_id": str(record.get("request_id") or ""),
@@ -134,11 +136,11 @@ class Replay:
         if isinstance(step, Deliver):
             return _delivered(exchange, attempt, verdict, common)
         common["failures"] = _failures(verdict)
-        if isinstance(step, Retry):
-            said = self._correction(exchange, attempt, verdict, step)
-            return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
         if isinstance(verdict, UpstreamFailed):
             reason = f"{reason}: {verdict.message}"
+        if isinstance(step, (Retry, Move)):
+            said = self._correction(exchange, attempt, verdict, step)
+            return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
         return Outcome(action=FAILED, reason=reason or "", **common)
 
     def _exchange(self, record: Any) -> Exchange:
@@ -160,14 +162,19 @@ class Replay:
         return Exchange(_RECORDED, parsed, Controls(), session, route, started=0.0, tier=tier)
 
     def _correction(
-        self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry
+        self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry | Move
     ) -> str:
         if not isinstance(verdict, InvalidToolCall) or not step.correct:
             return ""
         # As a system message of its own the correction stands alone, wherever it will be put.
         body = {**exchange.request.body, "messages": []}
         messages = correction.corrected(
-            body, attempt.reply, verdict, role="system", placement="user", with_schema=step.last
+            body,
+            attempt.reply,
+            verdict,
+            role="system",
+            placement="user",
+            with_schema=isinstance(step, Retry) and step.last,
         )
         return str(messages[0]["content"])
 

@@ -79,7 +79,7 @@ def _call() -> Json:
 def test_a_stream_that_broke_off_failed() -> None:
     raw = stream_bytes(KINDS["text"].chunks).decode()
     (torn,) = replayed(record({"stream": raw[:200]}))
-    assert torn["action"] == "failed"
+    assert torn["action"] == "retried"
     assert "broke off" in torn["reason"]
 
 

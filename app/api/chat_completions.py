@@ -10,15 +10,15 @@ from .. import log
 from ..core import client_request, session_id, tiers
 from ..core.exchange import ClientRequest, Exchange
 from ..errors import invalid
-from ..proxy import accounts
+from ..proxy import accounts, climbing
 from ..proxy.downstream import Downstream
 from ..proxy.runner import Run
 from ..proxy.services import Services
 from ..proxy.upstream import passed_on
 from ..proxy.watch import Watch
-from ..state.store import SessionDelta, SessionState, StoreError
+from ..state.store import SessionDelta, SessionState, Sticky, StoreError
 from .access import Access
-from .control_headers import read_controls
+from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
 
 # What describes the client's connection or body rather than its request.
@@ -71,7 +71,10 @@ class ChatCompletions:
         route = await self._route(parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner)
         exchange = Exchange(request.id, parsed, controls, session, route, started)
-        await self._load(exchange)
+        if not parsed.stream:
+            exchange.client_timeout = client_timeout(request.headers)
+        state = await self._load(exchange)
+        await climbing.start(services, exchange, self._sticky(exchange, state))
         up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *_ALWAYS]
         headers, our_key = self._access.upstream_headers(up)
         run = Run(
@@ -87,7 +90,7 @@ class ChatCompletions:
             await run.run()
         finally:
             accounts.close(services, exchange, run.outcome, clock() - started)
-        await self._commit(exchange)
+        await self._commit(exchange, run.outcome == "ok")
 
     async def _route(
         self, parsed: ClientRequest, tier: str | None, cloud: bool, request: Incoming
@@ -124,13 +127,23 @@ class ChatCompletions:
         exchange.window = state.window
         return state
 
-    async def _commit(self, exchange: Exchange) -> None:
-        window = (exchange.turn,) if exchange.turn else ()
-        delta = SessionDelta(turns=1, tier=exchange.tier, window=window)
+    def _sticky(self, exchange: Exchange, state: SessionState | None) -> str | None:
+        """The tier that this session was escalated to not long ago, for this model."""
+        entry = state.sticky.get(exchange.request.model) if state is not None else None
+        if entry is None or entry.until <= self._services.wall_clock():
+            return None
+        return entry.tier
+
+    async def _commit(self, exchange: Exchange, delivered: bool) -> None:
+        now = self._services.wall_clock()
+        seconds = self._services.settings.reliability.escalation.sticky_seconds
+        sticky = {}
+        if exchange.climbed and delivered and seconds:
+            sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
+        window = (exchange.turn,) if exchange.turn and delivered else ()
+        delta = SessionDelta(turns=1, tier=exchange.tier, window=window, sticky=sticky)
         try:
-            await self._services.store.commit(
-                exchange.session.hash, delta, self._services.wall_clock()
-            )
+            await self._services.store.commit(exchange.session.hash, delta, now)
         except StoreError as error:
             accounts.store_failed(self._services, error)
 

@@ -22,6 +22,19 @@ def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
     )
 
 
+def client_timeout(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the client waits for a whole reply, as the OpenAI SDKs say it."""
+    found = []
+    for name in ("x-stainless-timeout", "x-stainless-read-timeout"):
+        try:
+            seconds = float(headers.get(name, ""))
+        except ValueError:
+            continue
+        if 0 < seconds < 86_400:  # the SDKs also write "not given"
+            found.append(seconds)
+    return min(found) if found else None
+
+
 def _choice(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
     value = headers.get(name.lower())
     if value is None:

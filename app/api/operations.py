@@ -96,9 +96,12 @@ async def readiness(services: Services) -> dict[str, Any]:
             return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
         what = f"status {status} for the list of models; is the key right?"
         return {"ready": False, "litellm": what, "tiers": _states(tiers, "not_checked")}
-    for tier in tiers.values():
+    for name, tier in tiers.items():
         tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
-    any_there = any(tier["state"] == "ok" for tier in tiers.values())
+        if tier["state"] == "ok" and services.tier_states[name].degraded:
+            tier["state"] = "degraded"
+    # A degraded tier is still tried where no other is left.
+    any_there = any(tier["state"] in ("ok", "degraded") for tier in tiers.values())
     return {"ready": any_there, "litellm": "ok", "tiers": tiers}
 
 

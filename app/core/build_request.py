@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from ..settings import Settings
-from . import correction
+from ..settings import Settings, TierSettings
+from . import correction, hints
 from .exchange import Exchange, Request
-from .next_step import Retry
+from .next_step import Move, Retry
 from .prompt_size import fitting
 from .reply import Reply
-from .verdicts import InvalidToolCall, Verdict
+from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
+
+# What the same sampling of the same prompt would do again.
+_MODELS_OWN = (InvalidToolCall, LoopDetected, EmptyResponse)
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The attempt that a retry follows."""
+    """The attempt before, and the step that led from it to this one."""
 
     reply: Reply
     verdict: Verdict | None
-    retry: Retry
+    step: Retry | Move
 
 
 def build(exchange: Exchange, settings: Settings, before: Before | None) -> Request:
@@ -38,19 +42,39 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
         # Also where the budget stage is off: mlx-lm's own limit of 512 cuts files in two.
         limit = settings.reliability.token_budget.max_output_tokens
         body["max_tokens"] = fitting(limit, tier, exchange.request)
-    if before is not None and isinstance(before.verdict, InvalidToolCall):
-        rules = settings.reliability.tool_validation
-        if before.retry.correct:
-            body["messages"] = correction.corrected(
-                exchange.request.body,
-                before.reply,
-                before.verdict,
-                role=rules.correction_role,
-                placement=tier.hint_placement if tier is not None else "user",
-                with_schema=before.retry.last,
-            )
+    # LiteLLM is not to retry or fall back by itself, or attempts multiply.
+    body["num_retries"] = 0
+    body["disable_fallbacks"] = True
+    if before is not None:
+        _tell(body, exchange, settings, tier, before)
+    return Request(exchange.tier, body)
+
+
+def _tell(
+    body: dict[str, Any],
+    exchange: Exchange,
+    settings: Settings,
+    tier: TierSettings | None,
+    before: Before,
+) -> None:
+    """Put into a request what the attempt before it makes worth saying."""
+    placement = tier.hint_placement if tier is not None else "user"
+    step = before.step
+    if isinstance(before.verdict, InvalidToolCall) and step.correct:
+        body["messages"] = correction.corrected(
+            exchange.request.body,
+            before.reply,
+            before.verdict,
+            role=settings.reliability.tool_validation.correction_role,
+            placement=placement,
+            with_schema=isinstance(step, Retry) and step.last,
+        )
+    if exchange.hint:
+        body["messages"] = hints.place(
+            list(body["messages"]), exchange.hint, role="user", placement=placement
+        )
+    if isinstance(step, Retry) and isinstance(before.verdict, _MODELS_OWN):
         local = tier is not None and tier.local
-        warmer = correction.raised_temperature(body, before.retry.number, local=local)
+        warmer = correction.raised_temperature(body, step.number, local=local)
         if warmer is not None:
             body["temperature"] = warmer
-    return Request(exchange.tier, body)

@@ -17,6 +17,7 @@ from . import sse
 from .events import (
     Event,
     Finish,
+    OtherDelta,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -25,6 +26,7 @@ from .events import (
     Usage,
 )
 
+OTHER_FIELDS = ("audio", "images")
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _NO_EVENTS: tuple[Event, ...] = ()
 
@@ -121,6 +123,8 @@ def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
             events.append(_read_call(index, 0, {"function": legacy}))
+        if any(delta.get(field) for field in OTHER_FIELDS) or (content and not text_of(content)):
+            events.append(OtherDelta(index))
 
 
 def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
@@ -141,9 +145,12 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
 
 def _read_usage(usage: dict[str, Any]) -> Usage:
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Usage(
-        _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")), _count(cached)
+        _count(usage.get("prompt_tokens")),
+        _count(usage.get("completion_tokens")),
+        _count(cached),
+        counted_by_litellm=cached is None and "completion_tokens_details" in usage,
     )
 
 

@@ -46,12 +46,23 @@ class ToolCallDelta:
 
 
 @dataclass(slots=True)
+class OtherDelta:
+    """Content that no stage looks into: audio, images."""
+
+    choice: int
+
+
+@dataclass(slots=True)
 class Usage:
-    """Token counts of the whole reply, as upstream gives them."""
+    """Token counts of the whole reply, as upstream gives them.
+
+    ``counted_by_litellm``: they look like LiteLLM's own, made where the server sent none.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    counted_by_litellm: bool = False
 
 
 @dataclass(slots=True)
@@ -83,6 +94,7 @@ Event = (
     | ReasoningDelta
     | RefusalDelta
     | ToolCallDelta
+    | OtherDelta
     | Usage
     | Finish
     | UpstreamErrorEvent

@@ -104,12 +104,18 @@ class Incident:
 class Exchange:
     """The state of one exchange. ``started`` is in seconds on the clock the shell uses.
 
-    ``notes`` are what the response headers of DESIGN §7 say beyond the ones always there, by their
-    name without the prefix, e.g. ``{"Budget-Warning": "83%"}``; ``reply_notes`` likewise, of the
-    attempt that runs or was delivered. ``committed``: None until content has gone out. ``retried``:
-    same-tier retries so far on this tier, by reason. ``model_failure``: the last one that the
-    model itself made. ``text_retried``: a retry followed after text had gone out. ``window``: the
-    session's last turns as the store has them; ``turn``: this one, for the store.
+    - ``notes``: what the response headers of DESIGN §7 say beyond the ones always there, by their
+      name without the prefix, e.g. ``{"Budget-Warning": "83%"}``; ``reply_notes`` likewise, of the
+      attempt that runs or was delivered.
+    - ``committed``: None until content has gone out. ``text_retried``: another attempt followed
+      after text had.
+    - ``retried``: same-tier retries so far on this tier, by reason; ``retries``: of all tiers.
+    - ``model_failure``: the last one that the model itself made.
+    - ``hint``: what every further attempt is told.
+    - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
+    - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
+      tier failed in a way that it may again, so the session's next turns better start higher.
+    - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
     """
 
     id: str
@@ -133,6 +139,10 @@ class Exchange:
     session_was_cut: bool = False
     window: tuple[bytes, ...] = ()
     turn: bytes = b""
+    hint: str = ""
+    client_timeout: float | None = None
+    escalated_from: str = ""
+    climbed: bool = False
 
     @property
     def hold_whole(self) -> bool:

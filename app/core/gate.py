@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from .chunks import Chunk, split_text
-from .events import ReasoningDelta, RefusalDelta, TextDelta, Usage
+from .events import OtherDelta, ReasoningDelta, RefusalDelta, TextDelta, Usage
 
-_FLOWING = (TextDelta, ReasoningDelta, RefusalDelta)
+_FLOWING = (TextDelta, ReasoningDelta, RefusalDelta, OtherDelta)
 
 
 class TextHold(Protocol):

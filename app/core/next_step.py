@@ -1,16 +1,19 @@
 """Every rule about what comes after an attempt: deliver it, try again, move on, or fail.
 
-A pure function of the exchange, the verdict and the time. The runner only obeys.
+A pure function of the exchange, the verdict, what is known of the tiers, and the time. The runner
+only obeys. `docs/escalation.md` has the same rules as a table.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import ProxyError, invalid
-from ..settings import ReliabilitySettings
+from ..settings import Settings
+from . import ladder
 from .exchange import Exchange
+from .failures import error_of
+from .ladder import TierView
 from .verdicts import (
     Cut,
     EmptyResponse,
@@ -23,6 +26,11 @@ from .verdicts import (
     Verdict,
 )
 
+BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
+MAX_OBEYED_RETRY_AFTER = 5.0  # a tier that asks for more is left
+MAX_EMPTY_RETRIES = 1
+ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
+
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
@@ -34,12 +42,26 @@ class Retry:
     """Try again on the same tier. ``number``: which retry for this reason, from 1.
 
     ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
+    ``hint``: a sentence that goes to the end of the request. ``after``: seconds to wait, before
+    the jitter that the runner adds.
     """
 
     reason: str
     number: int
     correct: bool = False
     last: bool = False
+    hint: str = ""
+    after: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Go on with another tier, further up. ``hint``, ``correct`` as in :class:`Retry`."""
+
+    tier: str
+    reason: str
+    hint: str = ""
+    correct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,154 +80,186 @@ class Fail:
     error: ProxyError
 
 
-Step = Deliver | Retry | PassOn | Fail
+Step = Deliver | Retry | Move | PassOn | Fail
 
 
 def next_step(
-    exchange: Exchange, verdict: Verdict | None, settings: ReliabilitySettings, now: float
+    exchange: Exchange, verdict: Verdict | None, settings: Settings, view: TierView, now: float
 ) -> Step:
     """What to do with an attempt that ended; ``verdict`` None: nothing is wrong with it.
 
-    ``now``: seconds, on the clock of ``exchange.started``.
+    ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
+    rules = _Rules(exchange, settings, view, now)
     match verdict:
         case None | Cut() | LeftOpen():
             return Deliver()
-        case UpstreamFailed():
-            return _after_upstream_failure(exchange, verdict)
-        case InvalidToolCall():
-            return _after_invalid_call(exchange, verdict, settings, now)
-        case OutputTruncated():
-            return _after_truncation(exchange, verdict, settings, now)
-        case _:
+        case Rejected():
             return Fail(error_of(exchange, verdict))
-
-
-def reason_of(verdict: Verdict | None) -> str | None:
-    """Why an attempt failed, in the words of DESIGN §7; None if it was delivered."""
-    match verdict:
-        case None | Cut() | LeftOpen():
-            return None
         case UpstreamFailed():
-            return verdict.reason
-        case LoopDetected():
-            return "loop_detected"
+            return rules.after_upstream_failure(verdict)
         case InvalidToolCall():
-            return "tool_validation_failure"
+            return rules.after_invalid_call(verdict)
+        case LoopDetected():
+            return rules.after_loop(verdict)
         case OutputTruncated():
-            return "output_truncated"
+            return rules.after_truncation(verdict)
         case EmptyResponse():
-            return "empty_response"
-        case Rejected():
-            return verdict.type
+            return rules.after_empty_reply(verdict)
 
 
-def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
-    """The error a client gets when a verdict is the last word."""
-    match verdict:
-        case LoopDetected():
-            extra = {"retry_after": 5, "detector": verdict.detector, "repeats": verdict.repeats}
-            return ProxyError(422, "loop_detected", verdict.message, extra=extra)
-        case InvalidToolCall():
-            return _validation_error(exchange, verdict)
-        case Rejected():
-            return ProxyError(
-                verdict.status,
-                verdict.type,
-                verdict.message,
-                extra=verdict.extra,
-                retry_after=verdict.retry_after,
-            )
-        case UpstreamFailed():
-            return _upstream_error(exchange, verdict)
-        case _:
-            return ProxyError(
-                502, "all_tiers_failed", "no tier gave a usable reply", extra=_attempts(exchange)
-            )
+class _Rules:
+    """One decision: what it is about, and the rules by kind of verdict."""
 
+    def __init__(self, exchange: Exchange, settings: Settings, view: TierView, now: float) -> None:
+        self._exchange = exchange
+        self._settings = settings
+        self._view = view
+        self._now = now
 
-def _after_invalid_call(
-    exchange: Exchange, verdict: InvalidToolCall, settings: ReliabilitySettings, now: float
-) -> Step:
-    rules = settings.tool_validation
-    reason = "tool_validation_failure"
-    done = exchange.retried.get(reason, 0)
-    # After committed text one retry is all: what it adds can still join what the client has.
-    spoilt = exchange.committed is not None and exchange.committed.text and exchange.text_retried
-    if done < rules.max_retries and not spoilt and _may_go_on(exchange, settings, now):
-        last = done + 1 == rules.max_retries
-        return Retry(reason, done + 1, correct=rules.retry_with_correction, last=last)
-    if rules.on_exhausted == "return_last":
-        return Deliver()
-    return Fail(_validation_error(exchange, verdict))
+    # By kind of verdict
 
+    def after_invalid_call(self, verdict: InvalidToolCall) -> Step:
+        exchange = self._exchange
+        rules = self._settings.reliability.tool_validation
+        reason = "tool_validation_failure"
+        done = exchange.retried.get(reason, 0)
+        # After committed text one retry is all: what it adds can still join what the client has.
+        spoilt = self._text_is_out and exchange.text_retried
+        if done < rules.max_retries and not spoilt and self._may_retry():
+            last = done + 1 == rules.max_retries
+            return Retry(reason, done + 1, correct=rules.retry_with_correction, last=last)
+        if not spoilt and (tier := self._next_tier(reason)):
+            # A fresh tier needs no correction, but what the client has already read it must know.
+            return Move(tier, reason, correct=self._text_is_out)
+        if rules.on_exhausted == "return_last":
+            return Deliver()
+        return Fail(error_of(exchange, verdict))
 
-def _after_truncation(
-    exchange: Exchange, verdict: OutputTruncated, settings: ReliabilitySettings, now: float
-) -> Step:
-    flowed = exchange.committed is not None and bool(exchange.committed.text)
-    retried = exchange.retried.get("output_truncated")
-    if not flowed and not retried and _may_go_on(exchange, settings, now):
-        return Retry("output_truncated", 1, last=True)
-    # Cut twice, or after text that can't be taken back: an honest `length` is what is left.
-    return Deliver()
+    def after_loop(self, verdict: LoopDetected) -> Step:
+        exchange = self._exchange
+        reason = "loop_detected"
+        failed = Fail(error_of(exchange, verdict))
+        rules = self._settings.reliability.loop_detection
+        if rules.on_break != "escalate" or self._text_is_out:
+            return failed
+        before = exchange.model_failure
+        if (
+            isinstance(before, LoopDetected)
+            and verdict.believable
+            and verdict.calls == before.calls
+            and exchange.escalated_from
+        ):
+            return Deliver()  # two tiers want the very same call: it may be a rightful wait
+        if tier := self._next_tier(reason):
+            return Move(tier, reason, hint=verdict.hint)
+        if not exchange.retried.get(reason) and self._last_rung(reason) and self._may_retry():
+            return Retry(reason, 1, last=True, hint=verdict.hint)
+        return failed
 
+    def after_truncation(self, verdict: OutputTruncated) -> Step:
+        reason = "output_truncated"
+        thinking = verdict.limit == "reasoning"
+        if not self._text_is_out:
+            if not self._exchange.retried.get(reason) and self._may_retry():
+                hint = ANSWER_DIRECTLY if thinking else ""
+                return Retry(reason, 1, last=True, hint=hint)
+            if tier := self._next_tier(reason):
+                return Move(tier, reason)
+        if thinking:
+            return Fail(error_of(self._exchange, verdict))
+        return Deliver()  # an honest `length` is what is left
 
-def _may_go_on(exchange: Exchange, settings: ReliabilitySettings, now: float) -> bool:
-    """Whether the bounds of an exchange allow another upstream call."""
-    rules = settings.escalation
-    in_time = now - exchange.started < rules.exchange_timeout
-    return in_time and len(exchange.attempts) < rules.max_attempts
+    def after_empty_reply(self, verdict: EmptyResponse) -> Step:
+        reason = "empty_response"
+        most = min(MAX_EMPTY_RETRIES, self._retries_before_escalate)
+        done = self._exchange.retried.get(reason, 0)
+        if not self._text_is_out:
+            if done < most and self._may_retry():
+                return Retry(reason, done + 1, last=done + 1 == most)
+            if tier := self._next_tier(reason):
+                return Move(tier, reason)
+        return Fail(error_of(self._exchange, verdict))
 
+    def after_upstream_failure(self, verdict: UpstreamFailed) -> Step:
+        exchange = self._exchange
+        if verdict.reason == "context_overflow":
+            return self._after_overflow(verdict)
+        if verdict.client_fault:
+            return self._clients_own(verdict)
+        if self._text_is_out or verdict.refused:  # all tiers are behind the same LiteLLM
+            return Fail(error_of(exchange, verdict))
+        if retry := self._retry_of_server_error(verdict):
+            return retry
+        if tier := self._next_tier(verdict.reason, local=verdict.reason == "tier_busy"):
+            return Move(tier, verdict.reason)
+        return Fail(error_of(exchange, verdict))
 
-def _after_upstream_failure(exchange: Exchange, verdict: UpstreamFailed) -> Step:
-    if verdict.client_fault and verdict.status is not None:
-        if exchange.headers_sent:  # by keep-alive: what upstream said has to go into the stream
-            return Fail(invalid(verdict.message, status=verdict.status))
+    def _after_overflow(self, verdict: UpstreamFailed) -> Step:
+        """The tier's window is too small; where none is larger, the client has to hear it."""
+        reason = "context_overflow"
+        if self._wanted(reason) and not self._text_is_out and self._within_bounds():
+            tier = ladder.larger(self._exchange, self._settings, self._view)
+            if tier is not None:
+                return Move(tier, reason)
+        return self._clients_own(verdict)
+
+    def _clients_own(self, verdict: UpstreamFailed) -> Step:
+        if verdict.status is None or self._exchange.headers_sent:
+            # By keep-alive: what upstream said has to go into the stream.
+            return Fail(invalid(verdict.message, status=verdict.status or 400))
         return PassOn(verdict.status, verdict.headers, verdict.body)
-    if exchange.model_failure is not None:
-        return Fail(error_of(exchange, exchange.model_failure))
-    return Fail(_upstream_error(exchange, verdict))
 
+    def _retry_of_server_error(self, verdict: UpstreamFailed) -> Retry | None:
+        if verdict.reason != "server_error" or verdict.final:
+            return None
+        done = self._exchange.retried.get("server_error", 0)
+        most = self._retries_before_escalate
+        if done >= most or not self._may_retry():
+            return None
+        after = BACKOFF_SECONDS * 2**done
+        if verdict.retry_after is not None:
+            if verdict.retry_after > MAX_OBEYED_RETRY_AFTER:
+                return None
+            after = max(after, verdict.retry_after)
+        return Retry("server_error", done + 1, last=done + 1 == most, after=after)
 
-def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyError:
-    failures = [{"tool": failure.tool, "error": failure.error} for failure in verdict.failures]
-    what = failures[0]["error"] if failures else "no valid tool call"
-    extra: dict[str, Any] = {"failures": failures, "last_response": exchange.last_response}
-    return ProxyError(
-        422,
-        "tool_validation_failed",
-        f"the model's tool call is not valid, {_times(exchange)}: {what}",
-        extra={**extra, **_attempts(exchange)},
-    )
+    # What the exchange still allows
 
+    @property
+    def _text_is_out(self) -> bool:
+        committed = self._exchange.committed
+        return committed is not None and bool(committed.text)
 
-def _times(exchange: Exchange) -> str:
-    count = len(exchange.attempts)
-    return "tried once" if count == 1 else f"tried {count} times"
+    @property
+    def _retries_before_escalate(self) -> int:
+        return self._settings.reliability.escalation.max_retries_before_escalate
 
+    def _within_bounds(self, kept: int = 0) -> bool:
+        """Whether another upstream call is allowed that leaves ``kept`` more."""
+        rules = self._settings.reliability.escalation
+        limit = rules.exchange_timeout
+        if self._exchange.client_timeout is not None:
+            limit = min(limit, self._exchange.client_timeout)
+        in_time = self._now - self._exchange.started < limit
+        return in_time and len(self._exchange.attempts) + kept < rules.max_attempts
 
-def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
-    extra = _attempts(exchange)
-    if verdict.reason == "tier_busy":
-        return ProxyError(503, "tier_busy", verdict.message, retry_after=verdict.retry_after)
-    if verdict.refused:
-        return ProxyError(
-            503,
-            "upstream_unavailable",
-            f"LiteLLM can't be reached: {verdict.message}",
-            extra=extra,
-            retry_after=5,
-        )
-    timed_out = exchange.attempts and all(a.reason == "timeout" for a in exchange.attempts)
-    return ProxyError(
-        504 if timed_out else 502,
-        "all_tiers_failed",
-        f"no tier gave a reply; the last failure: {verdict.message}",
-        extra=extra,
-        retry_after=verdict.retry_after,
-    )
+    def _may_retry(self) -> bool:
+        """Same-tier retries leave one call for each tier still to come."""
+        return self._within_bounds(kept=len(self._later()))
 
+    def _later(self, *, local: bool = False) -> list[str]:
+        return ladder.following(self._exchange, self._settings, self._view, local=local)
 
-def _attempts(exchange: Exchange) -> dict[str, Any]:
-    return {"attempts": [attempt.as_dict() for attempt in exchange.attempts]}
+    def _wanted(self, reason: str) -> bool:
+        return reason in self._settings.reliability.escalation.escalate_on
+
+    def _next_tier(self, reason: str, *, local: bool = False) -> str | None:
+        if not self._wanted(reason) or not self._within_bounds():
+            return None
+        later = self._later(local=local)
+        return later[0] if later else None
+
+    def _last_rung(self, reason: str) -> bool:
+        """Whether no other tier may have the request."""
+        return not (self._wanted(reason) and self._later())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from .events import (
     Event,
     Finish,
+    OtherDelta,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
@@ -28,13 +29,22 @@ class ToolCall:
 class ChoiceReply:
     """One alternative of a reply. Stages may change ``tool_calls`` while they mend."""
 
-    __slots__ = ("_calls", "_reasoning", "_text", "finish_reason", "refusal", "tool_calls")
+    __slots__ = (
+        "_calls",
+        "_reasoning",
+        "_text",
+        "finish_reason",
+        "has_other",
+        "refusal",
+        "tool_calls",
+    )
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, ToolCall] = {}
         self.refusal = ""
+        self.has_other = False  # audio or images
         self.tool_calls: list[ToolCall] = []
         self.finish_reason: str | None = None
 
@@ -106,3 +116,5 @@ class Reply:
             self.choice(event.choice).refusal += event.text
         elif isinstance(event, UpstreamErrorEvent):
             self.error = event
+        elif isinstance(event, OtherDelta):
+            self.choice(event.choice).has_other = True

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from . import overflow
 from .verdicts import UpstreamFailed
 
 _RETRYABLE = frozenset({408, 409, 425, 429})
@@ -15,6 +16,25 @@ _WRONG_KEY = "no_db_connection"
 _UNKNOWN_MODEL = re.compile(
     r"invalid model name|model_not_found|unknown model|\bmodel\b[^.]{0,80}\bdoes not exist"
 )
+_CANNOT = (
+    r"[^.]{0,80}?(?:not supported|unsupported|isn'?t supported|aren'?t supported|not available|"
+    r"not enabled)"
+)
+_DOES_NOT = r"(?:does not|doesn'?t|not) (?:currently )?(?:support|accept)[^.]{0,40}?"
+_LACKING = {
+    "tools": re.compile(
+        rf"{_DOES_NOT}\b(?:tools?|functions?)\b"
+        rf"|\b(?:tools?|functions?)(?: call(?:s|ing)?| use)?\b{_CANNOT}"
+    ),
+    "images": re.compile(
+        rf"{_DOES_NOT}\b(?:images?|vision|multimodal)|\b(?:images?|vision|image_url)\b{_CANNOT}"
+        r"|not a (?:multimodal|vision) model"
+    ),
+    "response_format": re.compile(
+        rf"{_DOES_NOT}\b(?:response_format|json_schema|structured outputs?)"
+        rf"|\b(?:response_format|json_schema|structured outputs?)\b{_CANNOT}"
+    ),
+}
 _MAX_QUOTED = 300
 # LiteLLM and clouds quote keys in their errors.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
@@ -35,13 +55,24 @@ def failure_of_status(
     """
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
-    about_key = status in (401, 403) or _WRONG_KEY in body[:4096].decode("utf-8", "replace")
+    text = body[: overflow.MAX_READ].decode("utf-8", "replace")
+    if status != 429 and overflow.is_overflow(text):  # a rate limit speaks of tokens, too
+        return UpstreamFailed(
+            "context_overflow",
+            f"the prompt does not fit: {message}",
+            status=status,
+            headers=headers,
+            body=body,
+            window=overflow.window_in(text),
+        )
+    lacks = _lacking(lower) if status in (400, 415, 422, 500, 501) else ""
+    about_key = status in (401, 403) or _WRONG_KEY in text
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
     client_fault = status < 500 and status not in _RETRYABLE
     if about_key:
         client_fault = not our_key
         message = "LiteLLM refused the API key"  # its own words may quote the key
-    elif about_model:
+    elif about_model or lacks:
         client_fault = not our_choice
     return UpstreamFailed(
         "server_error",
@@ -51,7 +82,17 @@ def failure_of_status(
         body=body,
         client_fault=client_fault,
         retry_after=_retry_after(headers),
+        final=about_key or about_model or bool(lacks),
+        lacks=lacks,
     )
+
+
+def _lacking(message: str) -> str:
+    """The ability that an error says the model has not; "" if it says no such thing."""
+    for ability, pattern in _LACKING.items():
+        if pattern.search(message):
+            return ability
+    return ""
 
 
 def quoted_error(body: bytes) -> str:

@@ -98,6 +98,8 @@ class UpstreamFailed:
 
     ``status``, ``headers`` and ``body``: upstream's own answer where it gave one. ``refused``: no
     connection could be made. ``client_fault``: the answer is about the client's request.
+    ``final``: the tier would say the same again. ``lacks``: what the tier says it can't do (of
+    ``ladder.ABILITIES``). ``window``: the context window in tokens that the answer speaks of.
     """
 
     reason: FailureReason
@@ -108,6 +110,9 @@ class UpstreamFailed:
     refused: bool = False
     client_fault: bool = False
     retry_after: float | None = None
+    final: bool = False
+    lacks: str = ""
+    window: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +136,7 @@ Verdict = (
 
 _SEVERITY: tuple[type, ...] = (
     Rejected,
+    UpstreamFailed,
     LoopDetected,
     InvalidToolCall,
     OutputTruncated,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .. import log
@@ -54,19 +55,26 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
                 metrics.inc(metrics.loops, *incident.labels)
             case "tool_call_rescued":
                 metrics.inc(metrics.rescued_tool_calls, *incident.labels)
-        events.append(
-            {
-                "time": services.wall_clock(),
-                "request_id": exchange.id,
-                "session": exchange.session.hash,
-                "tier": exchange.tier,
-                "kind": _EVENTS.get(incident.kind, incident.kind),
-                "detail": {"labels": list(incident.labels)},
-            }
-        )
+        kind = _EVENTS.get(incident.kind, incident.kind)
+        events.append((kind, {"labels": list(incident.labels)}))
     exchange.incidents.clear()
+    await keep(services, exchange, events)
+
+
+async def keep(
+    services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
+    """Keep events, each with its kind and detail, for the post-mortem."""
+    common = {
+        "time": services.wall_clock(),
+        "request_id": exchange.id,
+        "session": exchange.session.hash,
+        "tier": exchange.tier,
+    }
     try:
-        await services.store.add_events(events)
+        await services.store.add_events(
+            [{**common, "kind": kind, "detail": detail} for kind, detail in events]
+        )
     except StoreError as error:
         store_failed(services, error)
 
@@ -86,6 +94,9 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
     failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
     if failed:
         said["failed"] = failed
+    if exchange.escalated_from:
+        said["escalated_from"] = exchange.escalated_from
+        said["reason"] = exchange.notes.get("Escalation-Reason", "")
     if repairs := exchange.reply_notes.get("Repairs"):
         said["repairs"] = repairs
     log.get().info(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 
 import orjson
 
@@ -13,11 +14,12 @@ from ..core.attempt import Attempt
 from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
-from ..core.next_step import Deliver, Fail, PassOn, Retry, Step, next_step, reason_of
+from ..core.failures import reason_of
+from ..core.next_step import Deliver, Fail, Move, PassOn, Retry, Step, next_step
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
 from ..core.verdicts import LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import ProxyError, shutting_down
-from . import accounts, response_headers
+from . import accounts, climbing, response_headers
 from .downstream import EVENT_STREAM, Downstream
 from .services import Services
 from .tier_queue import QueueTimeout
@@ -27,6 +29,7 @@ from .watch import ClientLeft, Watch
 CHAT_PATH = "/v1/chat/completions"
 _JSON = [(b"content-type", b"application/json")]
 _MAX_ERROR_BODY = 1024 * 1024
+JITTER = 0.25  # of a back-off, at most, added to it
 _KEEPALIVE = comment_frame("keep-alive")
 
 
@@ -59,6 +62,7 @@ class Run:
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
+        self._wait = 0.0  # seconds before the next upstream call
         self._timed: tuple[bool, bool, float | None] = (False, False, None)
         self.outcome = "error"
 
@@ -93,37 +97,51 @@ class Run:
 
     async def _attempts(self) -> Step:
         exchange = self._exchange
-        exchange.tier = exchange.route.tiers[0] if exchange.route.tiers else exchange.route.model
+        services = self._services
         while True:
             verdict = await self._attempt_on(exchange.tier)
             if self._called_at is not None:
                 status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
                 self._record(reason_of(verdict), status, self._clock() - self._called_at)
-            await accounts.settle_incidents(self._services, exchange)
-            rules = self._services.settings.reliability
-            step = next_step(exchange, verdict, rules, self._clock())
-            if not isinstance(step, Retry):
+                await climbing.note_tier(services, exchange, verdict)
+            self._note_committed()
+            await accounts.settle_incidents(services, exchange)
+            step = next_step(
+                exchange, verdict, services.settings, services.tier_states.view(), self._clock()
+            )
+            if not isinstance(step, (Retry, Move)):
                 return step
-            self._prepare_retry(step, verdict)
+            await self._prepare(step, verdict)
 
-    def _prepare_retry(self, step: Retry, verdict: Verdict | None) -> None:
+    def _note_committed(self) -> None:
+        """What the attempt has let out is with the client for good."""
+        attempt = self._attempt
+        if attempt is None or attempt.committed is None:
+            return
+        before = self._exchange.committed or Committed(identity=attempt.committed.identity)
+        before.text += attempt.committed.text
+        self._exchange.committed = before
+
+    async def _prepare(self, step: Retry | Move, verdict: Verdict | None) -> None:
+        """Make the exchange ready for its next attempt."""
         exchange = self._exchange
         attempt = self._attempt
         assert attempt is not None
-        exchange.retries += 1
-        exchange.retried[step.reason] = step.number
         exchange.reply_notes.clear()
-        accounts.count_retry(self._services, exchange, step.reason)
-        if attempt.committed is not None:
-            before = exchange.committed or Committed(identity=attempt.committed.identity)
-            before.text += attempt.committed.text
-            exchange.committed = before
-            exchange.text_retried = bool(before.text)
+        exchange.text_retried = exchange.committed is not None and bool(exchange.committed.text)
+        exchange.hint = step.hint or exchange.hint
         if isinstance(verdict, OutputTruncated):
             exchange.session_was_cut = True
-        else:
+        elif not isinstance(verdict, UpstreamFailed):
             exchange.model_failure = verdict
         self._before = Before(attempt.reply, verdict, step)
+        if isinstance(step, Move):
+            await climbing.move(self._services, exchange, step.tier, step.reason)
+            return
+        exchange.retries += 1
+        exchange.retried[step.reason] = step.number
+        accounts.count_retry(self._services, exchange, step.reason)
+        self._wait = step.after * random.uniform(1.0, 1.0 + JITTER)
 
     async def _attempt_on(self, tier: str) -> Verdict | None:
         exchange = self._exchange
@@ -143,10 +161,15 @@ class Run:
         try:
             try:
                 await self._close_upstream()  # that of the attempt before
+                if self._wait:
+                    await asyncio.sleep(self._wait)
                 ticket = await queue.enter(exchange.session.hash) if queue is not None else None
+                probing = services.tier_states.begin(tier)
                 try:
                     verdict = await self._call(attempt)
                 finally:
+                    if probing:
+                        services.tier_states.end_probe(tier)
                     if queue is not None and ticket is not None:
                         queue.leave(ticket)
                 await self._watch.settle()
@@ -159,6 +182,7 @@ class Run:
             return UpstreamFailed("tier_busy", f"tier {tier}: {error}", retry_after=error.seconds)
         finally:
             self._deadlines = None
+            self._wait = 0.0
         return verdict if verdict is not None else attempt.settle()
 
     async def _call(self, attempt: Attempt) -> Verdict | None:

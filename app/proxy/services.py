@@ -13,6 +13,7 @@ from ..settings import Settings
 from ..state.store import Store
 from .model_list import ModelList
 from .tier_queue import TierQueues
+from .tier_states import TierStates
 from .upstream import Upstream
 
 
@@ -24,6 +25,7 @@ class Services:
     queues: TierQueues
     stages: Sequence[Stage]
     store: Store
+    tier_states: TierStates
     metrics: Metrics
     wall_clock: Callable[[], float] = time.time
     stopping: bool = field(default=False)

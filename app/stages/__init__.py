@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..core.pipeline import Stage
 from ..settings import Settings
 from .budget import Budget
+from .escalation import Escalation
 from .loop_detection import LoopDetection
 from .tool_validation import ToolValidation
 
@@ -20,4 +21,6 @@ def build(settings: Settings) -> Sequence[Stage]:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:
         stages.append(Budget(settings))
+    if settings.reliability.escalation.enabled:
+        stages.append(Escalation(settings))
     return stages

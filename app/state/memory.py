@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..core.breaker import BreakerState
 from .store import (
-    BreakerState,
     EventQuery,
     Limit,
     Refused,

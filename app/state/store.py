@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..core.breaker import BreakerState
+
 
 class StoreError(Exception):
     """The backend failed; what it was asked for may or may not have happened."""
@@ -84,15 +86,6 @@ class Reserved:
     """A reservation that was made. ``used``: each scope's tokens before it, settled ones only."""
 
     used: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerState:
-    """A tier's breaker: failures in a row, degraded until when, the last cool-down in seconds."""
-
-    failures: int = 0
-    degraded_until: float = 0.0
-    cooldown: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, get_args
 
 import pytest
 
-from app.core.exchange import AttemptRecord, Committed, Exchange
-from app.core.next_step import Deliver, Fail, PassOn, Retry, Step, error_of, next_step, reason_of
+from app.core.exchange import AttemptRecord, Committed, Controls, Exchange
+from app.core.failures import error_of, reason_of
+from app.core.ladder import TierView
+from app.core.next_step import Deliver, Fail, Move, PassOn, Retry, Step, next_step
 from app.core.verdicts import (
     CallFailure,
     Cut,
@@ -20,7 +23,8 @@ from app.core.verdicts import (
     Verdict,
 )
 from app.errors import ProxyError
-from app.settings import ReliabilitySettings
+from app.settings import EscalationReason
+from app.settings_source import from_mapping
 from tests.core.exchanges import exchange
 
 LOOP = LoopDetected("repetition", 3, "the reply repeats itself")
@@ -42,19 +46,28 @@ INVALID_REASON = "tool_validation_failure"
 
 
 def record(reason: str | None, tier: str = "fast") -> AttemptRecord:
-    return AttemptRecord(tier, reason, 200, 1.23456)
+    return AttemptRecord(tier, reason, None if reason == "refused" else 200, 1.23456)
 
 
 def after(*reasons: str | None, **more: Any) -> Exchange:
-    """An exchange whose attempts ended like this."""
-    return exchange(attempts=[record(reason) for reason in reasons], **more)
+    """An exchange on its last tier whose attempts ended like this."""
+    given: dict[str, Any] = {"tiers": ("fast",), **more}
+    return exchange(attempts=[record(reason) for reason in reasons], **given)
 
 
-def step(whole: Exchange, verdict: Verdict | None, now: float = 1.0, **sections: Any) -> Step:
-    return next_step(whole, verdict, ReliabilitySettings.model_validate(sections), now)
+def step(
+    whole: Exchange,
+    verdict: Verdict | None,
+    now: float = 1.0,
+    view: TierView | None = None,
+    **sections: Any,
+) -> Step:
+    settings = from_mapping({"reliability": sections})
+    return next_step(whole, verdict, settings, view or TierView(), now)
 
 
 def error_after(whole: Exchange, verdict: Verdict, **sections: Any) -> ProxyError:
+    sections.setdefault("escalation", {"max_retries_before_escalate": 0})
     found = step(whole, verdict, **sections)
     assert isinstance(found, Fail)
     return found.error
@@ -153,7 +166,8 @@ def test_but_not_into_a_stream_that_has_begun() -> None:
         (["timeout"], TIMEOUT, 504, "all_tiers_failed", None),
         (["timeout", "timeout"], TIMEOUT, 504, "all_tiers_failed", None),
         (["server_error", "timeout"], TIMEOUT, 502, "all_tiers_failed", None),
-        (["server_error"], REFUSED, 503, "upstream_unavailable", 5),
+        (["refused"], REFUSED, 503, "upstream_unavailable", 5),
+        (["server_error", "refused"], REFUSED, 502, "all_tiers_failed", None),
         ([], BUSY, 503, "tier_busy", 60),
     ],
 )
@@ -185,7 +199,7 @@ def test_every_attempt_is_listed() -> None:
 
 
 def test_a_loop() -> None:
-    error = error_after(after("loop_detected"), LOOP)
+    error = error_after(after("loop_detected", retried={"loop_detected": 1}), LOOP)
     assert (error.status, error.type, error.message) == (422, "loop_detected", LOOP.message)
     body = error.body()["error"]
     assert (body["retry_after"], body["detector"], body["repeats"]) == (5, "repetition", 3)
@@ -227,3 +241,192 @@ def test_every_error_has_openais_shape(verdict: Verdict) -> None:
     error = error_of(after("server_error"), verdict).body()["error"]
     assert list(error)[:4] == ["message", "type", "param", "code"]
     assert error["message"]
+
+
+# Up the tiers
+
+
+CHAIN = ("fast", "standard", "longctx")
+EMPTY = EmptyResponse()
+HINTED = replace(LOOP, hint="Do not call it again.", calls=(("wait", "{}"),), believable=True)
+OVERFLOW = UpstreamFailed("context_overflow", "too long", status=400, body=b"too long")
+NO_TOOLS = UpstreamFailed("server_error", "no tools", status=400, final=True, lacks="tools")
+RATE_LIMITED = UpstreamFailed("server_error", "slow down", status=429, retry_after=30)
+SPENT = {
+    "tool_validation_failure": 3,
+    "server_error": 3,
+    "empty_response": 1,
+    "output_truncated": 1,
+    "loop_detected": 1,
+}
+
+
+def climbing(*reasons: str | None, **more: Any) -> Exchange:
+    """An exchange on the first of three tiers."""
+    return after(*reasons, **{"tiers": CHAIN, **more})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (INVALID, "tool_validation_failure"),
+        (FAILED, "server_error"),
+        (TIMEOUT, "timeout"),
+        (EMPTY, "empty_response"),
+        (TRUNCATED, "output_truncated"),
+        (LOOP, "loop_detected"),
+        (BUSY, "tier_busy"),
+        (NO_TOOLS, "server_error"),
+        (RATE_LIMITED, "server_error"),
+    ],
+)
+def test_what_retries_did_not_help_goes_up(verdict: Verdict, reason: str) -> None:
+    whole = climbing(reason, retried=SPENT)
+    text = Committed("Text.")
+    assert step(whole, verdict) == Move("standard", reason)
+    # Each thing that forbids it:
+    others = [r for r in get_args(EscalationReason) if r != reason]
+    for forbidden in (
+        step(climbing(reason, retried=SPENT, controls=Controls(escalation=False)), verdict),
+        step(whole, verdict, escalation={"enabled": False}),
+        step(whole, verdict, escalation={"escalate_on": others}),
+        step(whole, verdict, escalation={"max_attempts": 1}),
+        step(whole, verdict, now=540.0),
+        step(replace(whole, committed=text, text_retried=True), verdict),
+        step(replace(whole, tier="longctx"), verdict),
+    ):
+        assert isinstance(forbidden, (Fail, Deliver))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (FAILED, Retry("server_error", 1, after=0.25)),
+        (TIMEOUT, Move("standard", "timeout")),
+        (BUSY, Move("standard", "tier_busy")),
+        (LOOP, Move("standard", "loop_detected")),
+        (EMPTY, Retry("empty_response", 1, last=True)),
+        (TRUNCATED, Retry("output_truncated", 1, last=True)),
+        (NO_TOOLS, Move("standard", "server_error")),
+        (RATE_LIMITED, Move("standard", "server_error")),
+        (INVALID, Retry("tool_validation_failure", 1, correct=True)),
+    ],
+)
+def test_the_first_failure_on_a_tier(verdict: Verdict, expected: Step) -> None:
+    assert step(climbing(reason_of(verdict)), verdict) == expected
+
+
+def test_the_back_off_doubles_and_heeds_what_the_server_asks_for() -> None:
+    waits = []
+    for done in range(3):
+        found = step(climbing(retried={"server_error": done}), FAILED)
+        assert isinstance(found, Retry)
+        waits.append(found.after)
+    assert waits == [0.25, 0.5, 1.0]
+    asked = replace(FAILED, retry_after=4.0)
+    found = step(climbing("server_error"), asked)
+    assert isinstance(found, Retry) and found.after == 4.0
+
+
+@pytest.mark.parametrize(("calls", "goes_on"), [(7, True), (8, False)])
+def test_retries_leave_a_call_for_each_tier_to_come(calls: int, goes_on: bool) -> None:
+    """Ten calls in all, two tiers to come."""
+    found = step(climbing(*["tool_validation_failure"] * calls), INVALID)
+    assert isinstance(found, Retry if goes_on else Move)
+
+
+def test_a_degraded_tier_is_gone_past() -> None:
+    found = step(climbing("timeout"), TIMEOUT, view=TierView(passed_over={"standard": 9.0}))
+    assert found == Move("longctx", "timeout")
+
+
+def test_but_not_all_of_them() -> None:
+    view = TierView(passed_over={"standard": 9.0, "longctx": 9.0})
+    assert step(climbing("timeout"), TIMEOUT, view=view) == Move("standard", "timeout")
+
+
+def test_a_full_queue_never_leads_to_the_cloud() -> None:
+    whole = climbing("tier_busy", tiers=("fast", "premium"))
+    assert isinstance(step(whole, BUSY), Fail)
+    assert step(replace(whole, retried={}), TIMEOUT) == Move("premium", "timeout")
+
+
+def test_an_overflow_goes_to_a_larger_window_past_others() -> None:
+    assert step(climbing("context_overflow"), OVERFLOW) == Move("longctx", "context_overflow")
+    last = replace(climbing("context_overflow"), tier="longctx")
+    assert step(last, OVERFLOW) == PassOn(400, (), b"too long")
+
+
+def test_a_window_learnt_from_an_error_counts() -> None:
+    view = TierView(windows={"fast": 4096})
+    assert step(climbing("context_overflow"), OVERFLOW, view=view) == Move(
+        "standard", "context_overflow"
+    )
+
+
+def test_the_clients_own_timeout_counts_where_it_is_shorter() -> None:
+    whole = climbing("timeout", client_timeout=60.0)
+    assert isinstance(step(whole, TIMEOUT, now=59.0), Move)
+    assert isinstance(step(whole, TIMEOUT, now=60.0), Fail)
+
+
+def test_all_connections_refused_is_one_failure() -> None:
+    """All tiers are behind the same LiteLLM."""
+    found = step(climbing("refused"), REFUSED)
+    assert isinstance(found, Fail) and found.error.type == "upstream_unavailable"
+
+
+# Loops
+
+
+def test_a_broken_loop_goes_up_with_the_hint() -> None:
+    found = step(climbing("loop_detected"), HINTED)
+    assert found == Move("standard", "loop_detected", hint="Do not call it again.")
+
+
+def test_two_tiers_that_want_the_same_call_are_believed() -> None:
+    whole = climbing("loop_detected", model_failure=HINTED, escalated_from="fast")
+    whole.tier = "standard"
+    assert step(whole, HINTED) == Deliver()
+    assert step(whole, replace(HINTED, believable=False)) == Move(
+        "longctx", "loop_detected", hint="Do not call it again."
+    )
+    assert isinstance(step(whole, replace(HINTED, calls=(("wait", "[]"),))), Move)
+
+
+def test_where_no_tier_is_left_the_same_one_has_one_last_try() -> None:
+    hint = "Do not call it again."
+    whole = after("loop_detected")
+    assert step(whole, HINTED) == Retry("loop_detected", 1, last=True, hint=hint)
+    again = after("loop_detected", retried={"loop_detected": 1}, model_failure=HINTED)
+    assert isinstance(step(again, HINTED), Fail)
+
+
+def test_on_break_error_is_an_error() -> None:
+    found = step(climbing("loop_detected"), HINTED, loop_detection={"on_break": "error"})
+    assert isinstance(found, Fail) and found.error.type == "loop_detected"
+
+
+def test_thinking_without_end_is_asked_for_an_answer_then_goes_up() -> None:
+    thinking = OutputTruncated("reasoning")
+    first = step(climbing("output_truncated"), thinking)
+    assert isinstance(first, Retry) and "Answer directly" in first.hint
+    spent = climbing("output_truncated", retried={"output_truncated": 1})
+    assert step(spent, thinking) == Move("standard", "output_truncated")
+    assert isinstance(step(replace(spent, tier="longctx"), thinking), Fail)
+
+
+@pytest.mark.parametrize(
+    ("own", "kind"), [(LOOP, "loop_detected"), (INVALID, "tool_validation_failed")]
+)
+def test_what_the_model_did_last_names_the_error(own: Verdict, kind: str) -> None:
+    whole = after("loop_detected", "timeout", model_failure=own, last_response={})
+    error = error_after(whole, TIMEOUT)
+    assert (error.status, error.type) == (422, kind)
+    assert len(error.body()["error"]["attempts"]) == 2
+
+
+def test_after_text_that_went_out_a_bad_call_may_still_go_up_once() -> None:
+    whole = climbing(INVALID_REASON, committed=Committed("Let me look."))
+    found = step(whole, INVALID, tool_validation={"max_retries": 0})
+    assert found == Move("standard", INVALID_REASON, correct=True)

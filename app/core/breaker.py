@@ -1,0 +1,88 @@
+"""Which tiers are taken out for a while, and when they are tried again (the circuit breaker).
+
+The pattern is Nygard's (*Release It!*): closed, open for a cool-down, then half-open, where one
+probe at a time decides. Here "open" is called degraded. Only what a server does wrong counts:
+a model's bad replies never degrade its tier. All times are seconds of one clock, passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..settings import DegradeSettings
+
+MAX_COOLDOWN_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerState:
+    """``failures``: in a row. ``degraded_until``: 0 where it is not. ``cooldown``: the last one."""
+
+    failures: int = 0
+    degraded_until: float = 0.0
+    cooldown: float = 0.0
+
+    @property
+    def degraded(self) -> bool:
+        return self.degraded_until > 0
+
+
+class Breakers:
+    """The breakers of all tiers."""
+
+    def __init__(self, settings: DegradeSettings) -> None:
+        self._settings = settings
+        self._health: dict[str, BreakerState] = {}
+        self._probing: set[str] = set()
+
+    def __getitem__(self, tier: str) -> BreakerState:
+        return self._health.get(tier) or BreakerState()
+
+    def restore(self, health: Mapping[str, BreakerState]) -> None:
+        """Take over what was known before a restart."""
+        self._health.update(health)
+
+    def passed_over(self, now: float) -> dict[str, float]:
+        """The tiers that requests go past now, each with the time of its next probe."""
+        if not self._health:
+            return {}
+        return {
+            tier: health.degraded_until
+            for tier, health in self._health.items()
+            if health.degraded and (now < health.degraded_until or tier in self._probing)
+        }
+
+    def begin(self, tier: str) -> bool:
+        """A call on the tier begins; whether it is the probe of a degraded tier."""
+        if tier in self._probing or not self[tier].degraded:
+            return False
+        self._probing.add(tier)
+        return True
+
+    def end_probe(self, tier: str) -> None:
+        """The probe is over, whatever came of it: another may follow."""
+        self._probing.discard(tier)
+
+    def failed(self, tier: str, now: float) -> bool:
+        """A server error or a timeout; whether it takes the tier out (again)."""
+        old = self[tier]
+        new = replace(old, failures=old.failures + 1)
+        if old.degraded and now < old.degraded_until:
+            self._health[tier] = new  # tried because no other was left; the cool-down goes on
+            return False
+        if old.degraded:
+            new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
+        elif new.failures >= self._settings.failures:
+            new = self._cooled(new, self._settings.cooldown_seconds, now)
+        self._health[tier] = new
+        return new.degraded
+
+    def succeeded(self, tier: str) -> bool:
+        """The tier gave a reply, good or bad; whether that brings it back."""
+        old = self._health.pop(tier, None)
+        return old is not None and old.degraded
+
+    @staticmethod
+    def _cooled(health: BreakerState, seconds: float, now: float) -> BreakerState:
+        return replace(health, degraded_until=now + seconds, cooldown=seconds)

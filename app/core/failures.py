@@ -1,0 +1,126 @@
+"""What an attempt's failure is called, and the error a client gets when it is the last word."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import ProxyError
+from .exchange import Exchange
+from .verdicts import (
+    Cut,
+    EmptyResponse,
+    InvalidToolCall,
+    LeftOpen,
+    LoopDetected,
+    OutputTruncated,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+)
+
+LOOP_RETRY_AFTER = 5  # seconds
+
+
+def reason_of(verdict: Verdict | None) -> str | None:
+    """Why an attempt failed, in the words of DESIGN §7; None if it was delivered."""
+    match verdict:
+        case None | Cut() | LeftOpen():
+            return None
+        case UpstreamFailed():
+            return verdict.reason
+        case LoopDetected():
+            return "loop_detected"
+        case InvalidToolCall():
+            return "tool_validation_failure"
+        case OutputTruncated():
+            return "output_truncated"
+        case EmptyResponse():
+            return "empty_response"
+        case Rejected():
+            return verdict.type
+
+
+def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
+    """The error a client gets when a verdict is the last word.
+
+    What the model itself did wrong last, a loop or a bad call, says more than what a tier's server
+    did after it.
+    """
+    own = exchange.model_failure
+    if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
+        verdict = own
+    match verdict:
+        case LoopDetected():
+            return _loop_error(exchange, verdict)
+        case InvalidToolCall():
+            return _validation_error(exchange, verdict)
+        case Rejected():
+            return ProxyError(
+                verdict.status,
+                verdict.type,
+                verdict.message,
+                extra=verdict.extra,
+                retry_after=verdict.retry_after,
+            )
+        case UpstreamFailed():
+            return _upstream_error(exchange, verdict)
+        case OutputTruncated():
+            return _all_failed(exchange, f"cut by the limit on {verdict.limit}")
+        case _:
+            return _all_failed(exchange, "an empty reply")
+
+
+def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:
+    extra = {
+        "retry_after": LOOP_RETRY_AFTER,
+        "detector": verdict.detector,
+        "repeats": verdict.repeats,
+    }
+    extra |= _attempts(exchange)
+    return ProxyError(422, "loop_detected", verdict.message, extra=extra)
+
+
+def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyError:
+    failures = [{"tool": failure.tool, "error": failure.error} for failure in verdict.failures]
+    what = failures[0]["error"] if failures else "no valid tool call"
+    extra: dict[str, Any] = {"failures": failures, "last_response": exchange.last_response}
+    return ProxyError(
+        422,
+        "tool_validation_failed",
+        f"the model's tool call is not valid, {_times(exchange)}: {what}",
+        extra={**extra, **_attempts(exchange)},
+    )
+
+
+def _times(exchange: Exchange) -> str:
+    count = len(exchange.attempts)
+    return "tried once" if count == 1 else f"tried {count} times"
+
+
+def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
+    if verdict.reason == "tier_busy" and not exchange.attempts:
+        return ProxyError(503, "tier_busy", verdict.message, retry_after=verdict.retry_after)
+    if verdict.refused and all(attempt.status is None for attempt in exchange.attempts):
+        return ProxyError(
+            503,
+            "upstream_unavailable",
+            f"LiteLLM can't be reached: {verdict.message}",
+            extra=_attempts(exchange),
+            retry_after=5,
+        )
+    return _all_failed(exchange, verdict.message, retry_after=verdict.retry_after)
+
+
+def _all_failed(exchange: Exchange, last: str, retry_after: float | None = None) -> ProxyError:
+    timed_out = exchange.attempts and all(a.reason == "timeout" for a in exchange.attempts)
+    return ProxyError(
+        504 if timed_out else 502,
+        "all_tiers_failed",
+        f"no tier gave a reply; the last failure: {last}",
+        extra=_attempts(exchange),
+        retry_after=retry_after,
+    )
+
+
+def _attempts(exchange: Exchange) -> dict[str, Any]:
+    return {"attempts": [attempt.as_dict() for attempt in exchange.attempts]}

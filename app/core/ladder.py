@@ -1,0 +1,153 @@
+"""Which tier an exchange starts on, and which comes next: forward only (DESIGN §4, steps 2-6).
+
+Pure functions of the exchange, the settings and what is known of the tiers. Why an attempt's
+failure leads to another tier at all is ``next_step.py``'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..settings import Settings, TierSettings
+from .exchange import ClientRequest, Exchange
+from .prompt_size import estimate_prompt_tokens
+
+ABILITIES = ("tools", "images", "response_format")
+
+
+@dataclass(frozen=True, slots=True)
+class TierView:
+    """What is known of the tiers beside their settings, at one moment.
+
+    ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
+    ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
+    :data:`ABILITIES`) that a tier's errors said it has not.
+    """
+
+    passed_over: Mapping[str, float] = field(default_factory=dict)
+    windows: Mapping[str, int] = field(default_factory=dict)
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The tier to start on. ``reason``: why it isn't the route's first; "" if that needs none."""
+
+    tier: str
+    reason: str = ""
+
+
+def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | None) -> Start:
+    """Where an exchange starts. ``sticky``: the tier its session was escalated to, if any."""
+    tiers = exchange.route.tiers
+    if not tiers:
+        return Start(exchange.route.model)
+    if not may_escalate(exchange, settings):
+        return Start(tiers[0])
+    candidates = tiers
+    if sticky in tiers and exchange.controls.tier is None:
+        candidates = tiers[tiers.index(sticky) :]
+    fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
+    if not fitting:
+        fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
+    if not fitting:
+        return _largest(tiers, settings, view)
+    reason = ""
+    if fitting[0] != candidates[0] and not has_room(
+        candidates[0], exchange.request, settings, view
+    ):
+        reason = "context_overflow"
+    for tier in fitting:
+        if tier not in view.passed_over:
+            passed = tier != fitting[0]
+            return Start(tier, "tier_degraded" if passed else reason)
+    # Never all at once: the one that has cooled longest is tried.
+    return Start(min(fitting, key=lambda tier: view.passed_over[tier]), reason)
+
+
+def following(
+    exchange: Exchange, settings: Settings, view: TierView, *, local: bool = False
+) -> list[str]:
+    """The tiers after the present one that could take the request, in order.
+
+    ``local``: only those of this machine. A degraded tier is left out, unless all are degraded.
+    """
+    tiers = exchange.route.tiers
+    if not may_escalate(exchange, settings) or exchange.tier not in tiers:
+        return []
+    later = [
+        tier
+        for tier in tiers[tiers.index(exchange.tier) + 1 :]
+        if fits(tier, exchange.request, settings, view)
+        and not (local and not settings.tiers[tier].local)
+    ]
+    alive = [tier for tier in later if tier not in view.passed_over]
+    return alive or later
+
+
+def larger(exchange: Exchange, settings: Settings, view: TierView) -> str | None:
+    """The next tier with a larger context window than the present one's."""
+    here = window(exchange.tier, settings, view)
+    found = following(exchange, settings, view)
+    return next((tier for tier in found if window(tier, settings, view) > here), None)
+
+
+def may_escalate(exchange: Exchange, settings: Settings) -> bool:
+    return settings.reliability.escalation.enabled and exchange.controls.escalation
+
+
+def window(tier: str, settings: Settings, view: TierView) -> int:
+    """A tier's context window in tokens: as set, or smaller where its errors said so."""
+    known = settings.tiers.get(tier)
+    given = known.context_window if known is not None else 0
+    return min(given, view.windows.get(tier, given))
+
+
+def fits(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+    """Whether a tier has the window and the abilities that a request needs."""
+    return has_room(tier, request, settings, view) and not _lacking(
+        tier, settings.tiers[tier], request, view
+    )
+
+
+def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+    """Whether the prompt, as estimated, fits into the tier's context window."""
+    room = window(tier, settings, view)
+    # A body's bytes bound its tokens from above: most requests need no closer look.
+    return request.size <= room or estimate_prompt_tokens(request.body) <= room
+
+
+def needs(request: ClientRequest) -> frozenset[str]:
+    """The abilities of :data:`ABILITIES` that a request asks of a model."""
+    found = set()
+    if request.tools and request.body.get("tool_choice") != "none":
+        found.add("tools")
+    if request.body.get("response_format"):
+        found.add("response_format")
+    if any(_has_image(message) for message in request.body["messages"]):
+        found.add("images")
+    return frozenset(found)
+
+
+def _lacking(tier: str, known: TierSettings, request: ClientRequest, view: TierView) -> bool:
+    lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
+    learnt = view.lacks.get(tier, frozenset())
+    lacks |= {ability for ability in learnt if getattr(known, ability) == "auto"}
+    return bool(lacks) and not lacks.isdisjoint(needs(request))
+
+
+def _has_image(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") in ("image_url", "input_image", "image")
+        for part in content
+    )
+
+
+def _largest(tiers: Iterable[str], settings: Settings, view: TierView) -> Start:
+    """Where nothing fits, the largest window fits best."""
+    first, *_ = tiers
+    best = max(tiers, key=lambda tier: window(tier, settings, view))
+    return Start(best, "context_overflow" if best != first else "")

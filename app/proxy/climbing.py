@@ -1,0 +1,64 @@
+"""An exchange's way up the tiers, as the rules of ``core`` have it: taken, counted, kept."""
+
+from __future__ import annotations
+
+from ..core import ladder
+from ..core.exchange import Exchange
+from ..core.verdicts import Verdict
+from ..state.store import StoreError
+from . import accounts
+from .services import Services
+
+# Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
+# and what doesn't fit is seen again by its length.
+LASTING = frozenset(
+    {
+        "tool_validation_failure",
+        "loop_detected",
+        "timeout",
+        "server_error",
+        "empty_response",
+        "output_truncated",
+    }
+)
+
+
+async def start(services: Services, exchange: Exchange, sticky: str | None) -> None:
+    """Choose the tier to start on."""
+    begin = ladder.start(exchange, services.settings, services.tier_states.view(), sticky)
+    exchange.tier = begin.tier
+    if begin.reason:
+        first = exchange.route.tiers[0]
+        await _escalated(services, exchange, first, begin.tier, begin.reason)
+
+
+async def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
+    """The exchange goes on with another tier."""
+    before = exchange.tier
+    exchange.retried.clear()
+    exchange.climbed = exchange.climbed or reason in LASTING
+    exchange.tier = tier
+    await _escalated(services, exchange, before, tier, reason)
+
+
+async def _escalated(
+    services: Services, exchange: Exchange, before: str, tier: str, reason: str
+) -> None:
+    if not exchange.escalated_from:
+        exchange.escalated_from = before
+        exchange.notes["Escalated-From"] = before
+        exchange.notes["Escalation-Reason"] = reason
+    services.metrics.inc(services.metrics.escalations, before, tier, reason)
+    detail = {"from": before, "to": tier, "reason": reason}
+    await accounts.keep(services, exchange, [("escalated", detail)])
+
+
+async def note_tier(services: Services, exchange: Exchange, verdict: Verdict | None) -> None:
+    """Tell the tier's breaker how a call ended."""
+    try:
+        event = await services.tier_states.note(exchange.tier, verdict)
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        return
+    if event is not None:
+        await accounts.keep(services, exchange, [(event["kind"], event["detail"])])

@@ -1,0 +1,71 @@
+"""Replies that no server meant to give: empty ones, and ends that LiteLLM made up.
+
+A stream whose model server dies reaches us with an invented ``finish_reason: "stop"`` and
+``[DONE]``. Often it has no text. Where it has some, its one tell is the usage, which LiteLLM then
+counts itself: it has ``completion_tokens_details`` and no ``cached_tokens``. A server that sends
+no usage of its own looks the same in every good reply, so the tell counts only for local tiers
+that have shown that they do.
+"""
+
+from __future__ import annotations
+
+from ..core.exchange import Exchange
+from ..core.pipeline import StageState
+from ..core.reply import ChoiceReply, Reply
+from ..core.verdicts import EmptyResponse, UpstreamFailed
+from ..settings import Settings
+
+# Replies with a usage of the server's own before one without it says anything, and how many of
+# them for each one without.
+MIN_OWN = 10
+OWN_FOR_EACH_OTHER = 10
+_CUT = ("length", "max_tokens", "content_filter")
+
+
+class Escalation:
+    """``own`` and ``other`` count, by tier, replies whose usage the server sent, and did not."""
+
+    name = "escalation"
+    bypass = ""
+
+    def __init__(self, settings: Settings) -> None:
+        self._local = {name for name, tier in settings.tiers.items() if tier.local}
+        self._own: dict[str, int] = {}
+        self._other: dict[str, int] = {}
+
+    def open(self, exchange: Exchange) -> StageState:
+        return _State(self, exchange)
+
+    def made_up(self, tier: str, reply: Reply) -> bool:
+        """Whether a reply's end is LiteLLM's invention; each reply is to be asked about once."""
+        if tier not in self._local or reply.usage is None:
+            return False
+        own = self._own.get(tier, 0)
+        if not reply.usage.counted_by_litellm:
+            self._own[tier] = own + 1
+            return False
+        other = self._other[tier] = self._other.get(tier, 0) + 1
+        return own >= MIN_OWN and own >= other * OWN_FOR_EACH_OTHER
+
+
+class _State(StageState):
+    def __init__(self, stage: Escalation, exchange: Exchange) -> None:
+        self._stage = stage
+        self._exchange = exchange
+
+    def judge(self, reply: Reply) -> EmptyResponse | UpstreamFailed | None:
+        made_up = self._stage.made_up(self._exchange.tier, reply)
+        # With a stop sequence of the client's, nothing may well be all that comes before it.
+        if not self._exchange.request.body.get("stop") and any(
+            _is_empty(choice) for choice in reply.choices.values()
+        ):
+            return EmptyResponse()
+        if made_up and not any(choice.tool_calls for choice in reply.choices.values()):
+            return UpstreamFailed("server_error", "the model server died within its reply")
+        return None
+
+
+def _is_empty(choice: ChoiceReply) -> bool:
+    if choice.finish_reason in _CUT or choice.tool_calls or choice.refusal or choice.has_other:
+        return False
+    return not choice.text.strip()

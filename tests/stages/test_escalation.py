@@ -1,0 +1,99 @@
+"""Replies that no server meant to give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.chunks import chunks_of_completion
+from app.core.reply import Reply
+from app.core.verdicts import EmptyResponse, UpstreamFailed, Verdict
+from app.settings_source import from_mapping
+from app.stages.escalation import MIN_OWN, Escalation
+from tests.core.exchanges import client_request, exchange
+
+Json = dict[str, Any]
+OWN = {"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}}
+# As LiteLLM 1.106 counts when the server sent nothing.
+LITELLMS = {
+    "prompt_tokens": 9,
+    "completion_tokens": 2,
+    "completion_tokens_details": None,
+    "prompt_tokens_details": None,
+}
+PLAIN = {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}  # llama.cpp's
+
+
+def reply(message: Json, finish: str = "stop", usage: Json | None = None) -> Reply:
+    choice = {"index": 0, "message": message, "finish_reason": finish}
+    found = Reply()
+    for chunk in chunks_of_completion({"choices": [choice], "usage": usage or PLAIN}):
+        for event in chunk.events:
+            found.apply(event)
+    return found
+
+
+def judged(one: Reply, stage: Escalation | None = None, tier: str = "fast", **body: Any) -> Any:
+    whole = exchange(client_request(**body), tiers=(tier,))
+    return (stage or Escalation(from_mapping({}))).open(whole).judge(one)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"content": None}, {"content": ""}, {"content": " \n"}, {"reasoning_content": "Hm."}],
+    ids=str,
+)
+def test_nothing_is_a_failure(message: Json) -> None:
+    assert judged(reply(message)) == EmptyResponse()
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "finish", "body"),
+    [
+        ({"content": "Hi"}, "stop", {}),
+        ({"content": None, "tool_calls": [CALL]}, "tool_calls", {}),
+        ({"content": None, "refusal": "No."}, "stop", {}),
+        ({"content": None, "audio": {"data": "UklG"}}, "stop", {}),
+        ({"content": ""}, "length", {}),
+        ({"content": ""}, "content_filter", {}),
+        ({"content": ""}, "stop", {"stop": ["Observation:"]}),
+    ],
+)
+def test_something_is_none(message: Json, finish: str, body: Json) -> None:
+    assert judged(reply(message, finish), **body) is None
+
+
+def known(own: Json, count: int = MIN_OWN) -> Escalation:
+    stage = Escalation(from_mapping({}))
+    for _ in range(count):
+        assert judged(reply({"content": "Good."}, usage=own), stage) is None
+    return stage
+
+
+@pytest.mark.parametrize("own", [OWN, PLAIN])
+def test_an_end_that_litellm_made_up_is_seen_where_the_server_counts_itself(own: Json) -> None:
+    verdict: Verdict | None = judged(reply({"content": "Half an"}, usage=LITELLMS), known(own))
+    assert isinstance(verdict, UpstreamFailed) and verdict.reason == "server_error"
+
+
+def test_but_not_where_litellm_always_counts() -> None:
+    """A server that sends no usage: every good reply of it looks like a dead one."""
+    stage = known(LITELLMS, count=50)
+    assert judged(reply({"content": "Good."}, usage=LITELLMS), stage) is None
+
+
+def test_nor_before_the_tier_is_known_nor_in_the_cloud() -> None:
+    half = reply({"content": "Half an"}, usage=LITELLMS)
+    assert judged(half) is None
+    assert judged(half, known(OWN, MIN_OWN - 1)) is None
+    assert judged(half, known(OWN), tier="premium") is None
+
+
+def test_a_server_that_changes_its_ways_is_believed_again() -> None:
+    stage = known(OWN)
+    verdicts = [judged(reply({"content": "Good."}, usage=LITELLMS), stage) for _ in range(3)]
+    assert verdicts[1:] == [None, None]
