@@ -1,0 +1,1 @@
+"""One reply while it is being written: text that goes round, whitespace, repeated calls."""

@@ -1,0 +1,121 @@
+"""What kind of text repeats: prose, a list, or what repeats by nature.
+
+Only the last laps of a run are looked at, and only once it is long enough to be cut as prose. They
+begin anywhere in a lap, so nothing here depends on where.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import string
+from collections.abc import Callable
+
+
+class Kind(enum.Enum):
+    PROSE = "prose"
+    LIST = "list"
+    DATA = "data"  # rulers, tables, JSON, CSV, numbers, markup
+    BLANK = "blank"
+
+
+_RULER = frozenset("-=_*+#~.·•…") | {chr(code) for code in range(0x2500, 0x25A0)}
+_SEPARATORS = frozenset(",;|:/()[]{}<>\"'")
+_WHITE = frozenset(string.whitespace)
+_MARKUP = frozenset('{}[]()<>=;/\\|"&$@%^')
+_BULLET = re.compile(r"[ \t>]*(?:[-*+•◦▪–]|\(?(?:\d{1,4}|[A-Za-z])[.)]|\[[ xX]\])[ \t]")
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_VALUE = re.compile(
+    r"\b(?:0x[0-9a-f]+|true|false|null|none|nan|inf|undefined|\d[\d_.]*(?:e[+-]?\d+)?[a-z]{0,2})\b",
+    re.IGNORECASE,
+)
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}\Z")
+_MOST = 0.75  # of the lines make a table, a list
+
+
+def kind_of(laps: str, before: str = "") -> Kind:
+    """``laps``: the end of the run. ``before``: what stands right before the run, some of it."""
+    characters = set(laps) - _WHITE
+    if not characters:
+        return Kind.BLANK
+    if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
+        return Kind.DATA
+    lines = _whole_lines(laps)
+    if _is_table(laps, lines) or _is_csv(lines) or _is_json(laps) or _is_markup(laps):
+        return Kind.DATA
+    if lines and _share(lines, _BULLET.match) >= _MOST:
+        return Kind.LIST
+    return Kind.PROSE
+
+
+def _whole_lines(laps: str) -> list[str]:
+    return [line for line in laps.split("\n")[1:-1] if line.strip()]
+
+
+def _share(lines: list[str], test: Callable[[str], object]) -> float:
+    return sum(1 for line in lines if test(line)) / len(lines)
+
+
+def _is_values(laps: str, characters: set[str]) -> bool:
+    """Numbers, truth values and what separates them: rows of zeros, empty cells."""
+    if characters <= _SEPARATORS | _RULER:
+        return bool(characters & frozenset(",;|"))
+    rest = _VALUE.sub("", laps)
+    return rest != laps and not any(char.isalpha() for char in rest)
+
+
+def _is_encoded(laps: str, before: str) -> bool:
+    """A run within base64 and the like: ``…iVBORw0KGgoAAAAAAAAA``."""
+    if any(char.isspace() for char in laps) or _ENCODED.fullmatch(laps) is None:
+        return False
+    lead = _ENCODED.search(before)
+    if lead is None:
+        return False
+    word = lead.group()
+    return (
+        any(map(str.isupper, word)) and any(map(str.islower, word)) and any(map(str.isdigit, word))
+    )
+
+
+def _is_table(laps: str, lines: list[str]) -> bool:
+    if not lines:
+        return laps.count("|") * 40 > len(laps)
+    return _share(lines, _is_row) >= _MOST
+
+
+def _is_row(line: str) -> bool:
+    bare = line.strip()
+    return bare.startswith(("|", "+-", "+=")) or bare.count("|") > 1 or "\t" in bare
+
+
+def _is_csv(lines: list[str]) -> bool:
+    return bool(lines) and all(
+        "," in line
+        and line.count(" ") <= line.count(",")
+        and not line.endswith((".", "!", "?"))
+        and ", " not in line
+        for line in lines
+    )
+
+
+def _is_json(laps: str) -> bool:
+    """Whether nothing is left but brackets, commas and values where the strings are taken out.
+
+    A lap may begin inside a string: then it is the other quotes that open one.
+    """
+    quote = laps.find('"')
+    if quote < 0:
+        return False
+    for part in (laps, laps[quote + 1 :]):
+        rest = _VALUE.sub("", _STRING.sub("", part.rpartition('"')[0] + '"'))
+        if not any(char.isalpha() for char in rest) and any(char in rest for char in "{[,:"):
+            return True
+    return False
+
+
+def _is_markup(laps: str) -> bool:
+    """Code and markup outside a fence, by its share of signs."""
+    dense = [char for char in laps if not char.isspace()]
+    signs = sum(1 for char in dense if char in _MARKUP)
+    letters = sum(1 for char in dense if char.isalpha())
+    return signs >= 0.25 * len(dense) and letters <= 0.65 * len(dense)

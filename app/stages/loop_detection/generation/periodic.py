@@ -1,0 +1,258 @@
+"""Whether a text that comes piece by piece has begun to repeat itself.
+
+A text has *period* p where each character equals the one p before it. :class:`PeriodicText` finds
+the first place at which the text's end has had one period for long enough, whatever the period, and
+says so at that very character, however the text is cut into pieces.
+
+How: for each scale of periods (a, b], with b from √2·a to 2·a, the last b characters are looked for
+at the distances a+1 … b before them, again and again after about b/4 more. That is one ``str.find``
+over less than 2·b characters each time: linear in all, and in C. The searched piece is at
+least as long as any period it could have, so two distances that both match share a divisor that is
+a period too (Fine and Wilf, "Uniqueness theorems for periodic functions", Proc. AMS 16, 1965):
+there is nothing to choose, and no match is lost. A match is a run (a maximal repetition: Main,
+"Detecting leftmost maximal periodicities", Discrete Applied Mathematics 25, 1989): its beginning is
+sought backwards once, and then only new characters are compared, until it breaks or is long enough.
+A run of period p is known after less than 3·p characters (or p + 128), before any limit is reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ....settings import GenerationSettings
+from .fences import Fences
+from .lap_kind import Kind, kind_of
+
+# Characters between two searches; also the longest period of the first scale.
+BLOCK = 64
+_RATIO = 2**0.5
+# DESIGN §6: the limits that are not settings.
+SHORT_PERIOD, SHORT_CHARS = 8, 200
+LONG_PERIOD, LONG_LAPS = 1000, 3
+LIST_FACTOR = 2
+DATA_CHARS = 2000
+# What of a run is looked at to say what kind of text it is: so many laps, or characters if longer.
+_KIND_LAPS, _KIND_CHARS = 2, 160
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """``text[start:end]`` repeats every ``period`` characters; indices into the whole text.
+
+    ``lap``: the last ``period`` characters.
+    """
+
+    period: int
+    start: int
+    end: int
+    lap: str
+
+    @property
+    def laps(self) -> int:
+        return (self.end - self.start) // self.period
+
+
+@dataclass(slots=True)
+class _Run:
+    """A repetition that goes on. ``checked``: its end so far. ``due``: where it may be enough."""
+
+    period: int
+    start: int
+    checked: int
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """Periods from ``low`` + 1 to ``high``, looked for at every ``every``-th block."""
+
+    low: int
+    high: int
+    every: int
+
+
+class PeriodicText:
+    """Takes a text in pieces; memory is bounded by ``window_chars`` and the piece that came last.
+
+    A run that began more than ``window_chars`` before it was found counts from there.
+    """
+
+    __slots__ = ("_due", "_fences", "_length", "_offset", "_rules", "_runs", "_scales", "_text")
+
+    def __init__(self, rules: GenerationSettings) -> None:
+        self._rules = rules
+        self._scales = scales(rules)
+        self._fences = Fences()
+        self._text = ""
+        self._offset = 0  # of `_text` in the whole text
+        self._length = 0
+        self._due = BLOCK
+        self._runs: dict[int, _Run] = {}
+
+    @property
+    def due(self) -> int:
+        """The length of text up to which nothing can be decided: feeding can wait until then."""
+        return self._due
+
+    def feed(self, piece: str) -> Repetition | None:
+        """Take more text; the first repetition that is long enough, once there is one."""
+        self._text += piece
+        self._length += len(piece)
+        while self._due <= self._length:
+            found = self._look(self._due)
+            if found is not None:
+                return found
+        surplus = len(self._text) - 2 * self._rules.window_chars
+        if surplus > 0:
+            self._forget(surplus + self._rules.window_chars - BLOCK)
+        return None
+
+    def _look(self, upto: int) -> Repetition | None:
+        """Decide by the first ``upto`` characters alone."""
+        if self._runs:
+            self._follow_runs(upto)
+        if upto % BLOCK == 0:
+            self._fences.read(self._text, self._offset, upto)
+            self._search(upto)
+        block_end = upto - upto % BLOCK + BLOCK
+        if self._runs:
+            for run in sorted(self._runs.values(), key=lambda run: run.period):
+                if run.due <= upto:
+                    run.due = run.start + self._needed(run, upto)
+                    if run.due <= upto:
+                        return self._found(run, upto)
+            block_end = min(block_end, *(run.due for run in self._runs.values()))
+        self._due = block_end
+        return None
+
+    def _found(self, run: _Run, upto: int) -> Repetition:
+        end = upto - self._offset
+        return Repetition(run.period, run.start, upto, self._text[end - run.period : end])
+
+    def _follow_runs(self, upto: int) -> None:
+        """Drop the runs that broke."""
+        text, offset = self._text, self._offset
+        broken = []
+        for period, run in self._runs.items():
+            start, end = run.checked - offset, upto - offset
+            if text[start:end] == text[start - period : end - period]:
+                run.checked = upto
+            else:
+                broken.append(period)
+        for period in broken:
+            del self._runs[period]
+
+    def _search(self, upto: int) -> None:
+        text = self._text
+        end = upto - self._offset
+        begin = max(end - self._rules.window_chars, 0)
+        block = upto // BLOCK
+        for scale in self._scales:
+            high = scale.high
+            if block % scale.every or end - begin <= scale.low + high:
+                break  # all further scales are rarer, and longer
+            if self._runs and self._within_run(upto - high, scale.low):
+                continue
+            first = max(end - 2 * high, begin)
+            probe = text[end - high : end]
+            if scale.low:
+                found = text.find(probe, first, end - scale.low - 1)
+            else:  # the one scale that holds a period and its multiples: the nearest is the period
+                found = text.rfind(probe, first, end - 1)
+            if found >= 0:
+                self._add_run(end - high - found, upto, begin)
+
+    def _within_run(self, start: int, shorter: int) -> bool:
+        """Whether all from ``start`` on has one of the periods up to ``shorter``, and a lap before.
+
+        By the theorem above no other period but its multiples can be found then. Without this,
+        long runs would make ``str.find`` compare every place in full.
+        """
+        return any(
+            run.period <= shorter and run.start + run.period <= start for run in self._runs.values()
+        )
+
+    def _add_run(self, period: int, upto: int, begin: int) -> None:
+        if period in self._runs:
+            return
+        start = _run_start(self._text, upto - self._offset, period, begin) + self._offset
+        for run in self._runs.values():
+            if period % run.period == 0 and run.start <= start:
+                return  # a run of 3 characters is one of 6, 9, … too
+        due = start + limit_of(self._rules, period)
+        self._runs[period] = _Run(period, start, upto, due)
+
+    def _needed(self, run: _Run, upto: int) -> int:
+        """The characters that are enough for what this run is."""
+        limit = limit_of(self._rules, run.period)
+        end = upto - self._offset
+        size = min(max(_KIND_LAPS * run.period, _KIND_CHARS), upto - run.start, end)
+        start = max(run.start - self._offset, 0)
+        before = self._text[max(start - _KIND_CHARS, 0) : start]
+        fenced = self._fences.holds(upto - run.period, upto)
+        kind = kind_of(self._text[end - size : end], before)
+        if kind is Kind.BLANK:  # it has a limit of its own (`whitespace.py`): asked again later
+            return upto - run.start + limit
+        if fenced or kind is Kind.DATA:
+            return max(DATA_CHARS, LONG_LAPS * run.period, limit)
+        return LIST_FACTOR * limit if kind is Kind.LIST else limit
+
+    def _forget(self, characters: int) -> None:
+        self._text = self._text[characters:]
+        self._offset += characters
+
+
+@lru_cache(maxsize=16)
+def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
+    """The scales for all periods that fit the window three times.
+
+    A run of period p is found p + high characters after its beginning, or one search later; that
+    must be before its limit. So each scale ends where there is just room for that, and its searches
+    are as far apart as the room is.
+    """
+    longest = rules.window_chars // 3
+    found: list[_Scale] = []
+    low, high = 0, min(BLOCK, longest)
+    while True:
+        room = min(limit_of(rules, period) - period for period in range(low + 1, high + 1)) - high
+        every = 1
+        while 2 * every * BLOCK <= room:
+            every *= 2
+        if found:
+            every = max(every, found[-1].every)
+        found.append(_Scale(low, high, every))
+        if high >= longest:
+            return tuple(found)
+        low = high
+        room = limit_of(rules, low + 1) - (low + 1) - found[-1].every * BLOCK
+        high = min(max(int(low * _RATIO), min(room, 2 * low)), longest)
+
+
+def limit_of(rules: GenerationSettings, period: int) -> int:
+    """The characters of plain prose that are enough for a period (DESIGN §6)."""
+    if period <= SHORT_PERIOD:
+        return SHORT_CHARS
+    if period <= LONG_PERIOD:
+        return max(rules.min_laps * period, rules.min_chars)
+    return LONG_LAPS * period
+
+
+def _run_start(text: str, end: int, period: int, begin: int) -> int:
+    """The lowest index ≥ ``begin`` from which on ``text[:end]`` has the period.
+
+    Steps grow while they fit, then halve: only new characters are compared.
+    """
+    left = end
+    step, growing = BLOCK, True
+    while step:
+        step = min(step, left - period - begin)
+        fits = text[left - step : left] == text[left - period - step : left - period]
+        if fits:
+            left -= step
+        growing = growing and fits
+        if growing:
+            step *= 2
+        else:
+            step = (step + 1) // 2 if step > 1 else 0
+    return left - period

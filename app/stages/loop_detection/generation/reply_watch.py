@@ -1,0 +1,240 @@
+"""Watches one reply while it is written: when it goes round, and when it repeats its calls.
+
+Text and reasoning are watched apart, for each choice. What is found ends the attempt: a repetition
+or endless whitespace as a loop, too much reasoning as a truncation, repeated calls as a cut after
+which the rest is delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ....core.call_keys import digest
+from ....core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta
+from ....core.exchange import Exchange, Incident, Request
+from ....core.reply import ChoiceReply, Reply
+from ....core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from ....settings import LoopDetectionSettings, Settings
+from ....tool_calls.formats.base import Tools
+from ....tool_calls.schemas import tool_set
+from .calls import NativeCalls, Repeats
+from .flow import BYTES_PER_TOKEN, EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
+from .whitespace import WhitespaceRun
+from .written_calls import WrittenCalls
+
+DETECTOR = "generation"
+REPEATED_CALLS: Final = "repeated_tool_calls"
+HINT = (
+    "Your previous answer to this went round in a circle: it repeated the same text until it was "
+    "stopped. Answer directly and briefly, and say each thing only once."
+)
+
+
+def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings], ReplyWatch]:
+    """What makes the watch of an attempt, by the settings of a process."""
+    validation = settings.reliability.tool_validation
+    rescues = validation.enabled and validation.rescue_text_calls
+
+    def make(exchange: Exchange, rules: LoopDetectionSettings) -> ReplyWatch:
+        bypassed = "validation" in exchange.controls.bypass
+        return ReplyWatch(exchange, rules, rescues=rescues and not bypassed)
+
+    return make
+
+
+class ReplyWatch:
+    """The watch of one attempt. ``rescues``: calls written as text are made real calls."""
+
+    __slots__ = (
+        "_arguments",
+        "_calls",
+        "_cut",
+        "_exchange",
+        "_finished",
+        "_generation",
+        "_reasonings",
+        "_request",
+        "_rescues",
+        "_rules",
+        "_texts",
+        "_written",
+    )
+
+    def __init__(
+        self, exchange: Exchange, rules: LoopDetectionSettings, *, rescues: bool = True
+    ) -> None:
+        self._exchange = exchange
+        self._rules = rules
+        self._generation = rules.generation if rules.generation.enabled else None
+        self._rescues = rescues
+        self._request: Request | None = None
+        # By choice; arguments by choice and index.
+        self._texts: dict[int, Flow] = {}
+        self._reasonings: dict[int, Flow] = {}
+        self._written: dict[int, WrittenCalls] = {}
+        self._calls: dict[int, NativeCalls] = {}
+        self._arguments: dict[tuple[int, int], WhitespaceRun] = {}
+        self._finished: set[int] = set()
+        self._cut: int | None = None  # the choice that was cut for its calls
+
+    def on_request(self, request: Request) -> None:
+        """The request as it goes upstream; later stages may still change its body."""
+        self._request = request
+
+    def on_event(self, event: Event) -> Verdict | None:
+        """The verdict that ends the attempt, if this event brings one."""
+        kind = type(event)
+        if kind is TextDelta:
+            choice = event.choice  # type: ignore[union-attr]
+            flow = self._texts.get(choice) or self._new_text(choice)
+            found = flow.feed(event.text)  # type: ignore[union-attr]
+            return None if found is None else self._verdict(found, choice)
+        if kind is ReasoningDelta:
+            choice = event.choice  # type: ignore[union-attr]
+            flow = self._reasonings.get(choice) or self._new_reasoning(choice)
+            found = flow.feed(event.text)  # type: ignore[union-attr]
+            return None if found is None else self._verdict(found, choice, reasoning=True)
+        if isinstance(event, ToolCallDelta):
+            return self._on_call(event)
+        if isinstance(event, Finish):
+            self._finished.add(event.choice)
+        return None
+
+    def mend(self, reply: Reply) -> None:
+        """Take the calls that are too many out of the reply, and end what was cut."""
+        for index, choice in reply.choices.items():
+            cut = index == self._cut
+            if self._cut is not None and not cut and index not in self._finished:
+                choice.finish_reason = "length"  # it was to go on
+            if choice.tool_calls:
+                tool = self._without_surplus(index, choice, cut)
+            else:
+                tool = self._without_written_surplus(index, choice, cut)
+            if tool is not None:
+                reply.mended.add(index)
+                self._note_truncated(tool, cut)
+
+    # While the reply comes
+
+    def _new_text(self, choice: int) -> Flow:
+        most = self._rules.in_response.max_repeats
+        written = WrittenCalls(most, self._rules.exempt_tools, self._tools)
+        self._written[choice] = written
+        flow = self._texts[choice] = Flow(self._generation, calls=written)
+        return flow
+
+    def _new_reasoning(self, choice: int) -> Flow:
+        flow = self._reasonings[choice] = Flow(self._generation, reasoning=True)
+        return flow
+
+    def _tools(self) -> Tools:
+        """The tools that calls as text are made calls of."""
+        request = self._exchange.request
+        if not self._rescues or request.body.get("tool_choice") == "none":
+            return {}
+        tools = tool_set(request.tools)
+        return {name: tools.schema(name) or {} for name in tools.names}
+
+    def _on_call(self, delta: ToolCallDelta) -> Verdict | None:
+        calls = self._calls.get(delta.choice)
+        if calls is None:
+            rules = self._rules
+            repeats = Repeats(rules.in_response.max_repeats, rules.exempt_tools)
+            calls = self._calls[delta.choice] = NativeCalls(repeats)
+        if calls.add(delta):
+            self._cut = delta.choice
+            return Cut(REPEATED_CALLS, "tool_calls")
+        if self._generation is None:
+            return None
+        key = delta.choice, delta.index
+        white = self._arguments.get(key)
+        if white is None:
+            limit = self._generation.max_trailing_whitespace
+            white = self._arguments[key] = WhitespaceRun(limit)
+        blank = white.feed(delta.arguments)
+        return (
+            self._verdict(EndlessWhitespace(*blank), delta.choice, reasoning=True)
+            if blank
+            else None
+        )
+
+    def _verdict(self, found: Found, choice: int, *, reasoning: bool = False) -> Verdict:
+        """``reasoning``: it was not found in the visible text, all of which can be kept."""
+        if isinstance(found, RepeatedCall):
+            self._cut = choice
+            return Cut(REPEATED_CALLS, "stop")
+        self._note_saved()
+        if isinstance(found, TooMuchReasoning):
+            return OutputTruncated("reasoning")
+        if isinstance(found, EndlessWhitespace):
+            period, laps, lap, kept = 1, found.end - found.start, " ", found.start
+        else:
+            period, laps, lap = found.period, found.laps, found.lap
+            kept = found.start + period
+        if reasoning:
+            kept = self._texts[choice].length if choice in self._texts else 0
+        times = f"{laps}x, every {period} characters" if period > 1 else f"{laps} characters"
+        return LoopDetected(
+            DETECTOR,
+            laps,
+            f"Repetitive generation detected ({times}). Consider rephrasing the request or trying "
+            "a different approach.",
+            hint=HINT,
+            # A lap may begin anywhere in it; the order of its characters says where.
+            pattern=f"{DETECTOR}:{digest(''.join(sorted(lap))):x}",
+            generated=True,
+            kept_chars=kept,
+        )
+
+    # At its end
+
+    def _without_surplus(self, index: int, choice: ChoiceReply, cut: bool) -> str | None:
+        """The tool whose calls were too many; None: there were none."""
+        calls = choice.tool_calls
+        if cut and index in self._calls and self._calls[index].unfinished:
+            calls = calls[:-1]
+        repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
+        kept = repeats.kept(calls)
+        if len(kept) == len(choice.tool_calls):
+            return None
+        choice.tool_calls = kept
+        return repeats.tool
+
+    def _without_written_surplus(self, index: int, choice: ChoiceReply, cut: bool) -> str | None:
+        written = self._written.get(index)
+        if written is None or not written.begun:
+            return None
+        short = written.shortened(choice.text, cut=cut or choice.finish_reason == "length")
+        if short is None:
+            return None
+        choice.text = short.text
+        choice.tool_calls = list(short.calls)
+        if short.calls:
+            choice.finish_reason = "tool_calls"
+            for name in short.formats:
+                self._exchange.incidents.append(Incident("tool_call_rescued", (name,)))
+            self._exchange.reply_notes["Repairs"] = "rescued"
+        return short.tool
+
+    def _note_truncated(self, tool: str, cut: bool) -> None:
+        exchange = self._exchange
+        exchange.reply_notes["Truncated"] = REPEATED_CALLS
+        if "Loop" not in exchange.notes:
+            exchange.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+        detail = {"tool": tool[:64]}
+        exchange.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
+        if cut:
+            self._note_saved()
+
+    def _note_saved(self) -> None:
+        """How many tokens the model may still have written, where a limit says so."""
+        body = self._request.body if self._request is not None else {}
+        limits = [body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        known = [limit for limit in limits if isinstance(limit, int)]
+        if not known:
+            return
+        flows = [*self._texts.values(), *self._reasonings.values()]
+        written = sum(flow.size for flow in flows) // BYTES_PER_TOKEN
+        saved = max(min(known) - written, 0)
+        self._exchange.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))

@@ -1,0 +1,156 @@
+"""Calls that a model writes as text, repeated: found while the text comes, in every known format.
+
+What the proxy reads as calls (``app/tool_calls``) is counted as those calls. What it doesn't, since
+no tools are offered or nobody would run them, is counted as text: ``<tool_call>…</tool_call>``, LM
+Studio's ``[TOOL_REQUEST]…[END_TOOL_REQUEST]``, Harmony's ``commentary to=…`` without its tokens,
+ReAct's ``Action:``, and the generic ``⏺ Name: …``, where the first 50 characters are enough.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ....core.call_keys import canonical
+from ....core.reply import ToolCall
+from ....tool_calls.formats.base import Tools, Where
+from ....tool_calls.formats.harmony import CHANNEL
+from ....tool_calls.formats.table import FORMATS
+from ....tool_calls.text_calls import Rescued, rescue, rescue_cut
+from .calls import Repeats
+
+GENERIC_CHARS = 50
+# A text is read for calls anew when it has grown by a quarter and its end has been there before,
+# or by half: linear in all.
+_GROWTH, _MOST_GROWTH, _PROBE = 1.25, 1.5, 48
+
+# Openers that prose doesn't have; a reply without any is never read. Bare JSON and Python lists
+# count at the beginning of a reply only, which is where models write them.
+_OPENERS = sorted(
+    {
+        opener
+        for row in FORMATS
+        for opener in row.openers
+        if row.where in (Where.SPECIAL, Where.TAG, Where.FENCE) and opener != "```"
+    }
+    | {"Action:", "commentary to=", "⏺", ">>>", "tool_code", '"name"', '"tool"', '"function"'}
+)
+_OPENER = re.compile("|".join(map(re.escape, _OPENERS)) + r"|\A\s*\[")
+_OVERLAP = max(map(len, _OPENERS)) - 1
+
+# Calls between two marks.
+_MARKED = (("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"), ("<tool_call>", "</tool_call>"))
+_HARMONY = re.compile(r"commentary to=(?:functions\.)?([\w.-]{1,64})[^{\n]{0,80}\{")
+_REACT = re.compile(
+    r"^[ \t]*Action:[ \t]*([^\n]+)\n+[ \t]*Action Input:([^\n]*)(?=\n)", re.MULTILINE
+)
+_GENERIC = re.compile(
+    rf"^[ \t]*⏺[ \t]*(?=(\w[\w .-]{{0,40}}):)(?:([^\n]{{{GENERIC_CHARS}}})|([^\n]+)(?=\n))",
+    re.MULTILINE,
+)
+_ID = re.compile(r'"(?:id|call_id|tool_call_id)"\s*:\s*(?:"[^"]*"|\d+)\s*,?')
+_NAME = re.compile(r'"(?:name|tool)"\s*:\s*"([^"]{1,64})"')
+_DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """What is kept of a text with too many calls: calls made real, or text alone."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    tool: str
+    formats: tuple[str, ...] = ()
+
+
+class WrittenCalls:
+    """The text of one choice, read for repeated calls.
+
+    ``tools`` gives, once it is needed, the tools that calls as text are made real calls of, by
+    name; empty: none are.
+    """
+
+    __slots__ = ("_due", "_exempt", "_most", "_pieces", "_size", "_tail", "_tools", "begun")
+
+    def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], Tools]) -> None:
+        self._most = most
+        self._exempt = exempt
+        self._tools = tools
+        self._pieces: list[str] = []
+        self._size = 0
+        self._due = (0, 0)  # the sizes from which on it is read again: if it repeats; anyway
+        self._tail = ""
+        self.begun = False  # an opener has come
+
+    def feed(self, piece: str) -> str | None:
+        """The tool (if known, else "") whose call is one too many now; None while there is none."""
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if not self.begun:
+            text = self._tail + piece
+            self.begun = _OPENER.search(text) is not None
+            self._tail = text[-_OVERLAP:]
+            if not self.begun:
+                return None
+        if self._size < self._due[0]:
+            return None
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        if self._size < self._due[1] and text.count(text[-_PROBE:]) <= self._most:
+            return None
+        self._due = (int(self._size * _GROWTH), int(self._size * _MOST_GROWTH))
+        found = self.shortened(text, cut=True)
+        return found.tool if found is not None else None
+
+    def shortened(self, text: str, *, cut: bool) -> Shortened | None:
+        """``text`` without the calls that are too many; None: there are none.
+
+        ``cut``: more was to come, so the last call may be half of one.
+        """
+        repeats = Repeats(self._most, self._exempt)
+        if tools := self._tools():
+            found: Rescued = (rescue_cut if cut else rescue)(text, tools)
+            kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in found.calls)
+            if repeats.tool:
+                formats = tuple(one.format for one in found.calls[: len(kept)])
+                return Shortened(found.content, tuple(kept), repeats.tool, formats)
+        counts: Counter[str] = Counter()
+        for start, tool, unit in sorted(_units(text)):
+            if tool in self._exempt:
+                continue
+            counts[unit] += 1
+            if counts[unit] > self._most:
+                return Shortened(text[:start].rstrip(), (), tool)
+        return None
+
+
+def _new_id() -> str:
+    return "call_" + os.urandom(12).hex()
+
+
+def _units(text: str) -> Iterator[tuple[int, str, str]]:
+    """(start, tool's name as far as known, what equal calls share) of each call in the text."""
+    for opener, closer in _MARKED:
+        start = text.find(opener)
+        while start >= 0 and (end := text.find(closer, start)) >= 0:
+            call = _ID.sub("", text[start + len(opener) : end])
+            name = _NAME.search(call)
+            yield start, name[1] if name else "", canonical(call)
+            start = text.find(opener, end)
+    if "commentary to=" in text:
+        for match in _HARMONY.finditer(text):
+            try:
+                value, _ = _DECODER.raw_decode(text, match.end() - 1)
+            except (ValueError, RecursionError):
+                continue  # not whole, or no JSON
+            before = match.start() - len(CHANNEL)
+            start = before if text.startswith(CHANNEL, max(before, 0)) else match.start()
+            yield start, match[1], match[1] + canonical(value)
+    for match in _REACT.finditer(text) if "Action Input:" in text else ():
+        yield match.start(), match[1].strip(), " ".join(match.group().split())
+    for match in _GENERIC.finditer(text) if "⏺" in text else ():
+        yield match.start(), match[1].strip(), (match[2] or match[3]).strip()
