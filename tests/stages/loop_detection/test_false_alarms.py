@@ -1,0 +1,148 @@
+"""Agents that get on, however monotonous it looks: every one of these was stopped by some project.
+
+(The projects and their issues are in the docstrings.)
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.stages.loop_detection.histories import (
+    TASK,
+    Json,
+    Run,
+    answers,
+    calls,
+    says,
+    step,
+    steps,
+    user,
+)
+
+
+def test_a_poll_whose_answer_moves() -> None:
+    """qwen-code#9450, Roo#9502."""
+    poll = [("job_status", {"id": 7}, f"running, {percent} %") for percent in range(40)]
+    run = Run([TASK, *steps(*poll)])
+    assert not run.broken
+    assert {name for _, name in run.told} <= {"tool_frequency"}, "told once, at its count"
+
+
+def test_a_slow_poll_gets_the_count_anew_with_each_answer_that_moves() -> None:
+    poll = [("job_status", {"id": 7}, f"running, {at // 2} of 9") for at in range(18)]
+    run = Run([TASK, *steps(*poll)])
+    assert run.is_silent
+
+
+def test_waiting_for_a_process_with_a_tool_that_waits() -> None:
+    """OpenHands#5355."""
+    waiting = [("tail_log", {"file": "build.log"}, "compiling ..."), ("wait", {"seconds": 30}, "")]
+    assert Run([TASK, *steps(*waiting * 12)]).is_silent
+    assert Run([TASK, *steps(*[("sleep", {"seconds": 5}, "ok")] * 40)]).is_silent
+
+
+def test_pages_read_one_by_one() -> None:
+    """deer-flow#5486."""
+    pages = [("read_page", {"page": page}, f"text of page {page}") for page in range(25)]
+    assert Run([TASK, *steps(*pages)]).is_silent
+
+
+@pytest.mark.parametrize("answer", ["", "renamed {0}.txt to {0}.md"])
+def test_batch_work_with_one_tool(answer: str) -> None:
+    """deer-flow#2511, gemini-cli#5873: files moved one by one, a hundred of them."""
+    moves = [("bash", {"command": f"mv {n}.txt {n}.md"}, answer.format(n)) for n in range(100)]
+    run = Run([TASK, *steps(*moves)])
+    assert not run.broken
+    assert {name for _, name in run.told} == {"tool_frequency"}
+
+
+def test_many_files_written_are_work_whatever_the_tool_answers() -> None:
+    writes = [("write_file", {"path": f"{n}.md", "content": f"# {n}"}, "ok") for n in range(80)]
+    assert not Run([TASK, *steps(*writes)]).broken
+
+
+def test_reading_again_after_compaction() -> None:
+    """deer-flow#2116: what was read before the summary is gone; it is read once more."""
+    files = [("read_file", {"path": f"{name}.py"}, f"code of {name}") for name in "abc"]
+    before = [TASK, *steps(*files * 2)]
+    after = [user("Summary of what was done so far: read a, b and c."), *steps(*files)]
+    assert not Run(before).broken
+    assert Run(after).is_silent
+    assert Run([user("Summary, later: still about a, b, c."), *steps(*files)]).is_silent
+
+
+def test_parallel_reads_at_the_start() -> None:
+    """qwen-code#3236."""
+    many = calls(*(("read_file", {"path": f"src/{n}.ts"}) for n in range(12)))
+    results = answers(many, *(f"module {n}" for n in range(12)))
+    more = calls(*(("read_file", {"path": f"lib/{n}.ts"}) for n in range(12)))
+    assert Run([TASK, many, *results, more, *answers(more, *map(str, range(12)))]).is_silent
+
+
+@pytest.mark.parametrize("verdict", ["{0} failed", "3 failed"])
+def test_edit_test_edit_test(verdict: str) -> None:
+    """hermes: the test is run again after each edit, and may well fail the same way."""
+    rounds = [
+        one
+        for n in range(10)
+        for one in (
+            ("edit_file", {"path": "a.py", "old_string": "x", "new_string": f"x{n}"}, "ok"),
+            ("bash", {"command": "pytest -q"}, verdict.format(10 - n)),
+        )
+    ]
+    assert Run([TASK, *steps(*rounds)]).is_silent
+
+
+def test_page_4_is_not_page_3_in_a_text_either() -> None:
+    """A ReAct agent's calls are text: alike but for a number."""
+    said = []
+    for page in range(8):
+        said += [
+            says(
+                "Thought: I have to go through the whole document before I can answer the question "
+                f"of the user in full.\nAction: read\nAction Input: page {page}"
+            ),
+            user("Observation: nothing here."),
+        ]
+    assert Run([TASK, *said]).is_silent
+    assert Run([TASK, *said], compare="output").is_silent
+
+
+def test_a_user_who_asks_again_starts_a_new_count() -> None:
+    ask: list[Json] = []
+    for _ in range(6):
+        ask += [user("What's the weather?"), *step("weather", {"city": "Oslo"}, "4 °C, rain")]
+        ask += [says(f"Still 4 °C and rain ({len(ask)}).")]
+    assert Run(ask).is_silent
+
+
+def test_two_of_a_kind_are_no_loop() -> None:
+    assert Run([TASK, *steps(*[("bash", {"command": "ls"}, "a b")] * 2)]).is_silent
+
+
+def test_a_round_that_was_gone_twice_but_found_something_each_time() -> None:
+    """OpenHands: A B, C D, C D."""
+    made = [
+        ("run", {"command": "ls"}, "a b"),
+        ("read", {"path": "a"}, "text of a"),
+        ("run", {"command": "pwd"}, "/home"),
+        ("read", {"path": "b"}, "text of b"),
+    ]
+    run = Run([TASK, *steps(*made), user("Go on."), *steps(*made[2:])])
+    assert run.is_silent
+
+
+def test_an_error_that_moves_is_news() -> None:
+    """OpenHands: the same call, a syntax error in another line each time."""
+    made = [
+        ("run_ipython", {"code": "print('"}, f"Cell In[1], line {n}\nSyntaxError: invalid syntax")
+        for n in range(10, 50, 10)
+    ]
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
+def test_a_chat_about_this_and_that() -> None:
+    chat = []
+    for n in range(30):
+        chat += [user(f"Question {n}: what is {n} + {n}?"), says(f"It is {2 * n}.")]
+    assert Run(chat).is_silent
