@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,11 +31,14 @@ def create_app(settings: Settings, transport: Any = None) -> Edge:
     return build_app(build_services(settings, transport))
 
 
-def build_services(settings: Settings, transport: Any = None) -> Services:
+def build_services(
+    settings: Settings, transport: Any = None, wall_clock: Callable[[], float] = time.time
+) -> Services:
+    """``wall_clock``: seconds since the epoch, for what outlives the process."""
     upstream = Upstream(settings.upstream, transport)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings)
-    tier_states = TierStates(settings, store, time.time)
+    tier_states = TierStates(settings, store, wall_clock)
     return Services(
         settings=settings,
         upstream=upstream,
@@ -45,6 +48,7 @@ def build_services(settings: Settings, transport: Any = None) -> Services:
         store=store,
         tier_states=tier_states,
         metrics=Metrics(queues.readings, tier_states.degraded),
+        wall_clock=wall_clock,
     )
 
 

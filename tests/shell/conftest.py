@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -31,9 +32,12 @@ async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(
-            changes: dict[str, Any] | None = None, url: str | None = None
+            changes: dict[str, Any] | None = None,
+            url: str | None = None,
+            wall_clock: Callable[[], float] = time.time,
         ) -> RunningProxy:
-            return await stack.enter_async_context(running_proxy(url or upstream.url, changes))
+            running = running_proxy(url or upstream.url, changes, wall_clock)
+            return await stack.enter_async_context(running)
 
         yield start
 

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import copy
 import socket
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import uvicorn
 
 from app import log
 from app.main import build_services
+from app.proxy.services import Services
 from app.server import Server
 from app.settings import Settings
 
@@ -52,6 +54,7 @@ class RunningProxy:
     port: int
     server: uvicorn.Server
     client: httpx.AsyncClient
+    services: Services
 
     @property
     def url(self) -> str:
@@ -73,13 +76,17 @@ def listening_socket() -> socket.socket:
 
 
 @contextlib.asynccontextmanager
-async def running_proxy(upstream: str, changes: Json | None = None) -> AsyncIterator[RunningProxy]:
+async def running_proxy(
+    upstream: str, changes: Json | None = None, wall_clock: Callable[[], float] = time.time
+) -> AsyncIterator[RunningProxy]:
+    """``wall_clock``: seconds since the epoch, for tests of what lasts."""
     with listening_socket() as listener:
         port = listener.getsockname()[1]
         config = proxy_config(upstream, {"server.port": port, **(changes or {})})
         settings = Settings(**config)
         log.configure(settings.observability)
-        server = Server(build_services(settings))
+        services = build_services(settings, wall_clock=wall_clock)
+        server = Server(services)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started:
@@ -89,7 +96,7 @@ async def running_proxy(upstream: str, changes: Json | None = None) -> AsyncIter
                 await asyncio.sleep(0.005)
             base = f"http://127.0.0.1:{port}"
             async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=20) as client:
-                yield RunningProxy(port, server, client)
+                yield RunningProxy(port, server, client, services)
         finally:
             server.should_exit = True
             await serving
