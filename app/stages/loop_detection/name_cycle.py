@@ -29,14 +29,15 @@ class NameCycle:
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             warn, hard = overrides.name_cycle(lap, rules)
-            laps = _periodic(names, length) // length
-            if len(set(lap)) < 2 or laps < min(warn, hard):
+            periodic = _periodic(names, length)
+            if len(set(lap)) < 2 or periodic // length < min(warn, hard):
                 continue
-            laps = min(laps, 1 + _quiet(history, rules) // length)
+            counted = min(periodic, length + _quiet(history, rules))
+            laps = counted // length
             if laps < min(warn, hard):
                 continue
             level = State.CIRCUIT_BREAK if laps >= hard else State.WARNING
-            place = places[-length * laps]
+            place = places[-counted]
             return Finding(self.name, level, laps, lap[0], _pattern(lap), _hint(lap, laps), place)
         return None
 
@@ -56,21 +57,15 @@ class NameCycle:
 
 
 def _names(history: History, rules: LoopDetectionSettings) -> tuple[list[str], list[int]]:
-    """The newest names of this task, oldest first, and the place of the turn of each."""
-    patience = [rules.tool_calls.name_cycle_hard]
-    patience += [own.name_cycle_hard or 0 for own in rules.tool_calls.overrides.values()]
-    most = rules.tool_calls.name_cycle_max_length * (max(patience) + 1)
+    """The names called in this task, oldest first, and the place of the turn of each."""
     names: list[str] = []
     places: list[int] = []
-    for position in range(len(history.turns) - 1, history.task_start() - 1, -1):
-        turn = history.turns[position]
-        for call in reversed(turn.calls):
+    for turn in history.turns[history.task_start() :]:
+        for call in turn.calls:
             if call.name not in rules.exempt_tools:
                 names.append(call.name)
                 places.append(turn.place)
-        if len(names) >= most:
-            break
-    return names[::-1], places[::-1]
+    return names, places
 
 
 def _periodic(names: Sequence[str], length: int) -> int:

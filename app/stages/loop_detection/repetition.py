@@ -8,7 +8,6 @@ turns: the plainer rule.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 from ...core.call_keys import digest
 from ...core.history import History
@@ -18,8 +17,6 @@ from . import overrides
 from .finding import Finding, State, times
 from .similarity import same_text
 
-_MAX_LAPS: Final = 100  # counted; more says nothing more
-
 
 class Repetition:
     name = "repetition"
@@ -27,14 +24,15 @@ class Repetition:
     def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
         turns = _looked_at(history, rules)
         best: Finding | None = None
-        for period, laps in _runs(turns, rules):
-            lap = turns[-period:]
+        for period, length in _runs(turns, rules):
+            lap, laps = turns[-period:], length // period
+            begins = turns[-length].place
             names = [call.name for turn in lap for call in turn.calls]
             warn, hard = overrides.repetition(names, rules)
             if laps >= hard:
-                return _finding(State.CIRCUIT_BREAK, lap, laps, turns)
+                return _finding(State.CIRCUIT_BREAK, lap, laps, begins)
             if best is None and laps >= warn and _shows_no_progress(history, period, laps, rules):
-                best = _finding(State.WARNING, lap, laps, turns)
+                best = _finding(State.WARNING, lap, laps, begins)
         return best
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
@@ -57,11 +55,11 @@ def _looked_at(history: History, rules: LoopDetectionSettings) -> Sequence[Turn]
 
 
 def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple[int, int]]:
-    """(period, laps) of each period that the suffix repeats with, at least two whole laps."""
+    """(period, length) of each suffix of at least two whole laps, in turns."""
     for period in range(1, min(rules.max_period, len(turns) // 2) + 1):
-        matching = _matching(turns, period, rules, _MAX_LAPS * period)
+        matching = _matching(turns, period, rules, len(turns))
         if matching >= period:
-            yield period, matching // period + 1
+            yield period, matching + period
 
 
 def _matching(turns: Sequence[Turn], period: int, rules: LoopDetectionSettings, most: int) -> int:
@@ -107,7 +105,7 @@ def _shows_no_progress(
     return True
 
 
-def _finding(level: State, lap: Sequence[Turn], laps: int, turns: Sequence[Turn]) -> Finding:
+def _finding(level: State, lap: Sequence[Turn], laps: int, begins: int) -> Finding:
     tools = list(dict.fromkeys(call.name for turn in lap for call in turn.calls))
     return Finding(
         "repetition",
@@ -116,7 +114,7 @@ def _finding(level: State, lap: Sequence[Turn], laps: int, turns: Sequence[Turn]
         tools[0] if tools else "",
         _pattern(lap),
         _hint(tools, len(lap), laps),
-        turns[-len(lap) * laps].place,
+        begins,
         frozenset(turn.action for turn in lap),
     )
 

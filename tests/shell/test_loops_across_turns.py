@@ -1,0 +1,243 @@
+"""An agent that goes round in circles, through the real proxy: told, broken, and how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.shell.asking import MESSAGES, ask, checked_error, text_of
+from tests.shell.calling import deltas, finishes, messages_of
+from tests.shell.conftest import StartProxy
+from tests.support.replies import stream, text_stream, with_role
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Call, Reply, ScriptedServer
+from tests.tool_calls.calls import parameters, tool
+
+Json = dict[str, Any]
+RULES = "reliability.loop_detection"
+CHAIN = "reliability.escalation.chain"
+TOOLS = [tool(name, parameters("key", key="string")) for name in ("look", "read", "note")]
+HINTED = "Do not go round again"
+BROKEN = (
+    "Repeated identical output detected (3x). Consider rephrasing the request or trying a "
+    "different approach."
+)
+
+
+def calling(name: str, key: str = "x", text: str = "") -> Reply:
+    function = {"name": name, "arguments": json.dumps({"key": key})}
+    one = {"index": 0, "id": f"call_{name}", "type": "function", "function": function}
+    before = [{"content": text}] if text else []
+    return stream(with_role(*before, {"tool_calls": [one]}, finish="tool_calls"))
+
+
+@dataclass
+class Agent:
+    """Sends its whole transcript each time, runs each call, and goes on whatever it is told."""
+
+    proxy: RunningProxy
+    results: Callable[[str], str] = "result of {}".format
+    messages: list[Json] = field(default_factory=lambda: list(MESSAGES))
+    responses: list[httpx.Response] = field(default_factory=list)
+
+    async def turn(self, **more: Any) -> httpx.Response:
+        more = {"tools": TOOLS, "stream": True, **more}
+        response = await ask(self.proxy, **{**more, "messages": self.messages})
+        self.responses.append(response)
+        return response
+
+    async def run(self, turns: int, **more: Any) -> httpx.Response:
+        """Take turns until the last one has been answered; it alone is not followed up."""
+        for left in range(turns, 0, -1):
+            response = await self.turn(**more)
+            if left > 1:
+                self.follow_up(response)
+        return self.responses[-1]
+
+    def follow_up(self, response: httpx.Response) -> None:
+        (call,) = [c for one in deltas(response) for c in one.get("tool_calls", ())]
+        call = {key: call[key] for key in ("id", "type", "function")}
+        self.messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        said = self.results(call["function"]["name"])
+        self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+
+    def header(self, number: int) -> str | None:
+        """X-MLX-Stack-Loop of a response; the first is 1."""
+        return self.responses[number - 1].headers.get("x-mlx-stack-loop")
+
+
+def a_b_a_b() -> Callable[[Call], Reply]:
+    names = cycle(("look", "read"))
+    return lambda call: calling(next(names))
+
+
+@pytest.mark.parametrize(("compare", "told"), [("turn", 6), ("output", 5)])
+async def test_a_b_a_b_is_told_and_then_broken(
+    compare: str, told: int, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = a_b_a_b()
+    changes = {f"{RULES}.compare": compare, f"{RULES}.on_break": "error"}
+    agent = Agent(await start_proxy(changes))
+    last = await agent.run(told + 1)
+    error = checked_error(last, 422, "loop_detected")
+    assert error["message"] == BROKEN
+    assert error["retry_after"] == 5
+    assert (error["detector"], error["repeats"]) == ("repetition", 3)
+    assert [agent.header(n) for n in range(1, told)] == [None] * (told - 1)
+    assert agent.header(told) == "warning;detector=repetition"
+    assert agent.header(told + 1) == "circuit_break;detector=repetition"
+    said = [
+        [m["content"] for m in messages_of(call) if m["role"] == "user"] for call in upstream.calls
+    ]
+    hinted = [n for n, texts in enumerate(said, 1) if any(HINTED in str(text) for text in texts)]
+    assert hinted == [told], "once for each pattern, and not before"
+    assert messages_of(upstream.calls[told - 1])[-1]["role"] == "user"
+    assert messages_of(upstream.calls[told - 1])[:-1] == agent.messages[: 2 * told - 1]
+
+
+async def test_a_changed_result_is_progress(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = a_b_a_b()
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    agent.results = lambda name: f"{name}: {len(agent.messages)}"
+    await agent.run(10)
+    assert {one.status_code for one in agent.responses} == {200}
+    assert {agent.header(n) for n in range(1, 11)} == {None}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_stop_takes_the_calls_out_and_says_why(
+    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look", text="Let me look again.")
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "stop"}))
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    for said in agent.messages:
+        if said["role"] == "assistant":
+            said["content"] = "Let me look again."
+    response = await agent.turn(stream=streams)
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    if streams:
+        text = text_of(response.content)
+        assert finishes(response) == ["stop"]
+        assert not [one for one in deltas(response) if one.get("tool_calls")]
+    else:
+        (choice,) = response.json()["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert not choice["message"].get("tool_calls")
+        text = choice["message"]["content"]
+    assert text.startswith("Let me look again.\n\n[Stopped: the call of look ")
+
+
+async def test_another_reply_of_the_same_tier_comes_through(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """No next tier: the same one gets a last try, with the hint."""
+    agent = Agent(await start_proxy())
+    upstream.will(*[calling("look")] * 4, calling("note", "something else"))
+    last = await agent.run(4)
+    assert last.status_code == 200
+    assert last.headers["x-mlx-stack-retries"] == "1"
+    assert last.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    assert "note" in last.text
+    assert "look" not in last.text, "nothing of the broken reply goes out"
+    told = messages_of(upstream.calls[-1])[-1]
+    assert told["role"] == "user"
+    assert "You have called look with the same arguments 3 times" in told["content"]
+
+
+async def test_a_last_try_that_loops_again_is_the_error(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    agent = Agent(await start_proxy())
+    error = checked_error(await agent.run(4), 422, "loop_detected")
+    assert len(upstream.calls) == 5
+    assert [one["reason"] for one in error["attempts"]] == ["loop_detected"] * 2
+
+
+async def test_the_next_tier_gets_the_hint_and_is_believed_until_the_fifth_call(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    changes = {CHAIN: ["fast", "standard"], "reliability.escalation.sticky_seconds": 0}
+    agent = Agent(await start_proxy(changes))
+    fourth = await agent.run(4)
+    assert fourth.status_code == 200
+    assert fourth.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert fourth.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
+    assert fourth.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    assert "3 times" in messages_of(upstream.calls[-1])[-1]["content"]
+    agent.follow_up(fourth)
+    checked_error(await agent.turn(), 422, "loop_detected")
+
+
+async def test_history_alone_refuses_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    await agent.run(3)
+    for _ in range(4):
+        agent.follow_up(agent.responses[-1])
+    upstream.otherwise = text_stream("Nothing to be found.")
+    response = await agent.turn()
+    assert text_of(response.content) == "Nothing to be found."
+    assert response.headers["x-mlx-stack-loop"] == "warning;detector=repetition"
+
+
+async def test_nothing_of_a_reply_that_may_be_broken_goes_out_early(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look", text="Once more.")
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    for said in agent.messages:
+        if said["role"] == "assistant":
+            said["content"] = "Once more."
+    checked_error(await agent.turn(), 422, "loop_detected")
+
+
+async def test_a_session_with_a_name_needs_no_transcript(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: text_stream("I do not know.")
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    named = {"X-MLX-Stack-Session": "run-7"}
+    first = [await ask(proxy, named) for _ in range(4)]
+    assert [one.status_code for one in first] == [200, 200, 422, 422]
+    assert first[2].headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    assert [(await ask(proxy)).status_code for _ in range(4)] == [200] * 4, "a batch is no loop"
+
+
+async def test_loops_are_counted(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    await Agent(proxy).run(4)
+    metrics = (await proxy.client.get("/metrics")).text
+    assert 'mlx_stack_loops_total{action="warning",detector="repetition"} 1.0' in metrics
+    assert 'mlx_stack_loops_total{action="circuit_break",detector="repetition"} 1.0' in metrics
+
+
+async def test_bypass_leaves_the_stage_out(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    proxy = await start_proxy({"server.allow_bypass": True})
+    agent = Agent(proxy)
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    bypassing = {"X-MLX-Stack-Bypass": "loop"}
+    response = await ask(proxy, bypassing, messages=agent.messages, tools=TOOLS)
+    assert response.status_code == 200
+    assert "x-mlx-stack-loop" not in response.headers
