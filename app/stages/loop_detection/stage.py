@@ -20,6 +20,7 @@ from ...core.verdicts import LoopDetected, Verdict
 from ...settings import LoopDetectionSettings, Settings
 from . import detectors, identical_calls
 from .finding import Finding
+from .generation.reply_watch import watch_maker
 from .memory import Remembered, Sessions
 
 MAX_HINTS: Final = 4  # in one request
@@ -32,6 +33,8 @@ MESSAGE: Final = (
 class ReplyWatch(Protocol):
     """What watches one reply while it comes."""
 
+    def on_request(self, request: Request) -> None: ...
+
     def on_event(self, event: Event) -> Verdict | None: ...
 
     def mend(self, reply: Reply) -> None: ...
@@ -41,20 +44,16 @@ class ReplyWatch(Protocol):
 MakeWatch = Callable[[Exchange, LoopDetectionSettings], ReplyWatch | None]
 
 
-def no_watch(exchange: Exchange, rules: LoopDetectionSettings) -> ReplyWatch | None:
-    return None
-
-
 class LoopDetection:
     """The configuration, and what is remembered of sessions."""
 
     name = "loop_detection"
     bypass = "loop"
 
-    def __init__(self, settings: Settings, make_watch: MakeWatch = no_watch) -> None:
+    def __init__(self, settings: Settings, make_watch: MakeWatch | None = None) -> None:
         self.rules = settings.reliability.loop_detection
         self.placements = {name: tier.hint_placement for name, tier in settings.tiers.items()}
-        self._make_watch = make_watch
+        self._make_watch = make_watch or watch_maker(settings)
         self._reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
@@ -100,8 +99,8 @@ class _State(StageState):
         )
 
     def on_request(self, request: Request) -> None:
-        if not self._history.turns or self._exchange.hint:  # after a break that says it all
-            return
+        if not self._history.turns or isinstance(self._exchange.model_failure, LoopDetected):
+            return  # after a break its own hint says it all
         told = self._due()
         if not told:
             return
@@ -117,9 +116,9 @@ class _State(StageState):
             if not choice.tool_calls and not choice.text.strip():
                 continue
             closed = self._closed_by(choice)
+            self._keep(closed)
             if (found := self._broken_by(closed)) is not None:
                 return self._break(reply, index, closed, found)
-            self._keep(closed)
         return None
 
     # The hint
@@ -133,7 +132,7 @@ class _State(StageState):
         due: list[Finding] = []
         for one in sorted(found, key=lambda one: -one.level):
             first, tell = remembered.tell(one, self._history.place)
-            if not tell or any(_says_the_same(other, one) for other in due):
+            if not tell or any(_says_the_same(other, one) for other in found):
                 continue
             due.append(one)
             if first:
@@ -174,7 +173,9 @@ class _State(StageState):
             hint=found.hint,
             pattern=found.pattern,
             believable=bool(names) and not identical_calls.is_exhausted(closed, self._rules),
-            calls=tuple((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls),
+            calls=tuple(
+                sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
+            ),
         )
 
     def _keep(self, closed: History) -> None:
@@ -194,6 +195,10 @@ class _WatchingState(_State):
     def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
         super().__init__(stage, exchange)
         self._watch = watch
+
+    def on_request(self, request: Request) -> None:
+        super().on_request(request)
+        self._watch.on_request(request)
 
     def on_event(self, event: Event) -> Verdict | None:
         return self._watch.on_event(event)
