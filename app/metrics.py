@@ -44,6 +44,8 @@ class Metrics:
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
         self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
+        self.truncations = self._counter("truncations", "Replies cut short by us", "kind")
+        self.tokens_saved = self._counter("tokens_saved", "Tokens that a cut reply did not cost")
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
         self.store_errors = self._counter("store_errors", "Failed calls of the session store")
@@ -75,7 +77,8 @@ class Metrics:
         """Count; a label set's child is looked up once, for that costs more than counting."""
         child = self._children.get((counter, labels))
         if child is None:
-            child = self._children[counter, labels] = counter.labels(*labels)
+            child = counter.labels(*labels) if labels else counter
+            self._children[counter, labels] = child
         child.inc(by)
 
     def observe(self, histogram: Histogram, value: float, *labels: str) -> None:

@@ -33,7 +33,7 @@ from .core.next_step import Deliver, Move, Retry, next_step
 from .core.pipeline import Stage
 from .core.session_id import identify
 from .core.tiers import Route
-from .core.verdicts import InvalidToolCall, UpstreamFailed, Verdict
+from .core.verdicts import Cut, InvalidToolCall, UpstreamFailed, Verdict
 from .errors import ProxyError
 from .settings import Settings
 
@@ -124,7 +124,8 @@ class Replay:
         verdict = attempt.on_request()
         if verdict is None:
             _play(attempt, record.get("reply"))
-            verdict = attempt.verdict or attempt.settle()
+            cut_short = isinstance(attempt.verdict, Cut)
+            verdict = attempt.settle() if cut_short or not attempt.verdict else attempt.verdict
         reason = reason_of(verdict)
         exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
         step = next_step(exchange, verdict, self._settings, TierView(), exchange.started)

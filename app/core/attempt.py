@@ -11,16 +11,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import sse
-from .chunks import Chunk, MalformedChunk, chunks_of_completion, read_frame, render
+from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
 from .client_view import ClientView
 from .completion import CompletionBuilder, apply_mended
-from .events import Tick, UpstreamErrorEvent
+from .events import Finish, Tick, UpstreamErrorEvent, Usage
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
-from .verdicts import UpstreamFailed, Verdict
+from .verdicts import Cut, UpstreamFailed, Verdict
+
+_OF_ONE_CHUNK = frozenset({"choices", "usage"})
 
 
 class Attempt:
@@ -44,6 +46,7 @@ class Attempt:
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
+        self._top: dict[str, Any] = {}  # what the fields of a chunk made by us are
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
@@ -102,6 +105,8 @@ class Attempt:
         out: list[bytes] = []
         for chunk in chunks_of_completion(completion):
             self._take(chunk, now, out)
+            if isinstance(self.verdict, Cut):
+                self.verdict = None  # all of it has been generated: mending takes the surplus out
             if self.over:
                 break
         return b"".join(out)
@@ -133,8 +138,11 @@ class Attempt:
         return self._gate.next_release()
 
     def settle(self) -> Verdict | None:
-        """The stages mend and judge the reply that is whole now."""
-        self.verdict = self._pipeline.end(self.reply)
+        """The stages mend and judge the reply that is whole now, or as whole as it gets."""
+        cut = self.verdict
+        if isinstance(cut, Cut):
+            self._finish(cut)
+        self.verdict = self._pipeline.end(self.reply) or cut
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
@@ -174,14 +182,39 @@ class Attempt:
                     "server_error", f"an error inside the stream: {what}", status=200
                 )
             if self.verdict is not None:
+                if isinstance(self.verdict, Cut):
+                    self._keep_cut(chunk)
                 return
         if self._builder is not None:
-            if chunk.payload is not None:
-                self._builder.add(chunk.payload)
+            self._keep(chunk)
             return
         released = self._gate.push(chunk, now)
         if released:
             self._let_out(released, out)
+
+    def _keep(self, chunk: Chunk) -> None:
+        """Take a chunk of which nothing may go out yet."""
+        if self._builder is None:
+            self._gate.hold(chunk)
+        elif chunk.payload is not None:
+            self._builder.add(chunk.payload)
+
+    def _keep_cut(self, chunk: Chunk) -> None:
+        """Take the chunk that brought the cut; its finish and usage count, where it has them."""
+        self._top = {k: v for k, v in (chunk.payload or {}).items() if k not in _OF_ONE_CHUNK}
+        for event in chunk.events:
+            if isinstance(event, (Finish, Usage)):
+                self.reply.apply(event)
+        self._keep(chunk)
+
+    def _finish(self, cut: Cut) -> None:
+        """End the choices that were cut, as the model would have ended them."""
+        for index, choice in self.reply.choices.items():
+            if choice.finish_reason is None:
+                choice.finish_reason = cut.finish_reason
+                ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
+                self._keep(made({**self._top, "choices": [ending]}))
+            self.reply.mended.add(index)
 
     def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
         if self._continues:

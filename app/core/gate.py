@@ -95,6 +95,11 @@ class Gate:
             return held
         return self._flow()
 
+    def hold(self, chunk: Chunk) -> None:
+        """Take a chunk, and hold it and all that follow until they are released."""
+        self._closed = True
+        self._held.append(chunk)
+
     def tick(self, now: float) -> list[Chunk]:
         """What ``hold_seconds`` held long enough."""
         if self._closed or self._text_since is None or self._waits(now):

@@ -75,9 +75,12 @@ class EmptyResponse:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Stop generating here, and deliver what there is. ``kind`` as in X-MLX-Stack-Truncated."""
+    """Stop generating here, and deliver what there is.
 
-    kind: Literal["repeated_tool_calls", "max_output_tokens"]
+    ``kind`` as in X-MLX-Stack-Truncated, or ``loop_detected`` where ``on_break`` is ``stop``.
+    """
+
+    kind: Literal["repeated_tool_calls", "max_output_tokens", "loop_detected"]
     finish_reason: str
 
 

@@ -13,7 +13,7 @@ from ..state.store import StoreError
 from .services import Services
 
 # What stages report → the event it is kept as (DESIGN §10).
-_EVENTS = {"tool_call_rescued": "tool_call_repaired"}
+_EVENTS = {"tool_call_rescued": "tool_call_repaired", "truncated": "loop_warning"}
 
 
 def tier_label(exchange: Exchange) -> str:
@@ -53,6 +53,11 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
                 metrics.inc(metrics.tool_call_repairs, *incident.labels)
             case "loop_warning" | "loop_break":
                 metrics.inc(metrics.loops, *incident.labels)
+            case "truncated":
+                metrics.inc(metrics.truncations, *incident.labels)
+            case "tokens_saved":
+                metrics.inc(metrics.tokens_saved, by=incident.detail["tokens"])
+                continue  # a figure, no event
             case "tool_call_rescued":
                 metrics.inc(metrics.rescued_tool_calls, *incident.labels)
         kind = _EVENTS.get(incident.kind, incident.kind)

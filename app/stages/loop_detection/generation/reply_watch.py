@@ -20,6 +20,7 @@ from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
 from .calls import NativeCalls, Repeats
 from .flow import BYTES_PER_TOKEN, EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
+from .periodic import Repetition
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
@@ -57,6 +58,7 @@ class ReplyWatch:
         "_request",
         "_rescues",
         "_rules",
+        "_stopped",
         "_texts",
         "_written",
     )
@@ -77,6 +79,8 @@ class ReplyWatch:
         self._arguments: dict[tuple[int, int], WhitespaceRun] = {}
         self._finished: set[int] = set()
         self._cut: int | None = None  # the choice that was cut for its calls
+        # The choice that was stopped for going round, and how much of its text is kept.
+        self._stopped: tuple[int, int] | None = None
 
     def on_request(self, request: Request) -> None:
         """The request as it goes upstream; later stages may still change its body."""
@@ -102,7 +106,13 @@ class ReplyWatch:
         return None
 
     def mend(self, reply: Reply) -> None:
-        """Take the calls that are too many out of the reply, and end what was cut."""
+        """Take what repeats out of the reply, and end what was cut."""
+        if self._stopped is not None:
+            index, kept = self._stopped
+            reply.choices[index].text = reply.choices[index].text[:kept]
+            reply.choices[index].tool_calls = []
+            reply.mended.add(index)
+            return
         for index, choice in reply.choices.items():
             cut = index == self._cut
             if self._cut is not None and not cut and index not in self._finished:
@@ -167,25 +177,17 @@ class ReplyWatch:
         self._note_saved()
         if isinstance(found, TooMuchReasoning):
             return OutputTruncated("reasoning")
-        if isinstance(found, EndlessWhitespace):
-            period, laps, lap, kept = 1, found.end - found.start, " ", found.start
-        else:
-            period, laps, lap = found.period, found.laps, found.lap
-            kept = found.start + period
+        kept = found.start + (found.period if isinstance(found, Repetition) else 0)
         if reasoning:
             kept = self._texts[choice].length if choice in self._texts else 0
-        times = f"{laps}x, every {period} characters" if period > 1 else f"{laps} characters"
-        return LoopDetected(
-            DETECTOR,
-            laps,
-            f"Repetitive generation detected ({times}). Consider rephrasing the request or trying "
-            "a different approach.",
-            hint=HINT,
-            # A lap may begin anywhere in it; the order of its characters says where.
-            pattern=f"{DETECTOR}:{digest(''.join(sorted(lap))):x}",
-            generated=True,
-            kept_chars=kept,
-        )
+        self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
+        said = f"circuit_break;detector={DETECTOR}"
+        if self._rules.on_break == "stop":
+            self._stopped = choice, kept
+            self._exchange.reply_notes["Loop"] = said
+            return Cut("loop_detected", "stop")
+        self._exchange.notes["Loop"] = said
+        return _loop(found, kept)
 
     # At its end
 
@@ -238,3 +240,23 @@ class ReplyWatch:
         written = sum(flow.size for flow in flows) // BYTES_PER_TOKEN
         saved = max(min(known) - written, 0)
         self._exchange.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
+
+
+def _loop(found: Repetition | EndlessWhitespace, kept: int) -> LoopDetected:
+    if isinstance(found, Repetition):
+        laps, lap = found.laps, found.lap
+        what = f"{laps}x, every {found.period} characters" if found.period > 1 else f"{laps}x"
+    else:
+        laps, lap = found.end - found.start, " "
+        what = f"{laps} characters of whitespace"
+    return LoopDetected(
+        DETECTOR,
+        laps,
+        f"Repetitive generation detected ({what}). Consider rephrasing the request or trying a "
+        "different approach.",
+        hint=HINT,
+        # A lap may have been cut anywhere: its characters, sorted, are always the same.
+        pattern=f"{DETECTOR}:{digest(''.join(sorted(lap))):x}",
+        generated=True,
+        kept_chars=kept,
+    )
