@@ -1,0 +1,320 @@
+"""Histories: turns as transcripts tell them, and what is remembered of a transcript."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core import turns as turns_module
+from app.core.history import MAX_BEGINNINGS, History, HistoryReader, encoded, of_window
+from app.core.tool_errors import is_error
+from app.core.turns import MAX_TURNS
+from tests.core.exchanges import ODD
+
+Json = dict[str, Any]
+USER: Json = {"role": "user", "content": "Find it."}
+SYSTEM: Json = {"role": "system", "content": "It is 12:00."}
+
+
+def call(name: str, arguments: Any, id: str = "c1") -> Json:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def assistant(*calls: Json, text: str | None = None) -> Json:
+    return {"role": "assistant", "content": text, **({"tool_calls": list(calls)} if calls else {})}
+
+
+def tool(content: Any, id: str = "c1") -> Json:
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def step(number: int, result: str = "ok") -> list[Json]:
+    id = f"c{number}"
+    return [assistant(call("search", {"query": str(number)}, id)), tool(result, id)]
+
+
+def run(count: int) -> list[Json]:
+    return [USER, *(message for number in range(count) for message in step(number))]
+
+
+def read(messages: list[Json], reader: HistoryReader | None = None) -> History:
+    return (reader or HistoryReader()).read("s", messages)
+
+
+def told(whole: History) -> list[Any]:
+    """All that a history says, without the names of its places."""
+    turns = [(t.inputs, t.text, t.words, t.facts, t.calls) for t in whole.turns]
+    return [turns, whole.pending]
+
+
+class Counting(HistoryReader):
+    """Counts the messages that had to be read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.count = 0
+        add = turns_module.Transcript.add
+
+        def counted(transcript: Any, message: Any, place: int) -> None:
+            self.count += 1
+            add(transcript, message, place)
+
+        monkeypatch.setattr(turns_module.Transcript, "add", counted)
+
+    def read_new(self, messages: list[Json], session: str = "s") -> int:
+        before = self.count
+        found = self.read(session, copy.deepcopy(messages))
+        count = self.count - before
+        assert told(found) == told(read(messages)), "the same as read from its beginning"
+        return count
+
+
+# What a turn is
+
+
+def test_a_turn_is_what_came_in_and_what_was_done() -> None:
+    whole = read([SYSTEM, USER, *step(1, "one"), assistant(text="Found it.")])
+    first, second = whole.turns
+    assert [c.name for c in first.calls] == ["search"]
+    assert not first.inputs.results
+    assert second.inputs.results[0] is not None
+    assert second.words == "Found it."
+    assert whole.results(0) == second.inputs.results
+    assert whole.results(1) == ()
+
+
+def inputs_of(*messages: Json) -> int:
+    return read([USER, assistant(call("f", {})), *messages]).pending.digest
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        [tool("a  b\n")],
+        [tool([{"type": "text", "text": "a b"}])],
+        [tool("a b", id="")],
+        [{"role": "function", "name": "f", "content": "a b"}],
+    ],
+)
+def test_results_are_the_same_by_what_they_say(same: list[Json]) -> None:
+    assert inputs_of(*same) == inputs_of(tool("a b"))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [tool("a c")],
+        [tool(None)],
+        [],
+        [tool("a b"), {"role": "user", "content": "and?"}],
+        [tool([{"type": "text", "text": "a b"}, {"type": "image_url", "image_url": {"url": "u"}}])],
+        [{"role": "user", "content": "a b"}],
+    ],
+)
+def test_and_not_otherwise(other: list[Json]) -> None:
+    assert inputs_of(*other) != inputs_of(tool("a b"))
+
+
+def test_the_order_of_calls_and_of_their_results_does_not_matter() -> None:
+    one, two = call("f", {"x": 1}, "a"), call("g", {"y": [2]}, "b")
+    first = read([USER, assistant(one, two), tool("1", "a"), tool("2", "b")])
+    second = read([USER, assistant(two, one), tool("2", "b"), tool("1", "a")])
+    swapped = read([USER, assistant(two, one), tool("1", "b"), tool("2", "a")])
+    assert told(first) == told(second)
+    assert told(first) != told(swapped)
+
+
+@pytest.mark.parametrize("arguments", ['{"a":1,"b":2}', '{ "b": 2,\n "a": 1 }', {"b": 2, "a": 1}])
+def test_arguments_are_compared_as_json(arguments: Any) -> None:
+    made = call("f", "")
+    made["function"]["arguments"] = arguments
+    assert told(read([USER, assistant(made)])) == told(
+        read([USER, assistant(call("f", {"a": 1, "b": 2}))])
+    )
+
+
+def test_reasoning_is_not_part_of_a_text() -> None:
+    thinking = assistant(text="<think>hm</think>Yes.")
+    assert told(read([USER, thinking])) == told(read([USER, assistant(text="Yes.")]))
+
+
+def test_a_legacy_function_call_is_a_call() -> None:
+    legacy = {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}
+    (turn,) = read([USER, legacy]).turns
+    assert [one.name for one in turn.calls] == ["f"]
+
+
+def test_where_a_task_starts() -> None:
+    again = {"role": "user", "content": "Now the other one."}
+    whole = read([USER, *step(1), assistant(text="Done."), again, *step(2), USER, *step(3)])
+    assert [turn.inputs.starts_task for turn in whole.turns] == [True, False, True, False]
+    assert whole.task_start() == 2
+    assert whole.turns[3].inputs.interjected
+    assert read([USER, *step(1), assistant(text="Done."), again]).task_start() == 2
+
+
+# What is remembered
+
+
+def test_only_what_is_new_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Counting(monkeypatch)
+    assert reader.read_new(run(50)) == 101
+    assert reader.read_new(run(50)) == 0
+    assert reader.read_new(run(51)) == 2
+    assert reader.read_new([SYSTEM, *run(52)]) == 2, "a clock in the system prompt changes nothing"
+
+
+def test_branches_and_sub_agents_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Counting(monkeypatch)
+    other = [{"role": "user", "content": "You are the reviewer."}, *run(20)[1:]]
+    reader.read_new(run(20))
+    reader.read_new(other)
+    for count in range(21, 25):
+        assert reader.read_new(run(count)) == 2
+        assert reader.read_new([other[0], *run(count)[1:]]) == 2
+    branch = [*run(24), assistant(text="Another way."), USER, *step(99)]
+    assert reader.read_new(branch) == 4
+    assert reader.read_new(run(25)) == 2
+
+
+def test_the_last_messages_may_be_edited(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Counting(monkeypatch)
+    marked = run(30)
+    marked[-1] = {**marked[-1], "content": [{"type": "text", "text": "ok", "cache": True}]}
+    reader.read_new(marked)
+    assert reader.read_new(run(31)) <= 6
+
+
+def test_compaction_and_an_edited_beginning_are_read_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = Counting(monkeypatch)
+    reader.read_new(run(30))
+    summary = {"role": "user", "content": "So far: nothing found."}
+    compacted = [summary, *run(30)[-4:]]
+    assert reader.read_new(compacted) == 5
+    assert reader.read_new([*compacted, *step(31)]) == 2
+    edited = run(30)
+    edited[2] = tool("something else", "c0")
+    assert reader.read_new(edited) == len(edited)
+
+
+def test_another_session_has_a_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Counting(monkeypatch)
+    reader.read_new(run(5), "one")
+    assert reader.read_new(run(5), "two") == 11
+    reader.forget("one")
+    assert reader.read_new(run(5), "one") == 11
+
+
+def test_memory_is_bounded_both_ways() -> None:
+    reader = HistoryReader(max_sessions=3)
+    for session in range(9):
+        for branch in range(30):
+            reader.read(str(session), [{"role": "user", "content": str(branch)}, *run(3)[1:]])
+    assert len(reader._sessions) == 3
+    assert {len(known) for known in reader._sessions.values()} == {MAX_BEGINNINGS}
+
+
+def test_the_last_turns_of_a_very_long_run_are_kept() -> None:
+    reader = HistoryReader()
+    assert len(reader.read("s", run(MAX_TURNS + 20)).turns) == MAX_TURNS
+    whole = reader.read("s", run(MAX_TURNS + 21))
+    assert len(whole.turns) == MAX_TURNS
+    assert len(whole.closed_by("", []).turns) == MAX_TURNS
+
+
+MESSAGES = st.lists(
+    st.one_of(
+        st.builds(lambda n: {"role": "user", "content": str(n)}, st.integers(0, 2)),
+        st.builds(lambda n: {"role": "assistant", "content": str(n)}, st.integers(0, 2)),
+        st.builds(lambda n: assistant(call("f", {"n": n})), st.integers(0, 2)),
+        st.builds(lambda n: tool(str(n)), st.integers(0, 2)),
+    ),
+    max_size=12,
+)
+
+
+@given(st.lists(MESSAGES, min_size=1, max_size=6))
+def test_what_was_seen_before_never_changes_what_is_read(transcripts: list[list[Json]]) -> None:
+    reader = HistoryReader()
+    for messages in transcripts:
+        assert told(reader.read("s", messages)) == told(read(messages))
+        longer = [*messages, *transcripts[0]]
+        assert told(reader.read("s", longer)) == told(read(longer))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(["content", "tool_calls", "name"]), ODD)))
+def test_odd_messages_do_no_harm(parts: list[Json]) -> None:
+    roles = ("assistant", "tool", "user", "odd")
+    read([{"role": roles[at % 4], **part} for at, part in enumerate(parts)])
+
+
+# The stored window
+
+
+def test_a_window_holds_turns_without_their_text() -> None:
+    (turn,) = read([USER, assistant(call("search", {"query": "secret"}), text="secret")]).turns
+    stored = encoded(turn)
+    assert b"secret" not in stored
+    asked = read([USER])
+    whole = of_window([stored, stored, b"from another version", b"[1]"], asked)
+    first, second = whole.turns
+    assert (first.text, first.calls, first.inputs.digest) == (
+        turn.text,
+        turn.calls,
+        turn.inputs.digest,
+    )
+    assert (first.inputs.starts_task, second.inputs.starts_task) == (True, False)
+    assert not whole.pending.starts_task
+    assert of_window([stored], read([{"role": "user", "content": "Other."}])).pending.starts_task
+
+
+# What is an error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error: rate limit",
+        "error while reading",
+        "[ERROR] no route",
+        "Traceback (most recent call last):\n  File …",
+        "Cell In[1], line 3\nSyntaxError: invalid syntax",
+        "bash: line 1: foo: command not found",
+        "cat: x: No such file or directory",
+        "Command failed\nexit code: 2",
+        "Unknown tool: x",
+        '{"error": "no such id"}',
+        '{"success": false, "data": null}',
+        '{"status": "failed"}',
+        '{"stdout": "", "exit_code": 127}',
+        "Failed to open the file",
+    ],
+)
+def test_an_error(text: str) -> None:
+    assert is_error(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "ok",
+        "42",
+        "Unknown Pleasures is an album of 1979.",
+        "def f():\n    raise ValueError('Error: x')",
+        '{"error": null, "data": [1]}',
+        '{"exit_code": 0}',
+        "[1, 2]",
+        "no errors found",
+    ],
+)
+def test_no_error(text: str) -> None:
+    assert not is_error(text)
