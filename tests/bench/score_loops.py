@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import loop_histories
+from tests.bench import loop_histories, loop_streams
 
 Json = dict[str, Any]
 DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "corpora" / "loops.jsonl"
@@ -47,7 +47,20 @@ def across_turns(line: Json, own_params: bool) -> tuple[bool, str]:
     return on_time, said if first is not None else "silent"
 
 
-KINDS: dict[str, Judge] = {"tool_sequence": across_turns, "history": across_turns}
+def while_generating(line: Json, own_params: bool) -> tuple[bool, str]:
+    """A ``content_stream``: a loop must be cut by the piece it is expected at."""
+    answer = loop_streams.run(line["input"], line.get("params") if own_params else None)
+    if line["expected"] == "no_loop":
+        return answer.at is None, str(answer)
+    by = line.get("at")
+    return answer.at is not None and (by is None or answer.at <= by), str(answer)
+
+
+KINDS: dict[str, Judge] = {
+    "tool_sequence": across_turns,
+    "history": across_turns,
+    "content_stream": while_generating,
+}
 
 
 def main(path: Path = DEFAULT) -> int:

@@ -21,17 +21,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ....settings import GenerationSettings
+from .clusters import clustered
 from .fences import Fences
 from .lap_kind import Kind, kind_of
 
-# Characters between two searches; also the longest period of the first scale.
-BLOCK = 64
+# Characters between two searches, and the longest period of the first scale.
+BLOCK, FIRST = 64, 32
 _RATIO = 2**0.5
 # DESIGN §6: the limits that are not settings.
 SHORT_PERIOD, SHORT_CHARS = 8, 200
 LONG_PERIOD, LONG_LAPS = 1000, 3
 LIST_FACTOR = 2
 DATA_CHARS = 2000
+# gemini-cli's rule: the same 50 characters 10 times. A phrase said so often is enough before
+# ``min_chars``, which this many of its own characters stand for.
+_SAID, _SAID_CHARS, _OF_MIN_CHARS = 9, 49, 400
+_TIMES = 2.5  # so often ``min_laps`` are the 10 times of that rule
 # What of a run is looked at to say what kind of text it is: so many laps, or characters if longer.
 _KIND_LAPS, _KIND_CHARS = 2, 160
 
@@ -40,7 +45,7 @@ _KIND_LAPS, _KIND_CHARS = 2, 160
 class Repetition:
     """``text[start:end]`` repeats every ``period`` characters; indices into the whole text.
 
-    ``lap``: the last ``period`` characters.
+    ``lap``: the last ``period`` characters. Where laps of two kinds alternate, the last one counts.
     """
 
     period: int
@@ -78,12 +83,23 @@ class PeriodicText:
     A run that began more than ``window_chars`` before it was found counts from there.
     """
 
-    __slots__ = ("_due", "_fences", "_length", "_offset", "_rules", "_runs", "_scales", "_text")
+    __slots__ = (
+        "_due",
+        "_fences",
+        "_length",
+        "_offset",
+        "_rules",
+        "_runs",
+        "_scales",
+        "_text",
+        "_times",
+    )
 
     def __init__(self, rules: GenerationSettings) -> None:
         self._rules = rules
         self._scales = scales(rules)
         self._fences = Fences()
+        self._times = max(int(_TIMES * rules.min_laps), 3)
         self._text = ""
         self._offset = 0  # of `_text` in the whole text
         self._length = 0
@@ -112,23 +128,38 @@ class PeriodicText:
         """Decide by the first ``upto`` characters alone."""
         if self._runs:
             self._follow_runs(upto)
-        if upto % BLOCK == 0:
+        at_block = upto % BLOCK == 0
+        if at_block:
             self._fences.read(self._text, self._offset, upto)
             self._search(upto)
-        block_end = upto - upto % BLOCK + BLOCK
-        if self._runs:
-            for run in sorted(self._runs.values(), key=lambda run: run.period):
+        self._due = upto - upto % BLOCK + BLOCK
+        if self._runs and (run := self._long_enough(upto)) is not None:
+            return self._found(run.start, run.period, upto)
+        return self._clustered(upto) if at_block else None
+
+    def _long_enough(self, upto: int) -> _Run | None:
+        """The shortest run that is long enough; else the next due is set."""
+        for run in sorted(self._runs.values(), key=lambda run: run.period):
+            if run.due <= upto:
+                run.due = run.start + self._needed(run, upto)
                 if run.due <= upto:
-                    run.due = run.start + self._needed(run, upto)
-                    if run.due <= upto:
-                        return self._found(run, upto)
-            block_end = min(block_end, *(run.due for run in self._runs.values()))
-        self._due = block_end
+                    return run
+            self._due = min(self._due, run.due)
         return None
 
-    def _found(self, run: _Run, upto: int) -> Repetition:
+    def _clustered(self, upto: int) -> Repetition | None:
         end = upto - self._offset
-        return Repetition(run.period, run.start, upto, self._text[end - run.period : end])
+        found = clustered(self._text, end, self._times)
+        if found is None or self._fences.holds(upto, upto):
+            return None
+        start, period = found
+        if kind_of(self._text[start:end]) is not Kind.PROSE:
+            return None
+        return self._found(start + self._offset, period, upto)
+
+    def _found(self, start: int, period: int, upto: int) -> Repetition:
+        end = upto - self._offset
+        return Repetition(period, start, upto, self._text[end - period : end])
 
     def _follow_runs(self, upto: int) -> None:
         """Drop the runs that broke."""
@@ -213,7 +244,7 @@ def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
     """
     longest = rules.window_chars // 3
     found: list[_Scale] = []
-    low, high = 0, min(BLOCK, longest)
+    low, high = 0, min(FIRST, longest)
     while True:
         room = min(limit_of(rules, period) - period for period in range(low + 1, high + 1)) - high
         every = 1
@@ -234,7 +265,8 @@ def limit_of(rules: GenerationSettings, period: int) -> int:
     if period <= SHORT_PERIOD:
         return SHORT_CHARS
     if period <= LONG_PERIOD:
-        return max(rules.min_laps * period, rules.min_chars)
+        said = (_SAID * period + _SAID_CHARS) * rules.min_chars // _OF_MIN_CHARS
+        return max(rules.min_laps * period, min(rules.min_chars, said))
     return LONG_LAPS * period
 
 

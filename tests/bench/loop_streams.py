@@ -1,0 +1,84 @@
+"""Content streams of the sample cases through the real stage, piece by piece.
+
+An item of a stream is a text, or a rule that makes several: ``{repeat, times}``, ``{repeat_list,
+times}``, ``{random: {alphabet, length, times, seed}}``, ``{rechunk, of}``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from app.core.events import TextDelta
+from app.core.exchange import ClientRequest, Controls, Exchange
+from app.core.session_id import SessionId
+from app.core.tiers import Route
+from app.core.verdicts import LoopDetected, Verdict
+from app.settings import DEFAULT_TIERS, Settings
+from app.stages.loop_detection.generation.reply_watch import watch_maker
+
+Json = dict[str, Any]
+SESSION = SessionId("derived", "0" * 32, "0" * 32)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The piece with which the reply was ended, from 0, and why; None: it never was."""
+
+    at: int | None = None
+    characters: int = 0
+    verdict: Verdict | None = None
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return "silent"
+        if isinstance(self.verdict, LoopDetected):
+            return f"cut in piece {self.at}, after {self.characters} characters"
+        return f"piece {self.at}: {self.verdict}"
+
+
+def pieces(items: list[Any]) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, str):
+            yield item
+        elif "repeat" in item:
+            yield from [item["repeat"]] * item["times"]
+        elif "repeat_list" in item:
+            yield from list(pieces(item["repeat_list"])) * item["times"]
+        elif "random" in item:
+            rule = item["random"]
+            source = random.Random(rule["seed"])
+            for _ in range(rule["times"]):
+                yield "".join(source.choices(rule["alphabet"], k=rule["length"]))
+        else:
+            whole = "".join(pieces(item["of"] if isinstance(item["of"], list) else [item["of"]]))
+            size = item["rechunk"]
+            yield from (whole[at : at + size] for at in range(0, len(whole), size))
+
+
+def settings(params: Json | None = None) -> Settings:
+    """Our defaults, or a project's own numbers: so many pieces of such a length."""
+    params = params or {}
+    generation: Json = {}
+    if (times := params.get("content_threshold")) is not None:
+        generation = {"min_laps": times, "min_chars": times * params.get("chunk", 1)}
+    rules: Any = {"loop_detection": {"generation": generation}}
+    return Settings(tiers=DEFAULT_TIERS, reliability=rules)  # type: ignore[arg-type]
+
+
+def run(items: list[Any], params: Json | None = None) -> Answer:
+    """The first piece that ends the reply."""
+    rules = settings(params)
+    body: Json = {"messages": [{"role": "user", "content": "?"}]}
+    request = ClientRequest(body, "m", stream=True, include_usage=True)
+    exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+    watch = watch_maker(rules)(exchange, rules.reliability.loop_detection)
+    characters = 0
+    for at, piece in enumerate(pieces(items)):
+        characters += len(piece)
+        verdict = watch.on_event(TextDelta(0, piece)) if piece else None
+        if verdict is not None:
+            return Answer(at, characters, verdict)
+    return Answer()
