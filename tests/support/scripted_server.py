@@ -84,6 +84,13 @@ class Reply:
         return replace(self, headers=(*self.headers, *headers))
 
 
+@dataclass(frozen=True)
+class WhenWhole:
+    """A reply that is chosen when the whole request is in, by what it asks."""
+
+    choose: Callable[[Call], Reply]
+
+
 @dataclass
 class Call:
     """One request as it arrived. `gone` is set when its connection is lost."""
@@ -122,8 +129,8 @@ class Call:
 class ScriptedServer:
     def __init__(self, models: tuple[str, ...] = ("fast", "standard")) -> None:
         self.models = models
-        self.script: deque[Reply | Callable[[Call], Reply]] = deque()
-        self.otherwise: Reply | Callable[[Call], Reply] | None = None
+        self.script: deque[Scripted] = deque()
+        self.otherwise: Scripted | None = None
         self.routes: dict[tuple[str, str], Reply] = {}
         self.calls: list[Call] = []  # all but the ones answered by themselves
         self.connections: set[_Connection] = set()
@@ -157,11 +164,11 @@ class ScriptedServer:
         for connection in list(self.connections):
             connection.reset()
 
-    def will(self, *replies: Reply | Callable[[Call], Reply]) -> None:
+    def will(self, *replies: Scripted) -> None:
         """Answer the next calls with these, in order."""
         self.script.extend(replies)
 
-    def always(self, reply: Reply | Callable[[Call], Reply]) -> None:
+    def always(self, reply: Scripted) -> None:
         self.otherwise = reply
 
     async def next_call(self) -> Call:
@@ -186,12 +193,15 @@ class ScriptedServer:
             return Reply.json(b'"I\'m alive!"')
         return None
 
-    def scripted_reply(self, call: Call) -> Reply:
+    def scripted_reply(self, call: Call) -> Reply | WhenWhole:
         chosen = self.script.popleft() if self.script else self.otherwise
         if chosen is None:
             message = f"the script has no reply to {call.method} {call.target}"
             return Reply.json({"error": {"message": message}}, status=599)
         return chosen(call) if callable(chosen) else chosen
+
+
+Scripted = Reply | WhenWhole | Callable[[Call], Reply]
 
 
 class _Connection(asyncio.Protocol):
@@ -267,7 +277,10 @@ class _Connection(asyncio.Protocol):
         if self.body.complete:
             call.whole.set()
 
-    async def play(self, call: Call, reply: Reply) -> None:
+    async def play(self, call: Call, reply: Reply | WhenWhole) -> None:
+        if isinstance(reply, WhenWhole):
+            await call.whole.wait()
+            reply = reply.choose(call)
         if not reply.early:
             await call.whole.wait()
         self.send_head(reply)

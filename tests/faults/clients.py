@@ -1,0 +1,190 @@
+"""Who asks, what comes back, and whether that is right."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.tool_calls.calls import RUN, SEARCH, WRITE
+
+Json = dict[str, Any]
+QUESTION = [{"role": "user", "content": "Where do quokkas live?"}]
+TOOLS = [SEARCH, WRITE, RUN]
+NOTE = ": x-mlx-stack "
+# What a good tier says: text, or a call where tools are offered.
+ANSWER = "On Rottnest Island, mostly."
+CALL = ("search", '{"query": "quokka"}')
+HALF = "Half an answ"  # what a tier has said of its reply when it fails in the middle
+
+
+@dataclass(frozen=True)
+class Client:
+    """`how`: whole (not streamed), live or buffered (both streamed)."""
+
+    how: str
+    tools: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.how}, {'tools' if self.tools else 'no tools'}"
+
+    @property
+    def streams(self) -> bool:
+        return self.how != "whole"
+
+    def body(self, messages: list[Json] | None = None, **more: Any) -> Json:
+        body = {"model": "fast", "messages": messages or QUESTION, "stream": self.streams, **more}
+        return {**body, "tools": TOOLS} if self.tools else body
+
+
+CLIENTS = [Client(how, tools) for tools in (False, True) for how in ("whole", "live", "buffered")]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a client got. `said`: our headers, as the closing comment has them where it differs."""
+
+    status: int
+    text: str
+    calls: list[tuple[str, str]]
+    finish: list[str]
+    error: Json | None
+    ended: bool  # by the response's own end: a whole body, or `[DONE]`
+    said: Json = field(default_factory=dict)
+    seconds: float = 0.0
+    headers: httpx.Headers = field(default_factory=httpx.Headers)
+
+    @property
+    def tier(self) -> str:
+        return str(self.said.get("tier", "-"))
+
+    @property
+    def attempts(self) -> int:
+        return int(self.said.get("attempts", 0))
+
+
+async def ask(
+    http: httpx.AsyncClient,
+    client: Client,
+    headers: Json | None = None,
+    messages: list[Json] | None = None,
+    **more: Any,
+) -> Outcome:
+    """Ask, and read all that comes."""
+    given = {"X-MLX-Stack-Stream": "buffered"} if client.how == "buffered" else {}
+    begun = time.monotonic()
+    response = await http.post(
+        "/v1/chat/completions",
+        json=client.body(messages, **more),
+        headers={**given, **(headers or {})},
+    )
+    seconds = time.monotonic() - begun
+    return read(response, seconds)
+
+
+def read(response: httpx.Response, seconds: float = 0.0) -> Outcome:
+    """A response as an OpenAI client understands it."""
+    prefix = "x-mlx-stack-"
+    said: Json = {
+        name.removeprefix(prefix).replace("-", "_"): value
+        for name, value in response.headers.items()
+        if name.startswith(prefix)
+    }
+    if "event-stream" in response.headers.get("content-type", ""):
+        return _read_stream(response, said, seconds)
+    try:
+        body = response.json()
+    except ValueError:
+        body = {}
+    text, calls, finish = "", [], []
+    for choice in body.get("choices", ()):
+        message = choice["message"]
+        text += message.get("content") or ""
+        calls += [_call(one) for one in message.get("tool_calls") or ()]
+        finish.append(choice["finish_reason"])
+    return Outcome(
+        response.status_code,
+        text,
+        calls,
+        finish,
+        body.get("error"),
+        bool(body),
+        said,
+        seconds,
+        response.headers,
+    )
+
+
+def _call(call: Json) -> tuple[str, str]:
+    return call["function"]["name"], call["function"]["arguments"]
+
+
+def _read_stream(response: httpx.Response, said: Json, seconds: float) -> Outcome:
+    text, finish, ended = "", [], False
+    error: Json | None = None
+    calls: dict[int, tuple[str, str]] = {}
+    for line in response.text.splitlines():
+        if line.startswith(NOTE):
+            said = {**said, **json.loads(line.removeprefix(NOTE))}
+        if not line.startswith("data: "):
+            continue
+        assert not ended, "nothing comes after [DONE]"
+        data = line.removeprefix("data: ")
+        if data == "[DONE]":
+            ended = True
+            continue
+        payload = json.loads(data)
+        error = error or payload.get("error")
+        for choice in payload.get("choices", ()):
+            delta = choice["delta"]
+            text += delta.get("content") or ""
+            for piece in delta.get("tool_calls") or ():
+                name, arguments = calls.get(piece["index"], ("", ""))
+                function = piece["function"]
+                name += function.get("name") or ""
+                calls[piece["index"]] = (name, arguments + (function.get("arguments") or ""))
+            if choice.get("finish_reason"):
+                finish.append(choice["finish_reason"])
+    found = list(calls.values())
+    return Outcome(
+        response.status_code, text, found, finish, error, ended, said, seconds, response.headers
+    )
+
+
+GOOD, ERROR = "good", "error"
+
+
+def judged(outcome: Outcome, client: Client) -> str:
+    """`good`, `error` (an honest one), or what is wrong with it."""
+    if outcome.error is not None or outcome.status >= 400:
+        return _judged_error(outcome)
+    if not outcome.ended:
+        return "wrong: no end, and no error"
+    wanted = [CALL] if client.tools else []
+    if outcome.calls != wanted:
+        return f"wrong: calls {outcome.calls}"
+    # A call that follows text which had flowed before its tier failed is whole.
+    if outcome.text != ("" if client.tools else ANSWER) and not (
+        client.tools and outcome.text == HALF
+    ):
+        return f"wrong: text {outcome.text!r}"
+    if outcome.finish != ["tool_calls" if client.tools else "stop"]:
+        return f"wrong: finish_reason {outcome.finish}"
+    return GOOD
+
+
+def _judged_error(outcome: Outcome) -> str:
+    error = outcome.error
+    if not isinstance(error, dict) or not error.get("message") or "type" not in error:
+        return "wrong: an error without a sentence"
+    if outcome.finish:
+        return "wrong: a finish_reason and an error"
+    if outcome.calls:
+        return "wrong: a call and an error"
+    if not outcome.ended:
+        return "wrong: no end"
+    return ERROR
