@@ -82,9 +82,10 @@ class Flow:
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
         self.size += size
         found = self._in_generation(piece, size)
-        if found is None and self._calls is not None:
-            tool = self._calls.feed(piece)
-            found = RepeatedCall(tool) if tool is not None else None
+        if self._calls is not None:
+            # Calls that repeat are a periodic text too, but what came before can be delivered.
+            tool = self._calls.feed(piece, now=found is not None)
+            found = RepeatedCall(tool) if tool is not None else found
         self._due = self._periodic.due if self._periodic is not None else self.length + BLOCK
         return found
 
@@ -122,8 +123,11 @@ class _Thinking:
             if not lead:
                 return 0
             opener = next((word for word in REASONING if lead.startswith(word)), None)
-            self._state = "inside" if opener is not None else "after"
-            self._closer = REASONING[opener] if opener is not None else ""
+            if opener is None:
+                self._state = "after"
+                return 0
+            self._state = "inside"
+            self._closer = REASONING[opener]
         if self._closer:
             if self._closer in self._tail + piece:
                 self._state = "after"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ from ....tool_calls.text_calls import Rescued, rescue, rescue_cut
 from .calls import Repeats
 
 GENERIC_CHARS = 50
+MOST_CALLS = 128  # a text with more is no longer read while it comes: it will be refused anyway
 # A text is read for calls anew when it has grown by a quarter and its end has been there before,
-# or by half: linear in all.
-_GROWTH, _MOST_GROWTH, _PROBE = 1.25, 1.5, 48
+# or has doubled: linear in all.
+_GROWTH, _MOST_GROWTH, _PROBE = 1.25, 2, 64
 
 # Openers that prose doesn't have; a reply without any is never read. Bare JSON and Python lists
 # count at the beginning of a reply only, which is where models write them.
@@ -41,6 +43,9 @@ _OPENERS = sorted(
 )
 _OPENER = re.compile("|".join(map(re.escape, _OPENERS)) + r"|\A\s*\[")
 _OVERLAP = max(map(len, _OPENERS)) - 1
+# Each has one of these, which is much faster to see.
+_SIGNS = re.compile("[" + re.escape("".join({o[0] for o in _OPENERS if not o[0].isalpha()})) + "]")
+_WORDS = tuple(opener for opener in _OPENERS if opener[0].isalpha())
 
 # Calls between two marks.
 _MARKED = (("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"), ("<tool_call>", "</tool_call>"))
@@ -86,21 +91,26 @@ class WrittenCalls:
         self._tail = ""
         self.begun = False  # an opener has come
 
-    def feed(self, piece: str) -> str | None:
-        """The tool (if known, else "") whose call is one too many now; None while there is none."""
+    def feed(self, piece: str, *, now: bool = False) -> str | None:
+        """The tool (if known, else "") whose call is one too many now; None while there is none.
+
+        ``now``: read it in any case.
+        """
         self._pieces.append(piece)
         self._size += len(piece)
         if not self.begun:
             text = self._tail + piece
-            self.begun = _OPENER.search(text) is not None
+            if _SIGNS.search(text) is not None or any(word in text for word in _WORDS):
+                self.begun = _OPENER.search(text) is not None
             self._tail = text[-_OVERLAP:]
             if not self.begun:
                 return None
-        if self._size < self._due[0]:
+        if self._size < self._due[0] and not now:
             return None
         text = "".join(self._pieces)
         self._pieces = [text]
-        if self._size < self._due[1] and text.count(text[-_PROBE:]) <= self._most:
+        again = now or self._size >= self._due[1]
+        if not again and text.count(text[-_PROBE:]) <= self._most:
             return None
         self._due = (int(self._size * _GROWTH), int(self._size * _MOST_GROWTH))
         found = self.shortened(text, cut=True)
@@ -115,12 +125,14 @@ class WrittenCalls:
         if tools := self._tools():
             found: Rescued = (rescue_cut if cut else rescue)(text, tools)
             kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in found.calls)
+            if len(found.calls) >= MOST_CALLS:
+                self._due = sys.maxsize, sys.maxsize
             if repeats.tool:
                 formats = tuple(one.format for one in found.calls[: len(kept)])
                 return Shortened(found.content, tuple(kept), repeats.tool, formats)
         counts: Counter[str] = Counter()
-        for start, tool, unit in sorted(_units(text)):
-            if tool in self._exempt:
+        for start, tool, unit in sorted(_units(text, known=bool(tools))):
+            if tool in self._exempt or text.count("```", 0, start) % 2:
                 continue
             counts[unit] += 1
             if counts[unit] > self._most:
@@ -132,9 +144,12 @@ def _new_id() -> str:
     return "call_" + os.urandom(12).hex()
 
 
-def _units(text: str) -> Iterator[tuple[int, str, str]]:
-    """(start, tool's name as far as known, what equal calls share) of each call in the text."""
-    for opener, closer in _MARKED:
+def _units(text: str, *, known: bool) -> Iterator[tuple[int, str, str]]:
+    """(start, tool's name as far as known, what equal calls share) of each call in the text.
+
+    ``known``: those that ``rescue`` can read have been read by it; what it left is no call.
+    """
+    for opener, closer in _MARKED if not known else ():
         start = text.find(opener)
         while start >= 0 and (end := text.find(closer, start)) >= 0:
             call = _ID.sub("", text[start + len(opener) : end])
@@ -150,7 +165,7 @@ def _units(text: str) -> Iterator[tuple[int, str, str]]:
             before = match.start() - len(CHANNEL)
             start = before if text.startswith(CHANNEL, max(before, 0)) else match.start()
             yield start, match[1], match[1] + canonical(value)
-    for match in _REACT.finditer(text) if "Action Input:" in text else ():
+    for match in _REACT.finditer(text) if "Action Input:" in text and not known else ():
         yield match.start(), match[1].strip(), " ".join(match.group().split())
     for match in _GENERIC.finditer(text) if "⏺" in text else ():
         yield match.start(), match[1].strip(), (match[2] or match[3]).strip()
