@@ -1,0 +1,252 @@
+"""A tier whose server fails again and again is taken out, probed, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.state.store import EventQuery
+from tests.faults.catalogue import BAD_CALL, EMPTY, good
+from tests.faults.clients import TOOLS
+from tests.shell.asking import ask, checked_error
+from tests.shell.climbing import asked, by_model, three_tiers
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import metric_value, until_metric
+from tests.shell.test_escalation_sticky import Clock
+from tests.support.replies import litellm_error
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+
+DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
+FAILURES, COOLDOWN = 5, 30.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock) -> RunningProxy:
+    return await with_breaker(upstream, start_proxy, clock)
+
+
+async def with_breaker(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    clock: Clock,
+    changes: dict[str, Any] | None = None,
+) -> RunningProxy:
+    rules = {"failures": FAILURES, "cooldown_seconds": COOLDOWN}
+    return await three_tiers(
+        upstream, start_proxy, changes, wall_clock=clock, degrade=rules, sticky_seconds=0
+    )
+
+
+async def degrade(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """Five failures of `fast`, one a request."""
+    upstream.always(by_model(fast=DEAD))
+    for number in range(FAILURES):
+        response = await ask(proxy)
+        assert response.headers["x-mlx-stack-escalation-reason"] == "server_error", number
+    assert await is_degraded(proxy)
+    upstream.calls.clear()
+
+
+async def is_degraded(proxy: RunningProxy, tier: str = "fast") -> bool:
+    text = (await proxy.client.get("/metrics")).text
+    return metric_value(text, "mlx_stack_tier_degraded", tier=tier) == 1
+
+
+async def events(proxy: RunningProxy, kind: str) -> list[Mapping[str, Any]]:
+    return [event for _, event in await proxy.services.store.events(EventQuery(kind=kind))]
+
+
+async def test_five_failures_take_a_tier_out(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.always(by_model(fast=DEAD))
+    for _ in range(FAILURES - 1):
+        await ask(proxy)
+    assert not await is_degraded(proxy)
+    upstream.calls.clear()
+    await ask(proxy)
+    assert await is_degraded(proxy)
+    response = await ask(proxy)
+    assert asked(upstream) == ["fast", "standard", "standard"], "the last request goes past it"
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+    assert response.headers["x-mlx-stack-attempts"] == "1"
+
+
+async def test_what_is_told_of_it(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    await degrade(upstream, proxy)
+    ready = await proxy.client.get("/ready")
+    assert ready.status_code == 200
+    states = {name: tier["state"] for name, tier in ready.json()["tiers"].items()}
+    assert states == {"fast": "degraded", "standard": "ok", "longctx": "ok"}
+    (degraded,) = await events(proxy, "tier_degraded")
+    assert (degraded["tier"], degraded["detail"]) == ("fast", {"seconds": COOLDOWN})
+    escalated = await events(proxy, "escalated")
+    assert len(escalated) == FAILURES
+    assert escalated[0]["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
+    assert escalated[0]["request_id"].startswith("req_")
+    await ask(proxy)
+    assert (await events(proxy, "escalated"))[-1]["detail"]["reason"] == "tier_degraded"
+    text = (await proxy.client.get("/metrics")).text
+    moves = {"from_tier": "fast", "to_tier": "standard"}
+    name = "mlx_stack_escalations_total"
+    assert metric_value(text, name, **moves, reason="server_error") == FAILURES
+    assert metric_value(text, name, **moves, reason="tier_degraded") == 1
+
+
+async def test_after_the_cool_down_one_success_brings_it_back(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    upstream.always(by_model())
+    clock.now += COOLDOWN - 1
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
+    clock.now += 1
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    assert not await is_degraded(proxy)
+    (recovered,) = await events(proxy, "tier_recovered")
+    assert recovered["tier"] == "fast"
+    ready = (await proxy.client.get("/ready")).json()
+    assert ready["tiers"]["fast"]["state"] == "ok"
+
+
+async def test_one_probe_at_a_time_and_the_others_go_past(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now += COOLDOWN
+    gate = asyncio.Event()
+    upstream.always(by_model(fast=Reply.sse(Wait(gate), *good(False).pieces)))
+    probe = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "the-probe"}))
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
+    others = await asyncio.gather(
+        *(ask(proxy, {"X-MLX-Stack-Session": f"session-{n}"}) for n in range(4))
+    )
+    assert {other.headers["x-mlx-stack-tier"] for other in others} == {"standard"}
+    assert asked(upstream).count("fast") == 1
+    gate.set()
+    assert (await probe).headers["x-mlx-stack-tier"] == "fast"
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_a_probe_that_fails_doubles_the_cool_down(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now += COOLDOWN
+    response = await ask(proxy)
+    assert response.headers["x-mlx-stack-tier"] == "standard", "the probe's client is served, too"
+    assert asked(upstream) == ["fast", "standard"]
+    clock.now += 2 * COOLDOWN - 1
+    await ask(proxy)
+    assert asked(upstream)[2:] == ["standard"]
+    seconds = [event["detail"]["seconds"] for event in await events(proxy, "tier_degraded")]
+    assert seconds == [COOLDOWN, 2 * COOLDOWN]
+
+
+async def test_a_probe_whose_client_leaves_blocks_nobody(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now += COOLDOWN
+    upstream.always(by_model(fast=Reply.sse(SILENCE)))
+    probe = asyncio.create_task(ask(proxy))
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
+    probe.cancel()
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+    upstream.always(by_model())
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_never_all_of_them(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.always(DEAD)
+    for _ in range(FAILURES):
+        checked_error(await ask(proxy), 502, "all_tiers_failed")
+    assert [await is_degraded(proxy, tier) for tier in ("fast", "standard", "longctx")] == [
+        True
+    ] * 3
+    ready = await proxy.client.get("/ready")
+    assert ready.status_code == 200, "they are still tried"
+    upstream.calls.clear()
+    upstream.always(by_model())
+    response = await ask(proxy)
+    assert (response.status_code, asked(upstream)) == (200, ["fast"])
+    assert not await is_degraded(proxy), "and the first success brings it back"
+
+
+@pytest.mark.parametrize(
+    ("reply", "more"),
+    [
+        (BAD_CALL, {"tools": TOOLS}),
+        (EMPTY, {}),
+        (litellm_error(400, "This model's maximum context length is 100 tokens."), {}),
+        (litellm_error(400, "This model does not support tools."), {"tools": TOOLS}),
+        (litellm_error(422, "temperature must be at most 2"), {}),
+    ],
+    ids=["bad call", "empty reply", "overflow", "no tools", "the client's fault"],
+)
+async def test_the_models_quality_and_the_clients_faults_never_degrade_a_tier(
+    reply: Reply, more: dict[str, Any], upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(by_model(fast=reply))
+    for number in range(FAILURES + 1):
+        await ask(proxy, {"X-MLX-Stack-Session": f"session-{number}"}, **more)
+    assert not await is_degraded(proxy)
+
+
+async def test_timeouts_degrade_a_tier_and_waiting_in_our_queue_does_not(
+    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+) -> None:
+    changes = {"tiers.fast.first_token_timeout": 0.2, "tiers.fast.max_concurrency": 1}
+    proxy = await with_breaker(upstream, start_proxy, clock, changes)
+    upstream.always(by_model(fast=Reply.sse(SILENCE)))
+    answers = await asyncio.gather(
+        *(ask(proxy, {"X-MLX-Stack-Session": f"session-{n}"}) for n in range(FAILURES - 1))
+    )
+    assert {one.headers["x-mlx-stack-escalation-reason"] for one in answers} == {"timeout"}
+    assert not await is_degraded(proxy)
+    await ask(proxy)
+    assert await is_degraded(proxy)
+
+
+async def test_a_success_between_failures_starts_the_count_anew(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    for reply in (DEAD, good(False)):
+        upstream.always(by_model(fast=reply))
+        for _ in range(FAILURES - 1):
+            await ask(proxy)
+    upstream.always(by_model(fast=DEAD))
+    for _ in range(FAILURES - 1):
+        await ask(proxy)
+    assert not await is_degraded(proxy)
+
+
+async def test_litellm_itself_being_gone_degrades_no_tier(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """All tiers are behind it: when it is back, they are, too."""
+    upstream.always(by_model())
+    await ask(proxy)
+    await upstream.stop()
+    for _ in range(FAILURES + 1):
+        checked_error(await ask(proxy), 503, "upstream_unavailable")
+    await upstream.listen()
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_escalation_off_still_asks_a_degraded_tier(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    await degrade(upstream, proxy)
+    upstream.always(by_model())
+    response = await ask(proxy, {"X-MLX-Stack-Escalation": "off"})
+    assert response.headers["x-mlx-stack-tier"] == "fast"
