@@ -14,13 +14,14 @@ from .api import operations
 from .api.edge import Edge
 from .metrics import Metrics
 from .proxy import accounts
+from .proxy.cloud import Cloud
 from .proxy.model_list import ModelList
 from .proxy.services import Services, upstream_key
 from .proxy.tier_queue import TierQueues
 from .proxy.tier_states import TierStates
 from .proxy.upstream import Upstream
 from .settings import Settings
-from .state.store import StoreError
+from .state.store import Store, StoreError
 
 
 def create_app(settings: Settings, transport: Any = None) -> Edge:
@@ -47,9 +48,17 @@ def build_services(
         stages=stages.build(settings),
         store=store,
         tier_states=tier_states,
+        cloud=_cloud(settings, store, transport),
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
     )
+
+
+def _cloud(settings: Settings, store: Store, transport: Any) -> Cloud | None:
+    given = settings.reliability.escalation.cloud_fallback
+    if given is None or not given.enabled or not settings.reliability.escalation.cloud:
+        return None
+    return Cloud(given, store, time.time, transport)
 
 
 async def _restore(services: Services) -> None:
@@ -68,6 +77,8 @@ def build_app(services: Services) -> Edge:
             yield
         finally:
             await services.upstream.aclose()
+            if services.cloud is not None:
+                await services.cloud.upstream.aclose()
             await services.store.close()
 
     return Edge(services, operations.build(services, lifespan))

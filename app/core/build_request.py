@@ -31,7 +31,7 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
     body = dict(exchange.request.body)
     tier = settings.tiers.get(exchange.tier)
     if tier is not None:
-        body["model"] = tier.model
+        body["model"] = _model(exchange, tier, settings)
         body.update(tier.params)
     if settings.upstream.stream == "always" or exchange.request.stream:
         body["stream"] = True
@@ -42,12 +42,19 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
         # Also where the budget stage is off: mlx-lm's own limit of 512 cuts files in two.
         limit = settings.reliability.token_budget.max_output_tokens
         body["max_tokens"] = fitting(limit, tier, exchange.request)
-    # LiteLLM is not to retry or fall back by itself, or attempts multiply.
-    body["num_retries"] = 0
-    body["disable_fallbacks"] = True
+    if exchange.tier not in exchange.route.direct:
+        # LiteLLM is not to retry or fall back by itself, or attempts multiply.
+        body["num_retries"] = 0
+        body["disable_fallbacks"] = True
     if before is not None:
         _tell(body, exchange, settings, tier, before)
     return Request(exchange.tier, body)
+
+
+def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:
+    cloud = settings.reliability.escalation.cloud_fallback
+    direct = exchange.tier in exchange.route.direct
+    return cloud.model if direct and cloud is not None else tier.model
 
 
 def _tell(

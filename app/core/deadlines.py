@@ -8,16 +8,33 @@ from .verdicts import LeftOpen, UpstreamFailed
 # After its finish_reason a reply has only its usage and ``[DONE]`` to come. A server that neither
 # sends them nor closes keeps nobody waiting for longer than this.
 AFTER_FINISH_SECONDS = 2.0
+# Where a tier has a health_url: silence after which the server is asked, and how many questions in
+# a row it may leave unanswered.
+ASK_AFTER_SECONDS = 20.0
+MAX_UNANSWERED = 3
 
 
 class Deadlines:
     """The time limits of one attempt; all times in seconds on one clock.
 
     ``streams``: upstream was asked for a stream. An answer that comes whole has no first token
-    before its end.
+    before its end. Where the tier has a ``health_url``, silence alone is no timeout: when
+    :meth:`ask` says so, the server is to be asked, and :meth:`answered` told what came of it.
     """
 
-    __slots__ = ("_finished", "_first", "_idle", "_last", "_started", "_total", "_waiting")
+    __slots__ = (
+        "_asking",
+        "_asks",
+        "_finished",
+        "_first",
+        "_idle",
+        "_last",
+        "_sign",
+        "_started",
+        "_total",
+        "_unanswered",
+        "_waiting",
+    )
 
     def __init__(
         self, tier: TierSettings | None, *, tools: bool, now: float, streams: bool = True
@@ -29,7 +46,10 @@ class Deadlines:
         self._total = limits.total_timeout
         if not streams:
             self._first = self._total
-        self._started = self._last = now
+        self._asks = limits.health_url is not None
+        self._asking = False
+        self._unanswered = 0
+        self._started = self._last = self._sign = now
         self._waiting = True
         self._finished = False
 
@@ -38,13 +58,55 @@ class Deadlines:
 
         ``begun``: the reply has content by now; ``finished``: it has its finish_reason.
         """
-        self._last = now
+        self._last = self._sign = now
+        self._unanswered = 0
         self._waiting = not begun
         self._finished = finished
 
+    def ask(self, now: float) -> bool:
+        """Whether to ask the server now if it is alive; then it counts as being asked."""
+        if not self._asks or self._asking or self._finished or now < self._ask_at:
+            return False
+        if self._unanswered >= MAX_UNANSWERED:
+            return False
+        self._asking = True
+        return True
+
+    def answered(self, now: float, *, alive: bool) -> None:
+        """What came of asking."""
+        self._asking = False
+        if alive:
+            self._sign = now
+            self._unanswered = 0
+        else:
+            self._unanswered += 1
+
     def next(self) -> float:
-        """The time at which :meth:`check` may have something to say."""
-        return min(self._last + self._patience, self._started + self._total)
+        """The time at which :meth:`check` or :meth:`ask` may have something to say."""
+        end = self._started + self._total
+        if self._asks and not self._finished:
+            return end if self._asking else min(self._ask_at, end)
+        return min(self._last + self._patience, end)
+
+    def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
+        """The limit that has been reached, if any."""
+        silent = now >= self._last + self._patience
+        if self._finished and silent:
+            return LeftOpen()
+        if now >= self._started + self._total:
+            return UpstreamFailed("timeout", f"no end of the reply within {self._total:g} s")
+        if self._asks:
+            if self._unanswered < MAX_UNANSWERED:
+                return None
+            seconds = now - self._last
+            return UpstreamFailed(
+                "timeout", f"nothing came for {seconds:.0f} s, and the server does not answer"
+            )
+        if not silent:
+            return None
+        if self._waiting:
+            return UpstreamFailed("timeout", f"nothing came within {self._first:g} s")
+        return UpstreamFailed("timeout", f"nothing more came for {self._idle:g} s")
 
     @property
     def _patience(self) -> float:
@@ -52,17 +114,11 @@ class Deadlines:
             return min(AFTER_FINISH_SECONDS, self._idle)
         return self._first if self._waiting else self._idle
 
-    def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
-        """The limit that has been reached, if any."""
-        if self._finished and now >= self._last + self._patience:
-            return LeftOpen()
-        if now >= self._started + self._total:
-            return UpstreamFailed("timeout", f"no end of the reply within {self._total:g} s")
-        if self._waiting and now >= self._last + self._first:
-            return UpstreamFailed("timeout", f"nothing came within {self._first:g} s")
-        if not self._waiting and now >= self._last + self._idle:
-            return UpstreamFailed("timeout", f"nothing more came for {self._idle:g} s")
-        return None
+    @property
+    def _ask_at(self) -> float:
+        if self._unanswered:
+            return self._sign  # at once
+        return self._sign + min(self._patience, ASK_AFTER_SECONDS)
 
 
 _PASS_THROUGH = TierSettings(model="")

@@ -187,7 +187,12 @@ class _Rules:
             return self._after_overflow(verdict)
         if verdict.client_fault:
             return self._clients_own(verdict)
-        if self._text_is_out or verdict.refused:  # all tiers are behind the same LiteLLM
+        if self._text_is_out:
+            return Fail(error_of(exchange, verdict))
+        if verdict.refused:  # all tiers but these are behind the same LiteLLM
+            direct = [tier for tier in self._later() if tier in exchange.route.direct]
+            if direct and self._wanted("server_error") and self._within_bounds():
+                return Move(direct[0], "server_error")
             return Fail(error_of(exchange, verdict))
         if retry := self._retry_of_server_error(verdict):
             return retry

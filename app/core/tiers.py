@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from ..settings import Settings
@@ -25,12 +25,18 @@ class Route:
 
     ``tiers``: the tiers from the start on, forward only; empty for a model that passes through.
     ``model``: LiteLLM's model group for a pass-through. ``unknown_model``: the client named a model
-    that nobody lists, and gets the chain instead.
+    that nobody lists, and gets the chain instead. ``direct``: the cloud tiers among them that
+    LiteLLM doesn't list, and ``cloud_fallback`` reaches.
     """
 
     tiers: tuple[str, ...]
     model: str = ""
     unknown_model: bool = False
+    direct: frozenset[str] = frozenset()
+
+    def is_cloud(self, tier: str, settings: Settings) -> bool:
+        """Whether a call on this tier leaves the machine."""
+        return tier in self.tiers and not settings.tiers[tier].local
 
 
 def is_listed(model: str, listed: Collection[str]) -> bool:
@@ -72,10 +78,10 @@ def route(
             raise NoSuchTier(
                 f"unknown tier {header_tier[:64]!r}; known: {known}", "X-MLX-Stack-Tier"
             )
-        return Route(_forward(named, "X-MLX-Stack-Tier", cloud, listed, settings))
+        return _forward(named, "X-MLX-Stack-Tier", cloud, listed, settings)
     start = named_tier(model, settings) or _tier_of(model, settings)
     if start is not None:
-        return Route(_forward(start, "model", cloud, listed, settings))
+        return _forward(start, "model", cloud, listed, settings)
     passes = settings.reliability.escalation.unknown_models == "passthrough"
     if passes or (listed is not None and is_listed(model, listed)):
         if not _cloud_allowed(cloud, settings):
@@ -86,12 +92,12 @@ def route(
             )
         return Route((), model)
     first = settings.reliability.escalation.chain[0]
-    return Route(_forward(first, "model", cloud, listed, settings), unknown_model=True)
+    return replace(_forward(first, "model", cloud, listed, settings), unknown_model=True)
 
 
 def _forward(
     start: str, param: str, cloud: bool, listed: Collection[str] | None, settings: Settings
-) -> tuple[str, ...]:
+) -> Route:
     chain = settings.reliability.escalation.chain
     later = chain[chain.index(start) + 1 :] if start in chain else ()
     allowed = _cloud_allowed(cloud, settings)
@@ -104,10 +110,12 @@ def _forward(
     named = [start] if allowed or settings.tiers[start].local else []
     tiers = named + [name for name in later if settings.tiers[name].local or enter]
     known = [n for n in tiers if listed is None or is_listed(settings.tiers[n].model, listed)]
+    direct = {n for n in tiers if enter and n not in known and not settings.tiers[n].local}
     if not (known or tiers):
         raise NoSuchTier("no tier of this machine is left for this request", param)
+    reachable = [n for n in tiers if n in known or n in direct]
     # Where LiteLLM has none of them, its own answer about the first says it best.
-    return tuple(known or tiers[:1])
+    return Route(tuple(reachable or tiers[:1]), direct=frozenset(direct))
 
 
 def _cloud_allowed(asked: bool, settings: Settings) -> bool:

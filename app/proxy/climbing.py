@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ..core import ladder
+from ..core.attempt import Attempt
 from ..core.exchange import Exchange
-from ..core.verdicts import Verdict
+from ..core.verdicts import UpstreamFailed, Verdict
 from ..state.store import StoreError
 from . import accounts
+from .cloud import Cloud
 from .services import Services
 
 # Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
@@ -51,6 +53,30 @@ async def _escalated(
     services.metrics.inc(services.metrics.escalations, before, tier, reason)
     detail = {"from": before, "to": tier, "reason": reason}
     await accounts.keep(services, exchange, [("escalated", detail)])
+
+
+async def reserve(
+    services: Services, cloud: Cloud, exchange: Exchange, attempt: Attempt
+) -> UpstreamFailed | None:
+    """Keep a climb into the cloud within its cap; who names the tier himself is not held back."""
+    if not exchange.escalated_from:
+        return None
+    body = attempt.request.body
+    most = int(body.get("max_tokens") or body.get("max_completion_tokens") or 0)
+    seconds = services.settings.tiers[exchange.tier].total_timeout
+    try:
+        return await cloud.reserve(exchange, most, seconds)
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        return None
+
+
+async def settle(services: Services, cloud: Cloud, exchange: Exchange, attempt: Attempt) -> None:
+    """Count what the cloud was asked for, whoever asked."""
+    try:
+        await cloud.settle(exchange, attempt.reply)
+    except StoreError as error:
+        accounts.store_failed(services, error)
 
 
 async def note_tier(services: Services, exchange: Exchange, verdict: Verdict | None) -> None:

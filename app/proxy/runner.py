@@ -15,22 +15,22 @@ from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import reason_of
-from ..core.next_step import Deliver, Fail, Move, PassOn, Retry, Step, next_step
-from ..core.sse import DONE_FRAME, comment_frame, data_frame
+from ..core.next_step import Deliver, Fail, Move, PassOn, Retry, next_step
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
-from ..errors import ProxyError, shutting_down
+from ..errors import shutting_down
 from . import accounts, climbing, response_headers
-from .downstream import EVENT_STREAM, Downstream
+from .answer import Answer
+from .cloud import CHAT_PATH as DIRECT_PATH
+from .downstream import Downstream
 from .services import Services
 from .tier_queue import QueueTimeout
-from .upstream import RawHeaders, Response, UpstreamError
+from .upstream import RawHeaders, Response, Upstream, UpstreamError
 from .watch import ClientLeft, Watch
 
 CHAT_PATH = "/v1/chat/completions"
-_JSON = [(b"content-type", b"application/json")]
 _MAX_ERROR_BODY = 1024 * 1024
 JITTER = 0.25  # of a back-off, at most, added to it
-_KEEPALIVE = comment_frame("keep-alive")
+HEALTH_SECONDS = 3.0  # for an answer of a tier's health_url
 
 
 class Run:
@@ -50,14 +50,13 @@ class Run:
         self._exchange = exchange
         self._headers = headers
         self._our_key = our_key
-        self._downstream = downstream
+        metadata = services.settings.stream.metadata
+        self._answer = Answer(exchange, downstream, metadata=metadata)
         self._watch = watch
         self._clock = asyncio.get_running_loop().time
         self._attempt: Attempt | None = None
         self._deadlines: Deadlines | None = None
-        self._public: RawHeaders = []
-        self._said: dict[str, str] = {}
-        self._late_writes: set[asyncio.Task[None]] = set()
+        self._questions: set[asyncio.Task[None]] = set()
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
@@ -72,7 +71,8 @@ class Run:
         self._services.endings.add(self._end)
         try:
             step = await self._attempts()
-            await self._carry_out(step)
+            self._watch.stop()
+            self.outcome = await self._answer.finish(step, self._attempt)
         except ClientLeft:
             self._note_client_left()
         except asyncio.CancelledError:
@@ -82,6 +82,8 @@ class Run:
         finally:
             self._services.endings.discard(self._end)
             self._watch.stop()
+            for question in self._questions:
+                question.cancel()
             await self._close_upstream()
 
     def _end(self) -> None:
@@ -95,7 +97,7 @@ class Run:
         if self._called_at is not None:
             self._record("client_left", None, self._clock() - self._called_at)
 
-    async def _attempts(self) -> Step:
+    async def _attempts(self) -> Deliver | PassOn | Fail:
         exchange = self._exchange
         services = self._services
         while True:
@@ -166,7 +168,7 @@ class Run:
                 ticket = await queue.enter(exchange.session.hash) if queue is not None else None
                 probing = services.tier_states.begin(tier)
                 try:
-                    verdict = await self._call(attempt)
+                    verdict = await self._call_somewhere(attempt)
                 finally:
                     if probing:
                         services.tier_states.end_probe(tier)
@@ -187,7 +189,25 @@ class Run:
             return attempt.settle()
         return verdict
 
-    async def _call(self, attempt: Attempt) -> Verdict | None:
+    async def _call_somewhere(self, attempt: Attempt) -> Verdict | None:
+        """Through LiteLLM; or directly, for a cloud tier that it doesn't list."""
+        services = self._services
+        exchange = self._exchange
+        cloud = services.cloud
+        if cloud is None or not exchange.route.is_cloud(exchange.tier, services.settings):
+            return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
+        if (refusal := await climbing.reserve(services, cloud, exchange, attempt)) is not None:
+            return refusal
+        try:
+            if exchange.tier in exchange.route.direct:
+                return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
+            return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
+        finally:
+            await climbing.settle(services, cloud, exchange, attempt)
+
+    async def _call(
+        self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders
+    ) -> Verdict | None:
         now = self._called_at = self._clock()
         tier = self._services.settings.tiers.get(attempt.request.tier)
         self._deadlines = Deadlines(
@@ -201,9 +221,7 @@ class Run:
         content = orjson.dumps(attempt.request.body)
         verdict: Verdict | None
         try:
-            self._response = await self._services.upstream.send(
-                "POST", CHAT_PATH, self._headers, content
-            )
+            self._response = await upstream.send("POST", path, headers, content)
             verdict = await self._read(attempt, self._response)
         except UpstreamError as error:
             verdict = _failed(error)
@@ -231,7 +249,7 @@ class Run:
                 our_key=self._our_key,
                 our_choice=bool(self._exchange.route.tiers),
             )
-        self._public = response_headers.public(response.headers)
+        self._answer.public = response_headers.public(response.headers)
         content_type = response.header(b"content-type").lower()
         if b"event-stream" in content_type:
             return await self._read_stream(attempt, response)
@@ -247,7 +265,7 @@ class Run:
                 self._observe_first_byte(now)
             out = attempt.feed(data, now) if data else attempt.end(now)
             if out:
-                await self._send(out)
+                await self._answer.send(out)
                 now = self._clock()  # a slow client is not a silent model
             self._heard(now)
             timed = (attempt.begun, attempt.finished, attempt.next_release())
@@ -269,88 +287,8 @@ class Run:
             )
         out = attempt.take_completion(completion, self._clock())
         if out:
-            await self._send(out)
+            await self._answer.send(out)
         return attempt.verdict
-
-    # Answering the client
-
-    async def _send(self, data: bytes) -> None:
-        await self._late_writes_end()
-        await self._write(data)
-
-    async def _late_writes_end(self) -> None:
-        """What a timer let out was there first, and must go out first."""
-        while self._late_writes:
-            await asyncio.wait(self._late_writes)
-
-    async def _write(self, data: bytes) -> None:
-        if not self._downstream.started:
-            await self._start_stream()
-        await self._downstream.write(data)
-
-    async def _start_stream(self) -> None:
-        self._exchange.headers_sent = True
-        await self._downstream.start(200, [*EVENT_STREAM, *self._own_headers(), *self._public])
-
-    def _own_headers(self, running: int = 1) -> RawHeaders:
-        attempts = len(self._exchange.attempts) + running
-        self._said = response_headers.values(self._exchange, attempts)
-        return response_headers.encode(self._said)
-
-    async def _carry_out(self, step: Step) -> None:
-        self._watch.stop()
-        await self._late_writes_end()
-        match step:
-            case Deliver():
-                self.outcome = "ok"
-                await self._deliver()
-            case PassOn():
-                self.outcome = "client_error"
-                await self._pass_on(step)
-            case Fail():
-                self.outcome = step.error.type
-                await self._fail(step.error)
-
-    async def _deliver(self) -> None:
-        attempt = self._attempt
-        assert attempt is not None
-        fields, note = self._closing_words()
-        metadata = fields if self._services.settings.stream.metadata else None
-        if not self._exchange.request.stream:
-            body = orjson.dumps(attempt.completion(metadata))
-            headers = [*_JSON, *self._own_headers(running=0), *self._public]
-            await self._downstream.whole(200, headers, body)
-            return
-        if not self._downstream.started:
-            # The attempt that is delivered is recorded by now, so it is not counted again.
-            self._exchange.headers_sent = True
-            headers = [*EVENT_STREAM, *self._own_headers(running=0), *self._public]
-            await self._downstream.start(200, headers)
-            note = b""
-        await self._downstream.end(attempt.rest(note, metadata))
-
-    async def _pass_on(self, step: PassOn) -> None:
-        headers = [*self._own_headers(running=0), *response_headers.public(step.headers)]
-        kept = (b"content-type", b"retry-after")
-        headers += [(name, value) for name, value in step.headers if name in kept]
-        headers.append((b"x-should-retry", b"false"))
-        await self._downstream.whole(step.status, headers, step.body)
-
-    async def _fail(self, error: ProxyError) -> None:
-        if self._downstream.started:
-            _, note = self._closing_words()
-            await self._downstream.end(data_frame(error.encoded()) + note + DONE_FRAME)
-            return
-        headers = [*error.headers(), *self._own_headers(running=0)]
-        await self._downstream.whole(error.status, headers, error.encoded())
-
-    def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
-        """What our headers would say now, and a comment of it if those sent said otherwise."""
-        said = response_headers.values(self._exchange, len(self._exchange.attempts))
-        fields = response_headers.as_fields(said)
-        if said == self._said:
-            return fields, b""
-        return fields, comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")
 
     # Time
 
@@ -358,7 +296,7 @@ class Run:
         times = [self._deadlines.next()] if self._deadlines is not None else []
         keepalive = self._services.settings.stream.keepalive_seconds
         if self._exchange.request.stream and keepalive:
-            times.append(self._downstream.last_write + keepalive)
+            times.append(self._answer.last_write + keepalive)
         if self._deadlines is not None and self._attempt is not None:
             release = self._attempt.next_release()
             if release is not None:
@@ -371,29 +309,40 @@ class Run:
             self._deadlines.heard(now, begun=attempt.begun, finished=attempt.finished)
 
     def _on_time(self, now: float) -> Verdict | None:
-        if self._downstream.writing or self._late_writes:
+        if self._answer.busy:
             # The client is slow; that is neither silence of the model nor of ours. But it can't
             # keep a tier's place for ever.
             self._heard(now)
-            self._downstream.last_write = now
+            self._answer.last_write = now
             return self._deadlines.check(now) if self._deadlines is not None else None
         out = b""
         if self._deadlines is not None and self._attempt is not None:  # a call is running
             if timeout := self._deadlines.check(now):
                 return timeout
+            if self._deadlines.ask(now):
+                self._ask_health(self._deadlines)
             out = self._attempt.tick(now)
             if self._attempt.verdict is not None:
                 return self._attempt.verdict
         keepalive = self._services.settings.stream.keepalive_seconds
-        due = self._downstream.last_write + keepalive
-        if not out and self._exchange.request.stream and keepalive and now >= due:
-            out = _KEEPALIVE
-        if out:
-            self._downstream.last_write = now
-            write = asyncio.ensure_future(self._write(out))
-            self._late_writes.add(write)
-            write.add_done_callback(self._late_writes.discard)
+        due = self._answer.last_write + keepalive
+        if out or (self._exchange.request.stream and keepalive and now >= due):
+            self._answer.send_later(out, now)
         return None
+
+    def _ask_health(self, deadlines: Deadlines) -> None:
+        """Ask the silent server whether it is alive; the answer counts when it comes."""
+        tier = self._services.settings.tiers[self._exchange.tier]
+        assert tier.health_url is not None
+
+        async def ask(url: str) -> None:
+            alive = await self._services.upstream.answers(url, HEALTH_SECONDS)
+            deadlines.answered(self._clock(), alive=alive)
+            self._watch.rearm()
+
+        question = asyncio.ensure_future(ask(tier.health_url))
+        self._questions.add(question)
+        question.add_done_callback(self._questions.discard)
 
     # Accounts
 

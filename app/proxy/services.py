@@ -11,6 +11,7 @@ from ..core.pipeline import Stage
 from ..metrics import Metrics
 from ..settings import Settings
 from ..state.store import Store
+from .cloud import Cloud
 from .model_list import ModelList
 from .tier_queue import TierQueues
 from .tier_states import TierStates
@@ -26,6 +27,7 @@ class Services:
     stages: Sequence[Stage]
     store: Store
     tier_states: TierStates
+    cloud: Cloud | None
     metrics: Metrics
     wall_clock: Callable[[], float] = time.time
     stopping: bool = field(default=False)

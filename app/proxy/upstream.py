@@ -164,6 +164,18 @@ class Upstream:
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
+    async def answers(self, url: str, seconds: float) -> bool:
+        """Whether something at ``url`` answers within ``seconds``, whatever it says."""
+        timeouts = dict.fromkeys(("connect", "read", "write", "pool"), seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                request = httpx.Request("GET", url, extensions={"timeout": timeouts})
+                response = await self._open().handle_async_request(request)
+                await response.aclose()
+                return True
+        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, TimeoutError):
+            return False
+
     def _normalised(self, headers: RawHeaders) -> httpx.Headers:
         """The headers as httpx keeps them: an agent sends the same ones with every request."""
         key = tuple(headers)

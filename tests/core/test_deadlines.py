@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.deadlines import AFTER_FINISH_SECONDS, Deadlines
+from app.core.deadlines import AFTER_FINISH_SECONDS, ASK_AFTER_SECONDS, Deadlines
 from app.core.verdicts import LeftOpen, UpstreamFailed
 from app.settings import TierSettings
 
@@ -90,3 +90,43 @@ def test_an_answer_that_comes_whole_has_until_the_end() -> None:
     assert deadlines.next() == 1100.0
     assert said(deadlines, 1099.0) is None
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
+
+
+ASKED = TIER.model_copy(update={"health_url": "http://127.0.0.1:9/health"})
+
+
+def test_silence_is_settled_by_asking() -> None:
+    limits = TierSettings(model="m", health_url="http://127.0.0.1:9/health", total_timeout=100)
+    deadlines = Deadlines(limits, tools=False, now=1000.0)
+    assert deadlines.next() == 1000.0 + ASK_AFTER_SECONDS
+    assert not deadlines.ask(1019.9)
+    assert deadlines.ask(1020.0)
+    assert not deadlines.ask(1020.0)  # one question at a time
+    assert deadlines.next() == 1100.0
+    deadlines.answered(1021.0, alive=True)
+    assert deadlines.next() == 1041.0
+    assert deadlines.check(1099.0) is None  # long past the limits of silence
+    assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
+
+
+def test_three_questions_without_an_answer_are_a_timeout() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0)
+    deadlines.heard(1005.0, begun=True)
+    assert deadlines.next() == 1015.0  # the silence limit, where it is shorter than 20 s
+    for now in (1015.0, 1018.0, 1021.0):
+        assert said(deadlines, now) is None
+        assert deadlines.ask(now)
+        deadlines.answered(now + 3, alive=False)
+        assert deadlines.next() <= now + 3
+    assert not deadlines.ask(1024.0)
+    assert said(deadlines, 1024.0) == "nothing came for 19 s, and the server does not answer"
+
+
+def test_bytes_end_the_questions() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0)
+    for now in (1020.0, 1023.0):
+        assert deadlines.ask(now)
+        deadlines.answered(now + 3, alive=False)
+    deadlines.heard(1027.0, begun=True)
+    assert not deadlines.ask(1027.0)
+    assert deadlines.next() == 1037.0

@@ -12,7 +12,7 @@ import pytest
 from tests.shell.asking import CHAT, ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
-from tests.support.replies import data, text_chunks, text_stream
+from tests.support.replies import data, long_text, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
@@ -85,7 +85,7 @@ async def test_a_client_that_does_not_read_holds_the_upstream_back(
 ) -> None:
     """Else a slow reader would fill our memory: what it doesn't take is not taken from upstream."""
     held_back = asyncio.Event()
-    piece = data(text_chunks("word " * 2000)[1])
+    piece = data(text_chunks(long_text(10_000))[1])
 
     async def flood() -> None:
         connection = next(one for one in upstream.connections if one.call is call)

@@ -41,6 +41,7 @@ from tests.support.replies import (
     chunk,
     completion,
     data,
+    long_text,
     text_chunks,
     text_stream,
     with_role,
@@ -88,7 +89,7 @@ async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_w
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({"stream.keepalive_seconds": 0.2})
-    long = data(chunk({"content": "y" * 9_000_000}))  # more than the sockets between take
+    long = data(chunk({"content": long_text(9_000_000)}))  # more than the sockets between take
     upstream.will(Reply.sse(ROLE, long, Delay(1), END, DONE))
     client = await slow_client(proxy, post(body(stream=True)))
     call = await upstream.next_call()
@@ -107,7 +108,7 @@ async def test_a_client_that_never_reads_gives_its_place_back_in_the_end(
 ) -> None:
     limits = {"max_concurrency": 1, "total_timeout": 1}
     proxy = await start_proxy({f"tiers.fast.{key}": value for key, value in limits.items()})
-    long = data(chunk({"content": "y" * 500_000}))
+    long = data(chunk({"content": long_text(500_000)}))
     upstream.will(Reply.sse(ROLE, *[long] * 40, SILENCE), text_stream("next"))
     client = await slow_client(proxy, post(body(stream=True)))
     stuck = await upstream.next_call()

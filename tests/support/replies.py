@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from random import Random
 from typing import Any
 
 from tests.support.scripted_server import Piece, Reply
@@ -71,6 +72,11 @@ def litellm_error(status: int, message: str, kind: str | None = None, **headers:
     """An error as LiteLLM words it: the code is the status, as a string."""
     error = {"message": message, "type": kind, "param": None, "code": str(status)}
     return Reply.json({"error": error}, status=status, **headers)
+
+
+def long_text(characters: int, seed: int = 1) -> str:
+    """A text that never repeats itself, or it would be cut as a loop."""
+    return Random(seed).randbytes(characters // 2 + 1).hex()[:characters]
 
 
 def html_page(status: int = 502) -> Reply:

@@ -1,0 +1,130 @@
+"""What an exchange's client gets: bytes while they come, and the end that was decided."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from ..core.attempt import Attempt
+from ..core.exchange import Exchange
+from ..core.next_step import Deliver, Fail, PassOn
+from ..core.sse import DONE_FRAME, comment_frame, data_frame
+from ..errors import ProxyError
+from . import response_headers
+from .downstream import EVENT_STREAM, Downstream
+from .upstream import RawHeaders
+
+_JSON = [(b"content-type", b"application/json")]
+_PASSED = (b"content-type", b"retry-after")
+_KEEPALIVE = comment_frame("keep-alive")
+
+
+class Answer:
+    """One client's response. ``public``: what LiteLLM's headers say to it.
+
+    ``metadata``: the last chunk, or the object, also carries what our headers say.
+    """
+
+    def __init__(self, exchange: Exchange, downstream: Downstream, *, metadata: bool) -> None:
+        self._exchange = exchange
+        self._downstream = downstream
+        self._metadata = metadata
+        self._said: dict[str, str] = {}
+        self._late_writes: set[asyncio.Task[None]] = set()
+        self.public: RawHeaders = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client is still to take what it was sent."""
+        return self._downstream.writing or bool(self._late_writes)
+
+    @property
+    def last_write(self) -> float:
+        return self._downstream.last_write
+
+    @last_write.setter
+    def last_write(self, now: float) -> None:
+        self._downstream.last_write = now
+
+    async def send(self, data: bytes) -> None:
+        await self._late_writes_end()
+        await self._write(data)
+
+    def send_later(self, data: bytes, now: float) -> None:
+        """Send what a timer let out; ``data`` empty: a sign of life."""
+        self.last_write = now
+        write = asyncio.ensure_future(self._write(data or _KEEPALIVE))
+        self._late_writes.add(write)
+        write.add_done_callback(self._late_writes.discard)
+
+    async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> str:
+        """Carry out the last step; the exchange's outcome, in a word for metrics and log."""
+        await self._late_writes_end()
+        match step:
+            case Deliver():
+                assert attempt is not None
+                await self._deliver(attempt)
+                return "ok"
+            case PassOn():
+                await self._pass_on(step)
+                return "client_error"
+            case Fail():
+                await self._fail(step.error)
+                return step.error.type
+
+    async def _late_writes_end(self) -> None:
+        """What a timer let out was there first, and must go out first."""
+        while self._late_writes:
+            await asyncio.wait(self._late_writes)
+
+    async def _write(self, data: bytes) -> None:
+        if not self._downstream.started:
+            await self._start_stream(running=1)
+        await self._downstream.write(data)
+
+    async def _start_stream(self, running: int) -> None:
+        self._exchange.headers_sent = True
+        headers = [*EVENT_STREAM, *self._own_headers(running), *self.public]
+        await self._downstream.start(200, headers)
+
+    def _own_headers(self, running: int = 0) -> RawHeaders:
+        """``running``: upstream calls that have no record yet."""
+        attempts = len(self._exchange.attempts) + running
+        self._said = response_headers.values(self._exchange, attempts)
+        return response_headers.encode(self._said)
+
+    async def _deliver(self, attempt: Attempt) -> None:
+        fields, note = self._closing_words()
+        metadata = fields if self._metadata else None
+        if not self._exchange.request.stream:
+            body = orjson.dumps(attempt.completion(metadata))
+            headers = [*_JSON, *self._own_headers(), *self.public]
+            await self._downstream.whole(200, headers, body)
+            return
+        if not self._downstream.started:
+            await self._start_stream(running=0)
+            note = b""
+        await self._downstream.end(attempt.rest(note, metadata))
+
+    async def _pass_on(self, step: PassOn) -> None:
+        headers = [*self._own_headers(), *response_headers.public(step.headers)]
+        headers += [(name, value) for name, value in step.headers if name in _PASSED]
+        headers.append((b"x-should-retry", b"false"))
+        await self._downstream.whole(step.status, headers, step.body)
+
+    async def _fail(self, error: ProxyError) -> None:
+        if self._downstream.started:
+            _, note = self._closing_words()
+            await self._downstream.end(data_frame(error.encoded()) + note + DONE_FRAME)
+            return
+        headers = [*error.headers(), *self._own_headers()]
+        await self._downstream.whole(error.status, headers, error.encoded())
+
+    def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
+        """What our headers would say now, and a comment of it if those sent said otherwise."""
+        said = response_headers.values(self._exchange, len(self._exchange.attempts))
+        fields = response_headers.as_fields(said)
+        if said == self._said:
+            return fields, b""
+        return fields, comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")

@@ -1,0 +1,86 @@
+"""The cloud, where LiteLLM doesn't list its model: called directly, within its hourly cap.
+
+Giving ``cloud_fallback`` is the consent (DESIGN §4); what a request may enter is decided by
+``core/tiers.py`` and ``core/ladder.py``. Nothing of the client's headers goes there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ..core.exchange import Exchange
+from ..core.prompt_size import estimate_prompt_tokens
+from ..core.reply import Reply
+from ..core.verdicts import UpstreamFailed
+from ..settings import CloudFallbackSettings, UpstreamSettings
+from ..state.store import Limit, Refused, Store
+from .upstream import RawHeaders, Upstream
+
+CHAT_PATH = "/chat/completions"
+CHARACTERS_PER_TOKEN = 4  # of a reply that came without usage
+_SPARE_SECONDS = 60.0  # a reservation outlives its call by this much
+
+
+class Cloud:
+    """``clock``: seconds since the epoch; ``transport``: another httpx transport, for tests."""
+
+    def __init__(
+        self,
+        settings: CloudFallbackSettings,
+        store: Store,
+        clock: Callable[[], float],
+        transport: object = None,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._clock = clock
+        self._limits = (Limit("cloud", settings.max_tokens_per_hour, rolling=True),)
+        self.upstream = Upstream(
+            UpstreamSettings(base_url=settings.base_url),
+            transport,  # type: ignore[arg-type]
+        )
+
+    def headers(self) -> RawHeaders:
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"accept", b"text/event-stream, application/json"),
+            (b"accept-encoding", b"identity"),
+        ]
+        if key := os.environ.get(self._settings.api_key_env):
+            headers.append((b"authorization", f"Bearer {key}".encode()))
+        return headers
+
+    async def reserve(self, exchange: Exchange, most: int, seconds: float) -> UpstreamFailed | None:
+        """Set aside what a call may use; the failure if the hour's tokens don't suffice.
+
+        ``most``: the tokens it may generate; ``seconds``: how long it may take. May raise
+        ``StoreError``.
+        """
+        now = self._clock()
+        tokens = estimate_prompt_tokens(exchange.request.body) + most
+        found = await self._store.reserve(
+            self._ticket(exchange), self._limits, tokens, now, now + seconds + _SPARE_SECONDS
+        )
+        if not isinstance(found, Refused):
+            return None
+        return UpstreamFailed(
+            "budget_exceeded",
+            f"the cloud's tokens of this hour are used up ({found.used} of {found.limit.most})",
+            final=True,
+            retry_after=found.resets_in,
+        )
+
+    async def settle(self, exchange: Exchange, reply: Reply) -> None:
+        """Count what a call really used. May raise ``StoreError``."""
+        usage = reply.usage
+        if usage is not None:
+            used = usage.prompt_tokens + usage.completion_tokens
+        else:
+            written = sum(len(c.text) + len(c.reasoning) for c in reply.choices.values())
+            used = estimate_prompt_tokens(exchange.request.body) + written // CHARACTERS_PER_TOKEN
+        await self._store.settle(self._ticket(exchange), self._limits, used, self._clock())
+
+    @staticmethod
+    def _ticket(exchange: Exchange) -> str:
+        return f"cloud:{exchange.id}:{len(exchange.attempts)}"
