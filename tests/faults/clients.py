@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +14,7 @@ import httpx
 from tests.tool_calls.calls import RUN, SEARCH, WRITE
 
 Json = dict[str, Any]
-QUESTION = [{"role": "user", "content": "Where do quokkas live?"}]
+QUESTION = "Where do quokkas live?"
 TOOLS = [SEARCH, WRITE, RUN]
 NOTE = ": x-mlx-stack "
 # What a good tier says: text, or a call where tools are offered.
@@ -36,8 +38,15 @@ class Client:
     def streams(self) -> bool:
         return self.how != "whole"
 
-    def body(self, messages: list[Json] | None = None, **more: Any) -> Json:
-        body = {"model": "fast", "messages": messages or QUESTION, "stream": self.streams, **more}
+    @property
+    def question(self) -> str:
+        """Tells it from the other clients on any server that a request comes to."""
+        return f"{QUESTION} ({self.name})"
+
+    def body(self, after: Sequence[Json] = (), **more: Any) -> Json:
+        """The request; `after`: messages that follow the question."""
+        messages = [{"role": "user", "content": self.question}, *after]
+        body = {"model": "fast", "messages": messages, "stream": self.streams, **more}
         return {**body, "tools": TOOLS} if self.tools else body
 
 
@@ -70,17 +79,16 @@ class Outcome:
 async def ask(
     http: httpx.AsyncClient,
     client: Client,
-    headers: Json | None = None,
-    messages: list[Json] | None = None,
+    after: Sequence[Json] = (),
     **more: Any,
 ) -> Outcome:
-    """Ask, and read all that comes."""
-    given = {"X-MLX-Stack-Stream": "buffered"} if client.how == "buffered" else {}
+    """Ask in a session of the client's own, and read all that comes."""
+    headers = {"X-MLX-Stack-Session": "session-" + re.sub(r"\W+", "-", client.name)}
+    if client.how == "buffered":
+        headers["X-MLX-Stack-Stream"] = "buffered"
     begun = time.monotonic()
     response = await http.post(
-        "/v1/chat/completions",
-        json=client.body(messages, **more),
-        headers={**given, **(headers or {})},
+        "/v1/chat/completions", json=client.body(after, **more), headers=headers
     )
     seconds = time.monotonic() - begun
     return read(response, seconds)

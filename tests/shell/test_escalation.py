@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.faults.catalogue import FAULTS, Fault, asked_by, tiers_with, with_limits
+from tests.faults.catalogue import FAULTS, Fault, asked_by, settings, tiers_with
 from tests.faults.clients import CLIENTS, ERROR, GOOD, HALF, Client, Outcome, ask, judged
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value
@@ -16,19 +16,10 @@ from tests.support.scripted_server import ScriptedServer
 SILENCE_SECONDS = 0.4
 
 
-def session_of(client: Client) -> dict[str, str]:
-    return {"X-MLX-Stack-Session": "session-" + client.name.replace(", ", "-").replace(" ", "-")}
-
-
 async def ask_all(proxy: RunningProxy, fault: Fault) -> list[tuple[Client, Outcome]]:
     """All clients that can see the fault, at once."""
     clients = [client for client in CLIENTS if fault.fits(client)]
-    outcomes = await asyncio.gather(
-        *(
-            ask(proxy.client, one, session_of(one), messages=fault.messages, user=one.name)
-            for one in clients
-        )
-    )
+    outcomes = await asyncio.gather(*(ask(proxy.client, one, fault.after) for one in clients))
     return list(zip(clients, outcomes, strict=True))
 
 
@@ -37,7 +28,7 @@ async def test_a_tier_that_fails(
     fault: Fault, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """All clients at once; each has a session of its own."""
-    proxy = await start_proxy({**with_limits(SILENCE_SECONDS), **fault.settings})
+    proxy = await start_proxy(settings(SILENCE_SECONDS))
     upstream.always(tiers_with(fault))
     for client, outcome in await ask_all(proxy, fault):
         calls = asked_by(client, upstream)
@@ -110,7 +101,7 @@ async def test_every_tier_fails(
     fault: Fault, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """Nobody is left to answer: one error, with every attempt, and never a half reply."""
-    proxy = await start_proxy({**with_limits(SILENCE_SECONDS), **fault.settings})
+    proxy = await start_proxy(settings(SILENCE_SECONDS))
     upstream.always(tiers_with(fault, everywhere=True))
     for client, outcome in await ask_all(proxy, fault):
         calls = asked_by(client, upstream)

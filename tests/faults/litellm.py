@@ -1,0 +1,82 @@
+"""A real LiteLLM, with the configuration that ships, in front of any model servers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from app.local_stack import children, configs
+from app.local_stack.guarded_process import Lifeline, guarded
+from app.local_stack.run_directory import RunDirectory
+from app.local_stack.tiers import LocalTier
+
+START_SECONDS = 300.0  # 12 to 20 on a machine that has nothing else to do
+
+
+class LiteLLM:
+    """One child. `ports`: each tier's model server; `changes`: sections to replace in its file."""
+
+    def __init__(
+        self,
+        run_dir: Path,
+        port: int,
+        ports: Mapping[str, int],
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.port = port
+        self.key = f"sk-{os.urandom(24).hex()}"
+        directory = RunDirectory(run_dir)
+        tiers = [LocalTier(name, name, at, False) for name, at in ports.items()]
+        config = {**configs.litellm_config(tiers), **(changes or {})}
+        configs.write_yaml(directory.litellm_config, config)
+        spec = children.litellm(port, self.key, directory, START_SECONDS)
+        self.log = spec.log_file
+        self._lifeline = Lifeline()  # it ends with us, however we end
+        with spec.log_file.open("ab") as log:
+            self.process = subprocess.Popen(
+                guarded(spec.command),
+                stdin=self._lifeline.read_end,
+                stdout=log,
+                stderr=log,
+                cwd=spec.directory,
+                env=dict(spec.environment),
+                start_new_session=True,
+            )
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def wait_ready(self) -> None:
+        begun = time.monotonic()
+        while time.monotonic() - begun < START_SECONDS:
+            try:
+                if httpx.get(f"{self.url}/health/liveliness", timeout=2).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                pass
+            assert self.process.poll() is None, self.log.read_text()[-3000:]
+            time.sleep(0.1)
+        raise AssertionError(f"LiteLLM did not start: {self.log.read_text()[-3000:]}")
+
+    def signal(self, number: int) -> None:
+        os.killpg(self.process.pid, number)
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            try:
+                os.killpg(self.process.pid, 9)
+            except ProcessLookupError:
+                pass
+            self.process.wait()
