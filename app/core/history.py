@@ -1,12 +1,13 @@
 """A session's history: the turns of a request's messages, or of the window that was stored.
 
 A client that resends its transcript pays only for what is new: what its messages came to the last
-time is found again by what they say, not by where they stand. So a branch, a parallel sub-agent, an
+time is found again by what they say. So a branch, a parallel sub-agent, an
 edited or a compacted transcript each go on from the longest beginning that was seen before.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from .call_keys import Call, digest
+from .progress import News
 from .turns import MAX_TURNS, NOTHING_YET, Inputs, Result, Transcript, Turn, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
@@ -24,7 +26,7 @@ MAX_BEGINNINGS: Final = 12  # of one session: its branches and sub-agents
 _STEPS_BACK: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class History:
     """``turns``: oldest first, the last 512 at most. ``pending``: what the next reply answers.
 
@@ -41,6 +43,7 @@ class History:
         inputs = self.turns[later].inputs if later < len(self.turns) else self.pending
         return inputs.results
 
+    @functools.cached_property
     def task_start(self) -> int:
         """The first turn of what the user asked for last; one past the end if nothing came yet."""
         if self.pending.starts_task:
@@ -50,10 +53,37 @@ class History:
                 return position
         return 0
 
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """The tools called in this task, oldest first."""
+        return [call.name for turn in self.turns[self.task_start :] for call in turn.calls]
+
+    @functools.cached_property
+    def calls(self) -> list[tuple[Call, bool]]:
+        """This task's calls that can have been answered, oldest first, and which were progress."""
+        turns = self.turns[self.task_start :]
+        later = [turn.inputs for turn in turns[1:]]
+        if self.pending.known:
+            later.append(self.pending)
+        news = News()
+        found: list[tuple[Call, bool]] = []
+        for turn, inputs in zip(turns, later, strict=False):  # the newest may be unanswered
+            results = inputs.results
+            for at, call in enumerate(turn.calls):
+                result = results[at] if results else None  # a window has none
+                found.append((call, news.is_in(call, result)))
+        return found
+
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
         """The history with a reply as its newest turn."""
-        turn = output(text, calls, self.pending, self.place)
-        return History((*self.turns[-MAX_TURNS + 1 :], turn), NOTHING_YET, self.place)
+        before = self.turns[-1].place if self.turns else 0
+        turn = output(text, calls, self.pending, before)
+        new = History((*self.turns[-MAX_TURNS + 1 :], turn), NOTHING_YET, self.place)
+        if len(new.turns) > len(self.turns):  # nothing was dropped: what is answered is the same
+            new.__dict__["task_start"] = self.task_start
+            new.__dict__["calls"] = self.calls
+            new.__dict__["names"] = [*self.names, *(call.name for call in turn.calls)]
+        return new
 
 
 class HistoryReader:
@@ -69,89 +99,90 @@ class HistoryReader:
     def read(self, session: str, messages: Sequence[Mapping[str, Any]]) -> History:
         """The history that the messages of a request tell. ``session``: its hash."""
         said = [m for m in messages if m.get("role") not in ("system", "developer")]
-        places = _places(said)
-        if not any(message.get("role") == "assistant" for message in said):
-            # The first request of a conversation: little to read, and nothing worth keeping.
-            transcript = _read(Transcript(), said, places, 0, {})
+        if any(message.get("role") == "assistant" for message in said):
+            transcript = self._continued(self._beginnings(session), said)
         else:
-            transcript = self._continued(session, said, places)
-        return History(tuple(transcript.turns), transcript.inputs(), places[-1] if places else 0)
+            # The first request of a conversation: little to read, and nothing worth keeping.
+            transcript = Transcript()
+            for message in said:
+                transcript.add(message)
+        inputs = transcript.inputs()
+        turns = tuple(transcript.turns)
+        return History(turns, inputs, hash((turns[-1].place if turns else 0, inputs.digest)))
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
-    def _continued(
-        self, session: str, said: Sequence[Mapping[str, Any]], places: Sequence[int]
-    ) -> Transcript:
+    def _beginnings(self, session: str) -> OrderedDict[int, Transcript]:
+        """What is known of a session: hash of the messages → what they came to."""
         known = self._sessions.get(session)
         if known is None:
             known = self._sessions[session] = OrderedDict()
             while len(self._sessions) > self._max_sessions:
                 self._sessions.popitem(last=False)
         self._sessions.move_to_end(session)
+        return known
+
+    def _continued(
+        self, known: OrderedDict[int, Transcript], said: Sequence[Mapping[str, Any]]
+    ) -> Transcript:
+        hashes = _hashes(said)
         start = len(said)
-        while start and places[start - 1] not in known:
+        while start and hashes[start - 1] not in known:
             start -= 1
         if start:
-            known.move_to_end(places[start - 1])
-        begun = known[places[start - 1]] if start else Transcript()
+            known.move_to_end(hashes[start - 1])
+        begun = known[hashes[start - 1]] if start else Transcript()
         if start == len(said):
             return begun
-        kept: dict[int, Transcript] = {}
-        transcript = _read(begun.copy(), said, places, start, kept)
-        for place, beginning in kept.items():
-            known[place] = beginning
+        transcript = begun.copy()
+        replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
+        keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
+        for position in range(start, len(said)):
+            if position in keep_before:
+                known[hashes[position - 1]] = transcript.copy()
+            transcript.add(said[position])
+        known[hashes[-1]] = transcript
         while len(known) > self._max_beginnings:
             known.popitem(last=False)
         return transcript
 
 
-def _read(
-    transcript: Transcript,
-    said: Sequence[Mapping[str, Any]],
-    places: Sequence[int],
-    start: int,
-    kept: dict[int, Transcript],
-) -> Transcript:
-    """Add the messages from ``start`` on; the last beginnings go into ``kept``, by their place."""
-    replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
-    keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
-    for position in range(start, len(said)):
-        if position in keep_before:
-            kept[places[position - 1]] = transcript.copy()
-        transcript.add(said[position], places[position])
-    if said:
-        kept[places[-1]] = transcript
-    return transcript
+def _hashes(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """A hash of each beginning of the messages; this process's own.
 
-
-def _places(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """A name for each beginning of the messages, made of what they say; this process's own."""
-    place = 0
-    places = []
+    All of a transcript goes through here with every request, so the usual shapes are hashed as they
+    are: a microsecond each, and their text at the speed of memory.
+    """
+    whole = 0
+    hashes = []
     for message in messages:
-        place = hash((place, _identity(message)))
-        places.append(place)
-    return places
-
-
-def _identity(message: Mapping[str, Any]) -> int:
-    """What a message says, as a hash. The usual shapes take a microsecond."""
-    content = message.get("content")
-    calls = message.get("tool_calls")
-    if (content is None or type(content) is str) and "function_call" not in message:
-        who = (message.get("role"), content, message.get("tool_call_id"))
+        get = message.get
+        content = get("content")
+        calls = get("tool_calls")
         try:
-            if not calls:
-                return hash(who)
-            said = [(c.get("id"), c["function"]["name"], c["function"]["arguments"]) for c in calls]
-            return hash((who, *said))
-        except (TypeError, KeyError, AttributeError):
-            pass  # an odd shape
+            if (type(content) is not str and content is not None) or get("function_call"):
+                whole = hash((whole, _dumped(message)))
+            elif calls and len(calls) == 1:
+                call = calls[0]
+                made = call["function"]
+                whole = hash((whole, content, call["id"], made["name"], made["arguments"]))
+            elif calls:
+                said = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
+                whole = hash((whole, content, *said))
+            else:
+                whole = hash((whole, get("role"), content, get("tool_call_id")))
+        except (TypeError, KeyError):  # an odd shape
+            whole = hash((whole, _dumped(message)))
+        hashes.append(whole)
+    return hashes
+
+
+def _dumped(value: Any) -> bytes:
     try:
-        return hash(orjson.dumps(message, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError):
-        return hash(repr(message))
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):  # what never came from JSON
+        return repr(value).encode("utf-8", "surrogatepass")
 
 
 # The stored window: for named sessions whose requests hold no transcript.

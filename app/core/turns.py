@@ -61,7 +61,8 @@ class Turn:
 
     ``text``: digest of the text with whitespace collapsed; ``words``: that text, empty where it is
     too long or unknown; ``facts``: digest of its numbers, paths and quoted strings. ``calls``: in
-    an order of their own, whichever they came in. ``place``: names the transcript up to here.
+    an order of their own, whichever they came in. ``place``: names the transcript up to and with
+    this turn, by what it says; this process's own.
     """
 
     inputs: Inputs
@@ -79,17 +80,22 @@ class Turn:
         return digest(*(call.loose.to_bytes(8, "little") for call in self.calls))
 
 
-def output(text: str, calls: Iterable[Call], inputs: Inputs, place: int = 0) -> Turn:
-    """The turn of an assistant message with this text and these calls."""
+def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Turn:
+    """The turn of an assistant message with this text and these calls.
+
+    ``before``: the place of the turn before it, 0 for the first.
+    """
     collapsed = collapse(_THINKING.sub(" ", text) if "<think" in text else text)
     facts = _FACTS.findall(collapsed)
+    said = digest(collapsed)
+    made = tuple(sorted(calls))
     return Turn(
         inputs,
-        digest(collapsed),
+        said,
         collapsed if len(collapsed) <= MAX_WORDS else "",
         digest(*facts) if facts else 0,
-        tuple(sorted(calls)),
-        place,
+        made,
+        hash((before, inputs.digest, said, made)),
     )
 
 
@@ -124,11 +130,11 @@ class Transcript:
         new._user_beside_results = self._user_beside_results
         return new
 
-    def add(self, message: Mapping[str, Any], place: int) -> None:
-        """Take the next message. ``place``: names the transcript up to and with it."""
+    def add(self, message: Mapping[str, Any]) -> None:
+        """Take the next message."""
         role = message.get("role")
         if role == "assistant":
-            self._take_output(message, place)
+            self._take_output(message)
         elif role not in ("system", "developer"):
             identity = message.get("tool_call_id")
             result = _result(message.get("content"))
@@ -168,14 +174,15 @@ class Transcript:
         # Without ids (older forms, careless clients) answers come in the order of the calls.
         return position if not one.call_id and position < len(results) else None
 
-    def _take_output(self, message: Mapping[str, Any], place: int) -> None:
+    def _take_output(self, message: Mapping[str, Any]) -> None:
         inputs = self.inputs()
         if any(inputs.results):
             self._user_beside_results = inputs.user
         calls = [(_read(call), call.get("id")) for call in _calls(message)]
         calls.sort(key=lambda pair: pair[0])
         text = text_of(message.get("content"))
-        self.turns.append(output(text, [call for call, _ in calls], inputs, place))
+        before = self.turns[-1].place if self.turns else 0
+        self.turns.append(output(text, [call for call, _ in calls], inputs, before))
         if len(self.turns) > MAX_TURNS:
             del self.turns[0]
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}

@@ -61,9 +61,9 @@ class Counting(HistoryReader):
         self.count = 0
         add = turns_module.Transcript.add
 
-        def counted(transcript: Any, message: Any, place: int) -> None:
+        def counted(transcript: Any, message: Any) -> None:
             self.count += 1
-            add(transcript, message, place)
+            add(transcript, message)
 
         monkeypatch.setattr(turns_module.Transcript, "add", counted)
 
@@ -154,9 +154,9 @@ def test_where_a_task_starts() -> None:
     again = {"role": "user", "content": "Now the other one."}
     whole = read([USER, *step(1), assistant(text="Done."), again, *step(2), USER, *step(3)])
     assert [turn.inputs.starts_task for turn in whole.turns] == [True, False, True, False]
-    assert whole.task_start() == 2
+    assert whole.task_start == 2
     assert whole.turns[3].inputs.interjected
-    assert read([USER, *step(1), assistant(text="Done."), again]).task_start() == 2
+    assert read([USER, *step(1), assistant(text="Done."), again]).task_start == 2
 
 
 # What is remembered

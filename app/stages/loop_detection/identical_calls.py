@@ -32,6 +32,8 @@ class IdenticalCalls:
         if last < 0 or not (calls := _counted(history.turns[last], rules)):
             return None
         warn, hard = overrides.identical_calls([call.name for call in calls], rules)
+        if _occurrences(history, rules)[_key(calls, rules)] < min(warn, hard):
+            return None
         counted = count(history, rules)
         if counted.total >= hard:
             level, repeats = State.CIRCUIT_BREAK, counted.total
@@ -52,17 +54,24 @@ class IdenticalCalls:
         )
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        turns = history.turns[-rules.tool_calls.window :]
-        keys = Counter(_key(_counted(turn, rules), rules) for turn in turns if turn.calls)
-        for turn in turns:
+        found = _occurrences(history, rules)
+        for turn in history.turns[-rules.tool_calls.window :]:
             calls = _counted(turn, rules)
-            _, hard = overrides.identical_calls([call.name for call in calls], rules)
-            if not calls or keys[_key(calls, rules)] < hard - 1:
+            made = found[_key(calls, rules)] if calls else 0
+            if not calls or (made < 2 and rules.tool_calls.identical_hard > 2):
                 continue
+            _, hard = overrides.identical_calls([call.name for call in calls], rules)
             reply = Turn(history.pending, 0, "", 0, turn.calls)
-            if count(History((*history.turns, reply)), rules).total >= hard:
+            again = History((*history.turns, reply))
+            if made >= hard - 1 and count(again, rules).total >= hard:
                 return True
         return False
+
+
+def _occurrences(history: History, rules: LoopDetectionSettings) -> Counter[tuple[int, ...]]:
+    """How often each call, or set of calls, was made within the window, in whatever task."""
+    turns = history.turns[-rules.tool_calls.window :]
+    return Counter(_key(_counted(turn, rules), rules) for turn in turns if turn.calls)
 
 
 def is_exhausted(history: History, rules: LoopDetectionSettings) -> bool:
@@ -95,7 +104,7 @@ def count(history: History, rules: LoopDetectionSettings) -> Count:
     newest = _counted(turns[last], rules)
     key = _key(newest, rules)
     exact = tuple(call.exact for call in newest)
-    start = max(history.task_start(), len(turns) - rules.tool_calls.window, 0)
+    start = max(history.task_start, len(turns) - rules.tool_calls.window, 0)
     made: set[int] = set()  # exact digests of the calls before, for what is new in between
     found = Count(first=last)
     before: tuple[int, ...] | None = None
@@ -165,10 +174,12 @@ def _justifies(
 
 
 def _counted(turn: Turn, rules: LoopDetectionSettings) -> tuple[Call, ...]:
-    return tuple(call for call in turn.calls if call.name not in rules.exempt_tools)
+    return tuple([call for call in turn.calls if call.name not in rules.exempt_tools])
 
 
 def _key(calls: tuple[Call, ...], rules: LoopDetectionSettings) -> tuple[int, ...]:
+    if len(calls) == 1:
+        return (calls[0].salient if rules.tool_calls.key == "salient" else calls[0].loose,)
     if rules.tool_calls.key == "salient":
         return tuple(sorted(call.salient for call in calls))
     return tuple(sorted(call.loose for call in calls))

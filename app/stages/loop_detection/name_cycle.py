@@ -14,7 +14,6 @@ from ...core.history import History
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State, times
-from .progress import Seen, answered
 
 
 class NameCycle:
@@ -24,71 +23,73 @@ class NameCycle:
         turns = history.turns
         if not turns or not any(call.name not in rules.exempt_tools for call in turns[-1].calls):
             return None
-        names, places = _names(history, rules)
+        names = _names(history, rules)
         calls = rules.tool_calls
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             warn, hard = overrides.name_cycle(lap, rules)
-            periodic = _periodic(names, length)
-            if len(set(lap)) < 2 or periodic // length < min(warn, hard):
+            fewest = length * min(warn, hard)
+            if len(set(lap)) < 2 or _periodic(names, length, fewest) < fewest:
                 continue
-            counted = min(periodic, length + _quiet(history, rules))
+            counted = _periodic(names, length, length + _quiet(history, rules))
             laps = counted // length
             if laps < min(warn, hard):
                 continue
             level = State.CIRCUIT_BREAK if laps >= hard else State.WARNING
-            place = places[-counted]
+            place = _place(history, counted, rules)
             return Finding(self.name, level, laps, lap[0], _pattern(lap), _hint(lap, laps), place)
         return None
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        names, _ = _names(history, rules)
+        names = _names(history, rules)
         calls = rules.tool_calls
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             _, hard = overrides.name_cycle(lap, rules)
             # A reply may bring several names at once, up to a whole lap of them.
             needed = (hard - 1) * length
-            if len(set(lap)) < 2 or _periodic(names, length) < needed:
+            if len(set(lap)) < 2 or _periodic(names, length, needed) < needed:
                 continue
             if _quiet(history, rules) >= needed - length:
                 return True
         return False
 
 
-def _names(history: History, rules: LoopDetectionSettings) -> tuple[list[str], list[int]]:
-    """The names called in this task, oldest first, and the place of the turn of each."""
-    names: list[str] = []
-    places: list[int] = []
-    for turn in history.turns[history.task_start() :]:
-        for call in turn.calls:
-            if call.name not in rules.exempt_tools:
-                names.append(call.name)
-                places.append(turn.place)
-    return names, places
+def _names(history: History, rules: LoopDetectionSettings) -> list[str]:
+    names = history.names
+    if not any(tool in names for tool in rules.exempt_tools):
+        return names
+    return [name for name in names if name not in rules.exempt_tools]
 
 
-def _periodic(names: Sequence[str], length: int) -> int:
-    """How long the suffix with this period is."""
-    count = min(length, len(names))
-    while count < len(names) and names[-count - 1] == names[-count - 1 + length]:
+def _place(history: History, back: int, rules: LoopDetectionSettings) -> int:
+    """The place of the turn in which the ``back``-th last name was called."""
+    for turn in reversed(history.turns):
+        back -= sum(call.name not in rules.exempt_tools for call in turn.calls)
+        if back <= 0:
+            return turn.place
+    return 0
+
+
+def _periodic(names: Sequence[str], length: int, most: int) -> int:
+    """How long the suffix with this period is, up to ``most``."""
+    most = min(most, len(names))
+    count = min(length, most)
+    while count < most and names[-count - 1] == names[-count - 1 + length]:
         count += 1
     return count
 
 
 def _quiet(history: History, rules: LoopDetectionSettings) -> int:
     """How many of the newest calls brought nothing new; those not answered yet count with them."""
-    start = history.task_start()
     exempt = rules.exempt_tools
-    total = sum(c.name not in exempt for turn in history.turns[start:] for c in turn.calls)
-    if not rules.tool_calls.require_no_progress:
-        return total
-    seen = Seen()
-    last_news = -1
-    for at, (call, result) in enumerate(answered(history, start, exempt)):
-        if seen.brings_progress(call, result):
-            last_news = at
-    return total - last_news - 1
+    waiting = () if history.pending.known else history.turns[-1].calls
+    quiet = sum(call.name not in exempt for call in waiting)
+    for call, new in reversed(history.calls):
+        if new and rules.tool_calls.require_no_progress:
+            break
+        quiet += call.name not in exempt
+    return quiet
 
 
 def _pattern(lap: Sequence[str]) -> str:

@@ -35,7 +35,7 @@ class SameError:
 def _count(history: History, error: int, rules: LoopDetectionSettings) -> tuple[int, int]:
     """How often the error came within the window and this task, and the turn of the first."""
     turns = history.turns
-    start = max(history.task_start(), len(turns) - rules.tool_calls.window, 0)
+    start = max(history.task_start, len(turns) - rules.tool_calls.window, 0)
     count = 0
     first = len(turns) - 1
     for position in range(len(turns) - 1, start - 1, -1):

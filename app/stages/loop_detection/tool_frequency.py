@@ -14,7 +14,6 @@ from ...core.history import History
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State
-from .progress import Seen, answered
 
 LAST_CALLS: Final = 10  # of the tool, that must have brought nothing new
 
@@ -23,19 +22,18 @@ class ToolFrequency:
     name = "tool_frequency"
 
     def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
-        if not history.turns:
+        if not history.turns or history.pending.starts_task:
             return None
-        start = history.task_start()
-        counts = _counts(history, start, rules)
+        counts = _counts(history, rules)
         found: Finding | None = None
         for tool in dict.fromkeys(call.name for call in history.turns[-1].calls):
             count = counts[tool]
             warn, hard = overrides.frequency(tool, rules)
-            breaks = count >= hard and not _brings_progress(history, start, tool, rules)
+            breaks = count >= hard and not _brings_progress(history, tool, rules)
             if not breaks and (found is not None or count < min(warn, hard)):
                 continue
             level = State.CIRCUIT_BREAK if breaks else State.WARNING
-            place = history.turns[start].place if start < len(history.turns) else 0
+            place = history.turns[history.task_start].place
             pattern = f"{digest(tool):016x}"
             found = Finding(self.name, level, count, tool, pattern, _hint(tool, count), place)
             if breaks:
@@ -43,30 +41,24 @@ class ToolFrequency:
         return found
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        start = history.task_start()
-        for tool, count in _counts(history, start, rules).items():
+        for tool, count in _counts(history, rules).items():
             _, hard = overrides.frequency(tool, rules)
-            if count >= hard - 1 and not _brings_progress(history, start, tool, rules):
+            if count >= hard - 1 and not _brings_progress(history, tool, rules):
                 return True
         return False
 
 
-def _counts(history: History, start: int, rules: LoopDetectionSettings) -> Counter[str]:
-    counts = Counter(call.name for turn in history.turns[start:] for call in turn.calls)
+def _counts(history: History, rules: LoopDetectionSettings) -> Counter[str]:
+    counts = Counter(history.names)
     for tool in rules.exempt_tools:
         counts.pop(tool, None)
     return counts
 
 
-def _brings_progress(history: History, start: int, tool: str, rules: LoopDetectionSettings) -> bool:
+def _brings_progress(history: History, tool: str, rules: LoopDetectionSettings) -> bool:
     if not rules.tool_calls.require_no_progress:
         return False
-    seen = Seen()
-    found = [
-        seen.brings_progress(call, result)
-        for call, result in answered(history, start, rules.exempt_tools)
-        if call.name == tool
-    ]
+    found = [new for call, new in history.calls if call.name == tool]
     return any(found[-LAST_CALLS:])
 
 

@@ -1,0 +1,121 @@
+"""What loop detection across turns costs: a 400-message request of which 398 were seen.
+
+    python -m tests.bench.bench_history
+
+Prints the median of the whole stage's work on such a request (read the history, look for a hint,
+whether to hold, judge the reply), how it is made up, and the memory that a session takes.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+from app.core.exchange import ClientRequest, Controls, Exchange, Request
+from app.core.history import HistoryReader
+from app.core.reply import Reply, ToolCall
+from app.core.session_id import SessionId
+from app.core.tiers import Route
+from app.settings import DEFAULT_TIERS, Settings
+from app.stages.loop_detection import LoopDetection
+
+Json = dict[str, Any]
+MESSAGES = 400
+RESULT = 1500  # characters of a tool's answer
+ROUNDS = 200
+GOAL_MS = 1.0
+SESSION = SessionId("x-mlx-stack-session", "0" * 32, "0" * 32)
+
+
+def transcript(count: int, result: int = RESULT) -> list[Json]:
+    """A run that reads other files and finds other things; the last message is a result."""
+    messages: list[Json] = [{"role": "user", "content": "Find the bug. " * 20}]
+    for at in range((count - 1) // 2 + 1):
+        arguments = json.dumps(
+            {"path": f"src/module_{at}.py", "start_line": at, "end_line": at + 99}
+        )
+        function = {"name": ("read_file", "grep", "ls")[at % 3], "arguments": arguments}
+        call = {"id": f"call_{at}", "type": "function", "function": function}
+        said = f"Let me look at module {at} now."
+        messages.append({"role": "assistant", "content": said, "tool_calls": [call]})
+        content = f"{at} some code and words. " * (result // 24)
+        messages.append({"role": "tool", "tool_call_id": f"call_{at}", "content": content})
+    return messages[-count:] if count % 2 == 0 else messages[:count]
+
+
+def exchange(messages: list[Json]) -> Exchange:
+    request = ClientRequest({"messages": messages}, "m", stream=True, include_usage=True)
+    return Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+
+
+def fresh(messages: list[Json]) -> list[Json]:
+    """As a request brings them: other objects each time, so that no hash is there yet."""
+    copy: list[Json] = json.loads(json.dumps(messages))
+    return copy
+
+
+def stage_ms(messages: list[Json]) -> float:
+    """The stage's work on ``messages``, whose last two it has not seen."""
+    settings = Settings(tiers=DEFAULT_TIERS)
+    reply = Reply()
+    call = ToolCall("c", "read_file", '{"path": "src/new.py"}')
+    reply.choice(0).tool_calls.append(call)
+    taken = []
+    for _ in range(ROUNDS):
+        stage = LoopDetection(settings)
+        stage.history(exchange(fresh(messages[:-2])))
+        whole = exchange(fresh(messages))
+        request = Request("fast", dict(whole.request.body))
+        start = time.perf_counter()
+        state = stage.open(whole)
+        state.hold_whole()
+        state.on_request(request)
+        state.judge(reply)
+        taken.append(time.perf_counter() - start)
+    return 1000 * statistics.median(taken)
+
+
+def timed_ms(work: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - start)
+    return 1000 * statistics.median(taken)
+
+
+def session_bytes(messages: list[Json]) -> int:
+    """What is kept of a session that came to these messages turn by turn."""
+    reader = HistoryReader()
+    gc.collect()
+    tracemalloc.start()
+    for count in range(2, len(messages) + 1, 2):
+        reader.read("s", messages[:count])
+    gc.collect()
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    return kept
+
+
+def main() -> int:
+    messages = transcript(MESSAGES)
+    known = HistoryReader()
+    known.read("s", messages)
+    whole = stage_ms(messages)
+    print(f"{MESSAGES} messages, {sum(len(m['content']) for m in messages):,} characters")
+    print(f"  the whole stage, {MESSAGES - 2} of them seen before: {whole:.2f} ms")
+    print(f"  reading the history, all seen: {timed_ms(lambda: known.read('s', messages)):.2f} ms")
+    unseen = timed_ms(lambda: HistoryReader().read("s", messages))
+    print(f"  reading the history, none seen: {unseen:.2f} ms")
+    print(f"  memory of the session: {session_bytes(messages) / 1024:.0f} KiB")
+    return 0 if whole <= GOAL_MS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
