@@ -8,11 +8,12 @@ beginnings, and for words: what else is made of so few characters has to be peri
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import pairwise
 
 PIECE = 50
 DISTANCE = 75  # between two of them, on average, at most
-KINDS = 2  # of laps between them, at most
+KINDS = 2  # of laps between them, at most, each more than once: a change is no second kind
 CHARACTERS = 8  # different ones in a piece, at least, and the length of the shortest lap
 
 
@@ -36,7 +37,7 @@ def clustered(text: str, end: int, times: int) -> tuple[int, int] | None:
     places = places[-times:]
     if len(places) < times:
         return None
-    laps = {text[a:b] for a, b in pairwise(places)}
-    if len(laps) > KINDS or min(map(len, laps)) < CHARACTERS:
+    laps = Counter(text[a:b] for a, b in pairwise(places))
+    if len(laps) > KINDS or min(laps.values()) < 2 or min(map(len, laps)) < CHARACTERS:
         return None
     return places[0], places[-1] - places[-2]

@@ -86,7 +86,9 @@ class Flow:
             # Calls that repeat are a periodic text too, but what came before can be delivered.
             tool = self._calls.feed(piece, now=found is not None)
             found = RepeatedCall(tool) if tool is not None else found
-        self._due = self._periodic.due if self._periodic is not None else self.length + BLOCK
+        self._due = self.length + BLOCK
+        if self._periodic is not None and self._white is not None:
+            self._due = min(self._periodic.due, self._white.due)
         return found
 
     def _in_generation(self, piece: str, size: int) -> Found | None:

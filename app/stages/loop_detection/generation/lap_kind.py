@@ -30,6 +30,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}\Z")
+_BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 _MOST = 0.75  # of the lines make a table, a list
 
 
@@ -60,8 +61,9 @@ def _is_values(laps: str, characters: set[str]) -> bool:
     """Numbers, truth values and what separates them: rows of zeros, empty cells."""
     if characters <= _SEPARATORS | _RULER:
         return bool(characters & frozenset(",;|"))
-    rest = _VALUE.sub("", laps)
-    return rest != laps and not any(char.isalpha() for char in rest)
+    whole = _BROKEN_WORDS.sub("", laps)
+    rest = _VALUE.sub("", whole)
+    return rest != whole and not any(char.isalpha() for char in rest)
 
 
 def _is_encoded(laps: str, before: str) -> bool:
@@ -103,6 +105,7 @@ def _is_json(laps: str) -> bool:
 
     A lap may begin inside a string: then it is the other quotes that open one.
     """
+    laps = _BROKEN_WORDS.sub("", laps)
     quote = laps.find('"')
     if quote < 0:
         return False

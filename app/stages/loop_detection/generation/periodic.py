@@ -216,7 +216,7 @@ class PeriodicText:
 
     def _needed(self, run: _Run, upto: int) -> int:
         """The characters that are enough for what this run is."""
-        limit = limit_of(self._rules, run.period)
+        limit = strict_limit_of(self._rules, run.period)
         end = upto - self._offset
         size = min(max(_KIND_LAPS * run.period, _KIND_CHARS), upto - run.start, end)
         start = max(run.start - self._offset, 0)
@@ -227,7 +227,7 @@ class PeriodicText:
             return upto - run.start + limit
         if fenced or kind is Kind.DATA:
             return max(DATA_CHARS, LONG_LAPS * run.period, limit)
-        return LIST_FACTOR * limit if kind is Kind.LIST else limit
+        return LIST_FACTOR * limit if kind is Kind.LIST else limit_of(self._rules, run.period)
 
     def _forget(self, characters: int) -> None:
         self._text = self._text[characters:]
@@ -261,12 +261,20 @@ def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
 
 
 def limit_of(rules: GenerationSettings, period: int) -> int:
-    """The characters of plain prose that are enough for a period (DESIGN §6)."""
+    """The characters of plain prose that are enough for a period."""
+    strict = strict_limit_of(rules, period)
+    if SHORT_PERIOD < period <= LONG_PERIOD:
+        said = (_SAID * period + _SAID_CHARS) * rules.min_chars // _OF_MIN_CHARS
+        return min(strict, max(rules.min_laps * period, said))
+    return strict
+
+
+def strict_limit_of(rules: GenerationSettings, period: int) -> int:
+    """The same where only the limits of DESIGN §6 count."""
     if period <= SHORT_PERIOD:
         return SHORT_CHARS
     if period <= LONG_PERIOD:
-        said = (_SAID * period + _SAID_CHARS) * rules.min_chars // _OF_MIN_CHARS
-        return max(rules.min_laps * period, min(rules.min_chars, said))
+        return max(rules.min_laps * period, rules.min_chars)
     return LONG_LAPS * period
 
 

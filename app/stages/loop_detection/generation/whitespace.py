@@ -16,6 +16,11 @@ class WhitespaceRun:
         self._length = 0
         self._run = 0
 
+    @property
+    def due(self) -> int:
+        """The length of text up to which nothing can be decided."""
+        return self._length - self._run + self._limit + 1
+
     def feed(self, piece: str) -> tuple[int, int] | None:
         """Where a run begins and where it passed the limit, once one has."""
         size = len(piece)

@@ -1,0 +1,206 @@
+"""What repeats by nature, or only nearly: each of these must pass, and be cut where it never ends.
+
+gemini-cli#6893 and #18975 are false alarms on tables, rulers and long common beginnings.
+"""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from app.stages.loop_detection.generation.flow import EndlessWhitespace, TooMuchReasoning
+from app.stages.loop_detection.generation.lap_kind import Kind, kind_of
+from tests.stages.loop_detection.generation.texts import flowed, found, pieces, prose
+
+# What is repeated → how many characters of it still pass: 2,000 for data, twice as much for lists.
+DATA = {
+    "dashes": "-",
+    "equals": "=",
+    "stars": "* ",
+    "dots": ". ",
+    "separators": "---\n\n",
+    "box": "╭─",
+    "blocks": "█▓",
+    "zeros": "0, ",
+    "rows of zeros": "[0, 0, 0, 0],\n",
+    "digits": "0",
+    "hex": "0x00, 0x00, 0x00, 0x00,\n",
+    "nulls": "null, ",
+    "JSON objects": '{"name": "none", "count": 0, "tags": ["a", "b"]},\n',
+    "JSON strings": '"n/a", ',
+    "table rows": "| yes | no | n/a |\n",
+    "table separators": "|---|---|---|\n",
+    "empty cells": ",,,,,\n",
+    "CSV": "yes,no,maybe\n",
+    "TSV": "yes\tno\tmaybe\n",
+    "markup": '<td class="a"></td>\n',
+    "closing tags": "</div>\n",
+    "closing braces": "    });\n",
+    "code": "for (let i = 0; i < 10; i++) { console.log(i); }",
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_data_may_repeat_for_2000_characters(name: str) -> None:
+    one = DATA[name]
+    text = prose(200) + "\n" + one * (4000 // len(one))
+    assert found(text[:2190]) is None
+    hit = found(text)
+    assert hit is not None
+    assert 1995 <= hit.end - hit.start <= 2200
+
+
+@pytest.mark.parametrize(
+    "opener", ["```\n", "```python\n", "  ```js\n", "~~~\n", "Like this:```c\n"]
+)
+def test_code_in_a_fence_may_repeat_for_2000_characters(opener: str) -> None:
+    one = "print the same line again\n"
+    text = prose(120) + "\n" + opener + one * 120
+    assert found(text[:2100]) is None
+    hit = found(text)
+    assert hit is not None
+    assert hit.end - hit.start == 2000
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "```\ncode\n```\n",
+        "```\ncode\n```",  # and the text goes on behind it
+        "~~~\n```\n~~~\n",
+        "Use ``` for code. ",
+        "```python\na\n```\nand\n```python\nb\n```\n",
+    ],
+)
+def test_after_a_fence_is_closed_text_is_text_again(before: str) -> None:
+    hit = found(
+        prose(60) + "\n" + before + "I am stuck and say the same thing over and over. " * 20
+    )
+    assert hit is not None
+    assert hit.end - hit.start <= 410
+
+
+def test_a_lap_that_holds_whole_fences_is_no_code() -> None:
+    one = "Let me try that again.\n```python\nprint('hello')\n```\nThat did not work, so I retry.\n"
+    hit = found(one * 12)
+    assert hit is not None
+    assert hit.end == max(400, 4 * len(one))
+
+
+@pytest.mark.parametrize("bullet", ["- ", "* ", "+ ", "• ", "1. ", "1) ", "  - ", "- [ ] "])
+def test_lists_get_twice_as_much(bullet: str) -> None:
+    one = f"{bullet}check the same file once more\n"
+    text = "Steps:\n" + one * 60
+    hit = found(text)
+    assert hit is not None
+    assert hit.end - hit.start == 800, "8 laps, and 800 characters"
+
+
+def test_prose_in_lines_is_no_list() -> None:
+    one = "I will not output any text.\n  I will just end the turn.\n  I am done.\n"
+    hit = found(one * 15)
+    assert hit is not None
+    assert hit.end == 400
+
+
+NEARLY = {
+    "a counter": [f"line {at}\n" for at in range(400)],
+    "a list that shares its beginning": [
+        f"- projects/my-google-cloud-project-12345/locations/us-central1/services/{at}\n"
+        for at in range(200)
+    ],
+    "a table": [f"| row {at} | {at * at} | the same words in each |\n" for at in range(300)],
+    "a log": [f"2026-11-22 12:{at // 60:02}:{at % 60:02} INFO heartbeat ok\n" for at in range(400)],
+    "JSON": [f'{{"id": {at}, "name": "item", "ok": true}},\n' for at in range(400)],
+    "CSV": [f"{at},0,0,0,yes\n" for at in range(800)],
+    "code": [f"    assert answer_{at} == expected_answer_{at}\n" for at in range(300)],
+    "a poem with a refrain": [
+        prose(160, seed=at) + "\nand miles to go before I sleep, and miles to go before I sleep\n"
+        for at in range(60)
+    ],
+    "numbered steps": [f"{at}. Open the file and look at it once more.\n" for at in range(300)],
+    "a progress bar": [f"\r{'#' * (at // 2)}{' ' * (50 - at // 2)} {at} %" for at in range(101)],
+    "a multiplication": [f"7 times {at} is {7 * at}. " for at in range(500)],
+    "paths": [f"/usr/share/doc/package-{at}/copyright\n" for at in range(300)],
+}
+
+
+@pytest.mark.parametrize("name", NEARLY)
+@pytest.mark.parametrize("size", [4, 97])
+def test_near_repeats_pass(name: str, size: int) -> None:
+    assert flowed("".join(NEARLY[name]), size) is None
+
+
+def test_base64_passes_also_where_it_is_full_of_zeros() -> None:
+    picture = bytes(range(256)) * 2 + bytes(900) + bytes(range(256))
+    assert found("data:image/png;base64," + base64.b64encode(picture).decode()) is None
+
+
+def test_words_by_nature_short() -> None:
+    """Ten or so equal words or letters are how people write, and no loop."""
+    for said in ("ha" * 60, "no, " * 40, "a" * 150, "!" * 120, "very " * 30, "🎉" * 100, "0" * 64):
+        assert found(f"{prose(100)} {said} {prose(100, seed=1)}") is None
+
+
+@pytest.mark.parametrize(
+    ("laps", "kind"),
+    [
+        (" \n\t" * 50, Kind.BLANK),
+        ("!" * 60, Kind.PROSE),
+        ("。" * 60, Kind.PROSE),
+        ('"No," she said. ' * 8, Kind.PROSE),
+        ('He said "stop" and "go". ' * 8, Kind.PROSE),
+        ("var/" * 40, Kind.PROSE),
+        ("it's done (really). " * 8, Kind.PROSE),
+        ("一二三，" * 30, Kind.PROSE),
+        ("I saw it, he saw it,\nthey saw it.\n" * 5, Kind.PROSE),
+    ],
+)
+def test_kinds(laps: str, kind: Kind) -> None:
+    assert kind_of(laps) is kind
+
+
+# Whitespace
+
+
+@pytest.mark.parametrize("blank", [" ", "\n", "\t", " \n", "\r\n", "\u00a0", "\n    "])
+@pytest.mark.parametrize("size", [1, 7, 4000])
+def test_whitespace_that_never_ends(blank: str, size: int) -> None:
+    text = "Done." + blank * (1200 // len(blank))
+    hit = flowed(text, size)
+    assert hit == EndlessWhitespace(5, 5 + 513)
+
+
+def test_whitespace_inside_a_piece_is_seen_too() -> None:
+    text = "a" + "\n" * 513 + "b" + prose(200)
+    assert flowed(text, 4000) == flowed(text, 3) == EndlessWhitespace(1, 514)
+    assert flowed("a" + "\n" * 512 + "b" + prose(200), 4000) is None
+
+
+def test_whitespace_has_its_own_limit_everywhere() -> None:
+    assert flowed("```\n" + " " * 510 + "x") is None
+    assert flowed("x" + " \n" * 150 + "y", max_trailing_whitespace=290) is not None
+
+
+# Reasoning
+
+
+def test_reasoning_is_counted_in_tokens() -> None:
+    rules = {"max_reasoning_tokens": 100}
+    assert flowed(prose(400), reasoning=True, **rules) is None
+    assert isinstance(flowed(prose(600), reasoning=True, **rules), TooMuchReasoning)
+    assert flowed(prose(6000), **rules) is None, "an answer may be long"
+
+
+@pytest.mark.parametrize("tags", [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
+def test_reasoning_in_the_text_is_counted_up_to_its_end(tags: tuple[str, str]) -> None:
+    opener, closer = tags
+    rules = {"max_reasoning_tokens": 100}
+    assert flowed(f"\n{opener}{prose(350)}{closer}{prose(2000)}", **rules) is None
+    assert isinstance(flowed(f"\n{opener}{prose(600)}", **rules), TooMuchReasoning)
+    assert flowed(f"He wrote {opener} and {prose(600)}", **rules) is None
+
+
+def test_pieces_helper_gives_all() -> None:
+    assert "".join(pieces("abcdefg", 3)) == "abcdefg"
