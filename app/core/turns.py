@@ -23,7 +23,11 @@ MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no furth
 MAX_WORDS: Final = 4000  # characters of a text kept for comparing; longer ones only by digest
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 # What tells two texts apart however alike they are: numbers, paths, quoted strings.
-_FACTS: Final = re.compile(r"\"[^\"]{1,400}\"|'[^']{1,400}'|`[^`]{1,400}`|[^\s\"'`]*[/\\]\S*|\d+")
+# A path is looked for where a word begins, and each word is read once: replies may be megabytes.
+_FACTS: Final = re.compile(
+    r"\"[^\"]{1,400}\"|'[^']{1,400}'|`[^`]{1,400}`"
+    r"|(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*|\d+"
+)
 
 
 class Result(NamedTuple):
@@ -86,13 +90,14 @@ def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Tur
     ``before``: the place of the turn before it, 0 for the first.
     """
     collapsed = collapse(_THINKING.sub(" ", text) if "<think" in text else text)
-    facts = _FACTS.findall(collapsed)
+    short = len(collapsed) <= MAX_WORDS
+    facts = _FACTS.findall(collapsed) if short else ()
     said = digest(collapsed)
     made = tuple(sorted(calls))
     return Turn(
         inputs,
         said,
-        collapsed if len(collapsed) <= MAX_WORDS else "",
+        collapsed if short else "",
         digest(*facts) if facts else 0,
         made,
         hash((before, inputs.digest, said, made)),
