@@ -49,7 +49,8 @@ def read(name: str, arguments: Any) -> Call:
         return Call(name, exact, exact, exact)
     kept = {key: one for key, one in value.items() if key not in _NOISE}
     loose = digest(name, _canonical(kept)) if kept and len(kept) < len(value) else exact
-    salient = digest(name, _canonical(_salient(name, value)))
+    acted_on = _salient(name, value)
+    salient = exact if acted_on is value else digest(name, _canonical(acted_on))
     return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(value))
 
 
@@ -60,12 +61,12 @@ def canonical(arguments: Any) -> str:
 
 def digest(*parts: str | bytes) -> int:
     """A stable 64-bit digest, the same in every process."""
-    whole = blake2b(digest_size=8)
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
-        whole.update(len(data).to_bytes(8, "little"))
-        whole.update(data)
-    return int.from_bytes(whole.digest(), "little")
+    data = [p.encode("utf-8", "surrogatepass") if isinstance(p, str) else p for p in parts]
+    if len(data) == 1:
+        whole = data[0]
+    else:  # the lengths go first, so that no two lists of parts are one text
+        whole = b",".join([*(b"%d" % len(one) for one in data), *data])
+    return int.from_bytes(blake2b(whole, digest_size=8).digest(), "little")
 
 
 def _parsed(arguments: Any) -> Any:

@@ -12,7 +12,7 @@ C = ("list_files", {}, "notes.md")
 
 
 def test_the_same_call_again_and_again() -> None:
-    """pi#9637: 220 equal calls. With the user's words before the first, the 4th is the third lap."""
+    """pi#9637: 220 equal calls. The first answers to the user, so the 4th is the third lap."""
     run = Run([TASK, *steps(*[A] * 8)])
     assert run.told[0] == (4, "repetition")
     assert run.broken[0] == (4, "repetition")
@@ -53,7 +53,9 @@ def test_the_same_answer_over_several_messages() -> None:
 
 
 def test_an_answer_that_is_nearly_the_same() -> None:
-    long = "I am going to look at the build now and will tell you what I have found as soon as I am "
+    long = (
+        "I am going to look at the build now and will tell you what I have found as soon as I am "
+    )
     said: list[Json] = []
     for word in ("done", "finished", "ready", "through"):
         said += [says(f"{long}{word} with all of it, step by step, file by file, line by line.")]

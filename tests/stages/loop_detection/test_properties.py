@@ -1,0 +1,98 @@
+"""What holds for every history, whatever an agent does."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.history import History, HistoryReader
+from app.stages.loop_detection import detectors
+from tests.stages.loop_detection.histories import TASK, Json, Run, closed, rules, steps
+
+# A step of an agent: what it calls, with what, and what it gets.
+Made = tuple[str, Json, str]
+NAMES = ("read_file", "search", "bash", "fetch", "list_files", "http", "think", "plan")
+SETTINGS = rules()
+
+
+def distinct(count: int) -> st.SearchStrategy[list[Made]]:
+    """Steps that have nothing in common but their tools' names."""
+    return st.lists(st.sampled_from(NAMES), min_size=count, max_size=count).map(
+        lambda names: [(name, {"n": at}, f"found {at}") for at, name in enumerate(names)]
+    )
+
+
+HISTORIES = st.integers(0, 29).flatmap(distinct)
+
+
+@given(HISTORIES)
+def test_a_history_that_does_not_repeat_itself_is_never_stopped(made: list[Made]) -> None:
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
+@given(st.integers(0, 8).flatmap(distinct), st.integers(1, 12).flatmap(distinct))
+def test_a_lap_gone_three_times_is_broken(before: list[Made], lap: list[Made]) -> None:
+    """And one step more: the first lap answers to something else than the two after it."""
+    before = [(name, {"b": arguments["n"]}, f"before {said}") for name, arguments, said in before]
+    made = steps(*before, *lap * 3, lap[0])
+    run = Run([TASK, *made])
+    assert run.broken
+    assert run.told
+    assert run.told[0][0] <= run.broken[0][0], "told before it is broken"
+
+
+@given(st.integers(1, 12).flatmap(distinct), st.data())
+def test_one_result_that_changes_in_each_lap_is_progress(
+    lap: list[Made], data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(lap) - 1))
+    laps: list[Made] = []
+    for number in range(3):
+        name, arguments, _ = lap[at]
+        changed = (name, arguments, f"new in lap {number}")
+        laps += [*lap[:at], changed, *lap[at + 1 :]]
+    assert not Run([TASK, *steps(*laps, laps[0])]).broken
+
+
+@given(st.integers(1, 5).flatmap(distinct), st.data())
+def test_progress_in_between_breaks_the_run(lap: list[Made], data: st.DataObject) -> None:
+    made = lap * 3
+    at = data.draw(st.integers(len(lap) + 1, 2 * len(lap)))
+    made = [*made[:at], ("read_file", {"path": "new"}, "something new"), *made[at:]]
+    assert not Run([TASK, *steps(*made)]).broken
+
+
+@given(st.lists(st.integers(0, 3), max_size=24))
+def test_what_must_be_held_is_never_missed(made: list[int]) -> None:
+    """Wherever a reply is broken, it was foreseen that the next reply might be."""
+    messages = [TASK, *steps(*((NAMES[n % 3], {"n": n}, str(n % 2)) for n in made))]
+    run = Run(messages)
+    assert {number for number, _ in run.broken} <= set(run.nearly)
+
+
+@given(st.lists(st.integers(0, 2), max_size=20), st.data())
+def test_a_history_is_judged_alike_however_it_was_read(made: list[int], data: Any) -> None:
+    messages = [TASK, *steps(*((NAMES[n], {"n": n}, str(n)) for n in made))]
+    whole = HistoryReader().read("s", messages)
+    reader = HistoryReader()
+    for cut in sorted(data.draw(st.sets(st.integers(0, len(messages)), max_size=4))):
+        reader.read("s", copy.deepcopy(messages[:cut]))
+    again = reader.read("s", messages)
+    assert list(detectors.findings(whole, SETTINGS)) == list(detectors.findings(again, SETTINGS))
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=14))
+def test_compare_output_is_the_plain_rule(said: list[str]) -> None:
+    """Outputs alone: with laps of one turn, the last three equal ones."""
+    messages: list[Json] = [TASK]
+    for at, text in enumerate(said[:-1]):
+        messages.append({"role": "assistant", "content": text})
+        messages.append({"role": "user", "content": f"Go on, {at}."})
+    reply = {"role": "assistant", "content": said[-1]}
+    whole: History = closed(messages, reply)
+    found = detectors.breaks(whole, rules(compare="output", max_period=1))
+    assert (found is not None) == (len(said) >= 3 and len(set(said[-3:])) == 1)
+    assert detectors.breaks(whole, SETTINGS) is None, "the user said something else each time"

@@ -1,0 +1,323 @@
+"""The stage between its exchanges: hints once, breaks again, sessions apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.exchange import Exchange, Request
+from app.core.reply import Reply, ToolCall
+from app.core.session_id import SessionId
+from app.core.verdicts import LoopDetected
+from app.stages.loop_detection import LoopDetection
+from app.stages.loop_detection.finding import State
+from tests.core.exchanges import client_request, exchange
+from tests.stages.loop_detection.histories import (
+    TASK,
+    Json,
+    Run,
+    answers,
+    calls,
+    says,
+    settings,
+    state,
+    step,
+    steps,
+    user,
+)
+
+A = ("search", {"query": "quokka"}, "nothing found")
+B = ("read_file", {"path": "notes.md"}, "# Notes")
+NAMED = SessionId("x-mlx-stack-session", "1" * 32, "1" * 32)
+
+
+def asked(messages: list[Json], session: SessionId | None = None) -> Exchange:
+    whole = exchange(client_request(messages=list(messages)))
+    if session is not None:
+        whole.session = session
+    return whole
+
+
+def sent(stage: LoopDetection, whole: Exchange) -> list[Json]:
+    """The messages as they go to the model."""
+    request = Request("fast", dict(whole.request.body))
+    stage.open(whole).on_request(request)
+    messages: list[Json] = request.body["messages"]
+    return messages
+
+
+def hint(stage: LoopDetection, messages: list[Json], session: SessionId | None = None) -> str:
+    whole = asked(messages, session)
+    new = sent(stage, whole)
+    assert ("Loop" in whole.notes) == (new != messages)
+    assert new[: len(messages)] == messages or new[-1]["role"] == "user"
+    return "" if new == messages else str(new[-1]["content"])
+
+
+def judged(
+    stage: LoopDetection, messages: list[Json], message: Json, whole: Exchange | None = None
+) -> LoopDetected | None:
+    reply = Reply()
+    choice = reply.choice(0)
+    choice.text = message.get("content") or ""
+    for call in message.get("tool_calls") or ():
+        function = call["function"]
+        choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
+    verdict = stage.open(whole or asked(messages)).judge(reply)
+    assert verdict is None or isinstance(verdict, LoopDetected)
+    return verdict
+
+
+def again(made: tuple[str, Json, str]) -> Json:
+    return calls(made[:2])
+
+
+def test_states() -> None:
+    assert state([TASK, *steps(A)]) is State.NORMAL
+    assert state([TASK, *steps(A, A, A)]) is State.WARNING
+    assert state([TASK, *steps(A, A, A, A)]) is State.CIRCUIT_BREAK
+
+
+def test_a_hint_is_given_once_for_a_pattern_and_again_when_it_comes_back() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    assert "You have called search with the same arguments twice" in hint(stage, messages)
+    assert hint(stage, messages), "the same request again, as in a retry"
+    messages += steps(A)
+    assert hint(stage, messages) == ""
+    messages += steps(B, ("list_files", {}, "a b c"), A, A)
+    assert "search" in hint(stage, [*messages, *steps(A)])
+
+
+def test_a_retry_counts_no_second_warning() -> None:
+    stage = LoopDetection(settings())
+    whole = asked([TASK, *steps(A, A, A)])
+    sent(stage, whole)
+    sent(stage, whole)
+    assert [(one.kind, one.labels) for one in whole.incidents] == [
+        ("loop_warning", ("repetition", "warning"))
+    ]
+
+
+def test_parallel_sub_agents_are_told_apart() -> None:
+    stage = LoopDetection(settings())
+    one = [TASK, *steps(A, A, A)]
+    other = [user("You are the reviewer."), *steps(A, A, A)]
+    assert hint(stage, one)
+    assert hint(stage, other), "it has not been told yet"
+    assert not hint(stage, [*one, *steps(A)])
+    assert not hint(stage, [*other, *steps(A)])
+
+
+def test_several_hints_are_merged_into_one_message_four_at_most() -> None:
+    stage = LoopDetection(settings(tool_calls={"frequency_warn": 3}))
+    messages = [TASK]
+    for n in range(6):
+        messages += step("search", {"query": str(n)}, "Error: rate limit")
+    pair = calls(("search", {"query": "x"}), ("fetch", {"url": "y"}))
+    both = [*messages, pair, *answers(pair, "Error: rate limit", "Error: rate limit")]
+    text = hint(stage, both)
+    assert text.count("\n") == 1, text
+    assert "search 7 times" in text
+    assert "the same error 8 times" in text
+
+
+def test_the_client_s_messages_stay_as_they_are() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    whole = asked(messages)
+    new = sent(stage, whole)
+    assert whole.request.body["messages"] == messages
+    assert new[:-1] == messages, "behind the results, nothing in between"
+
+
+def test_what_the_verdict_says() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    whole = asked(messages)
+    verdict = judged(stage, messages, again(A), whole)
+    assert verdict is not None
+    assert (verdict.detector, verdict.repeats) == ("repetition", 3)
+    assert verdict.calls == (("search", '{"query":"quokka"}'),)
+    assert verdict.believable
+    assert "search" in verdict.hint
+    assert len(verdict.pattern) == 16
+    assert whole.notes["Loop"] == "circuit_break;detector=repetition"
+    assert [one.labels for one in whole.incidents] == [("repetition", "circuit_break")]
+
+
+def test_nobody_is_believed_at_the_fifth_same_call() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A, A)]
+    verdict = judged(stage, messages, again(A))
+    assert verdict is not None
+    assert not verdict.believable
+
+
+def test_another_reply_passes_however_long_the_loop_was() -> None:
+    stage = LoopDetection(settings())
+    assert judged(stage, [TASK, *steps(*[A] * 9)], says("I give up.")) is None
+    assert judged(stage, [TASK, *steps(*[A] * 9)], again(B)) is None
+
+
+def test_after_a_break_the_same_breaks_at_once_and_another_counts_from_zero() -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(A, A, A)]
+    assert judged(stage, messages, again(A)) is not None
+    nudged = [*messages, user("You are in a loop. Try something else.")]
+    assert stage.open(asked(nudged)).hold_whole()
+    assert judged(stage, nudged, again(A)) is not None
+    assert judged(stage, nudged, again(B)) is None
+    assert judged(stage, [*nudged, *steps(B)], again(B)) is None
+    assert judged(stage, [*nudged, *steps(B)], again(A)) is None, "something else was done"
+
+
+def test_a_loop_of_two_that_was_broken_breaks_again_at_either_step() -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(*[A, B] * 3)]
+    assert judged(stage, messages, again(A)) is not None
+    nudged = [*messages, user("Stop that.")]
+    assert judged(stage, nudged, again(A)) is not None
+    assert judged(stage, nudged, again(B)) is not None
+
+
+def test_after_a_stop_the_session_goes_on_and_the_same_is_stopped_at_once() -> None:
+    stage = LoopDetection(settings(on_break="stop"))
+    messages = [TASK, *steps(A, A, A)]
+    assert judged(stage, messages, again(A)) is None
+    stopped = [*messages, says("[Stopped: …]"), user("Go on.")]
+    whole = asked(stopped)
+    assert judged(stage, stopped, again(A), whole) is None
+    assert whole.reply_notes["Loop"] == "circuit_break;detector=repetition"
+    assert "Loop" not in asked(stopped).reply_notes
+
+
+def test_a_loop_is_over_when_its_results_change() -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(A, A, A)]
+    assert judged(stage, messages, again(A)) is not None
+    moved = [*messages, *step(*A[:2], "found one!")]
+    assert judged(stage, moved, again(A)) is None
+
+
+def test_forgetting_a_session() -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(A, A, A)]
+    nudged = [*messages, user("Stop that.")]
+    hash = asked(messages).session.hash
+    assert hint(stage, messages)
+    assert judged(stage, messages, again(A)) is not None
+    stage.forget(hash)
+    assert judged(stage, nudged, again(A)) is None
+    assert hint(stage, messages)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    stage = LoopDetection(settings(max_sessions=3))
+    messages = [TASK, *steps(A, A, A)]
+    for n in range(9):
+        session = SessionId("x", f"{n:032}", f"{n:032}")
+        hint(stage, messages, session)
+    assert len(stage._sessions._sessions) == 3
+
+
+def windowed(stage: LoopDetection, texts: list[str], session: SessionId) -> list[bool]:
+    """A client that sends no transcript: which of its replies are broken."""
+    window: list[bytes] = []
+    broken = []
+    for text in texts:
+        whole = asked([user("What now?")], session)
+        whole.window = tuple(window)
+        sent(stage, whole)
+        broken.append(judged(stage, [], says(text), whole) is not None)
+        if whole.turn:
+            window.append(whole.turn)
+    return broken
+
+
+def test_a_stored_window_serves_sessions_with_a_name() -> None:
+    stage = LoopDetection(settings())
+    assert windowed(stage, ["No.", "Yes.", "Yes.", "Yes."], NAMED) == [False] * 3 + [True]
+    derived = SessionId("derived", "2" * 32, "2" * 32)
+    assert windowed(stage, ["Yes."] * 6, derived) == [False] * 6
+
+
+def test_a_client_that_sends_its_transcript_needs_no_window() -> None:
+    """Its other requests (a title, say) are no turns of the same run."""
+    stage = LoopDetection(settings())
+    hint(stage, [TASK, *steps(A)], NAMED)
+    assert windowed(stage, ["A title."] * 5, NAMED) == [False] * 5
+
+
+def test_a_believed_call_takes_its_place_in_the_window() -> None:
+    stage = LoopDetection(settings())
+    whole = asked([user("What now?")], NAMED)
+    judged(stage, [], says("Yes."), whole)
+    assert whole.turn
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, [4, 5, 6]),
+        ({"exempt_tools": ["search"]}, []),
+        ({"duplicate_threshold": 4}, [5, 6]),
+        ({"tool_calls": {"overrides": {"search": {"duplicate_threshold": 5}}}}, [5, 6]),
+        (
+            {
+                "tool_calls": {
+                    "overrides": {"search": {"duplicate_threshold": 99, "identical_hard": 6}}
+                }
+            },
+            [6],
+        ),
+        ({"tool_calls": {"overrides": {"fetch": {"duplicate_threshold": 99}}}}, [4, 5, 6]),
+        ({"max_period": 1}, [4, 5, 6]),
+    ],
+)
+def test_settings_for_all_tools_and_for_one(changes: Any, broken: list[int]) -> None:
+    run = Run([TASK, *steps(*[A] * 6)], **changes)
+    assert [number for number, _ in run.broken] == broken
+
+
+@pytest.mark.parametrize(
+    ("calls_rules", "told", "broken"),
+    [
+        ({}, 31, 50),
+        ({"frequency_warn": 10, "frequency_hard": 20}, 11, 20),
+        ({"frequency_overrides": {"search": {"warn": 40, "hard": 55}}}, 41, 55),
+        ({"overrides": {"search": {"frequency_warn": 5, "frequency_hard": 15}}}, 6, 15),
+        ({"frequency_hard": 5}, 6, 12),  # of the last ten calls none may have brought anything
+    ],
+)
+def test_how_often_a_tool_may_be_called(calls_rules: Any, told: int, broken: int) -> None:
+    made = [("search", {"query": str(n)}, "nothing") for n in range(60)]
+    run = Run([TASK, *steps(*made)], tool_calls=calls_rules)
+    assert run.told[0] == (told, "tool_frequency")
+    assert run.broken[0] == (broken, "tool_frequency")
+
+
+def test_without_require_no_progress_only_the_count_counts() -> None:
+    poll = [("status", {"id": 1}, f"{n} %") for n in range(6)]
+    run = Run([TASK, *steps(*poll)], tool_calls={"require_no_progress": False})
+    assert run.told[0] == (4, "identical_calls")
+    assert run.broken[0] == (5, "identical_calls")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "same"),
+    [
+        ("read_file", [{"path": "a", "start_line": n} for n in (1, 40, 120, 200, 7)], True),
+        ("read_file", [{"path": "a", "start_line": 200 * n + 1} for n in range(5)], False),
+        ("read_file", [{"path": str(n)} for n in range(5)], False),
+        ("write_file", [{"path": "a", "content": str(n)} for n in range(5)], False),
+        ("search", [{"query": "x", "limit": n} for n in range(5)], True),
+        ("other", [{"n": n} for n in range(5)], False),
+    ],
+)
+def test_salient_arguments(name: str, arguments: list[Json], same: bool) -> None:
+    made = [(name, one, "same") for one in arguments]
+    run = Run([TASK, *steps(*made)], tool_calls={"key": "salient"})
+    assert bool(run.broken) is same
+    assert not Run([TASK, *steps(*made)]).broken
