@@ -21,7 +21,7 @@ from ....core.reply import ToolCall
 from ....tool_calls.formats.base import Tools, Where
 from ....tool_calls.formats.harmony import CHANNEL
 from ....tool_calls.formats.table import FORMATS
-from ....tool_calls.text_calls import Rescued, rescue, rescue_cut
+from ....tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from .calls import Repeats
 
 GENERIC_CHARS = 50
@@ -123,13 +123,15 @@ class WrittenCalls:
         """
         repeats = Repeats(self._most, self._exempt)
         if tools := self._tools():
-            found: Rescued = (rescue_cut if cut else rescue)(text, tools)
+            found = _read(text, tools) if cut else rescue(text, tools)
             kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in found.calls)
             if len(found.calls) >= MOST_CALLS:
                 self._due = sys.maxsize, sys.maxsize
             if repeats.tool:
                 formats = tuple(one.format for one in found.calls[: len(kept)])
-                return Shortened(found.content, tuple(kept), repeats.tool, formats)
+                # Behind the first call of a cut text stands at best half a call.
+                content = Holdback(tools).feed(text) if cut else found.content
+                return Shortened(content, tuple(kept), repeats.tool, formats)
         counts: Counter[str] = Counter()
         for start, tool, unit in sorted(_units(text, known=bool(tools))):
             if tool in self._exempt or text.count("```", 0, start) % 2:
@@ -138,6 +140,15 @@ class WrittenCalls:
             if counts[unit] > self._most:
                 return Shortened(text[:start].rstrip(), (), tool)
         return None
+
+
+def _read(text: str, tools: Tools) -> Rescued:
+    """The whole calls of a text that is not over; also of a list of them that is still open."""
+    found = rescue_cut(text, tools)
+    if found.calls or not text.lstrip().startswith("["):
+        return found
+    upto = max(text.rfind(")"), text.rfind("}")) + 1
+    return rescue(text[:upto] + "]", tools)
 
 
 def _new_id() -> str:

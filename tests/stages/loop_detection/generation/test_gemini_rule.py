@@ -1,8 +1,8 @@
 """gemini-cli's rule as an oracle: where it fires on a periodic text, ours must have fired before.
 
-Its rule: the same 50 characters, at any place, 10 times, at most 75 apart on average. Two things are
-not compared: rulers, fences, tables and JSON, which have limits of their own here; and periods up to
-8, which DESIGN §6 gives 200 characters, since a row of 60 equal letters is no runaway yet.
+Its rule: the same 50 characters, at any place, 10 times, at most 75 apart on average. Not compared
+are rulers, fences, tables and JSON, which have limits of their own here, and periods up to 8, which
+DESIGN §6 gives 200 characters: a row of 60 equal letters is no runaway yet.
 """
 
 from __future__ import annotations

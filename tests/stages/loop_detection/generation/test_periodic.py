@@ -140,7 +140,9 @@ SMALL = GenerationSettings(window_chars=600)
 def repeating(draw: st.DrawFn) -> str:
     letters = draw(st.sampled_from(["ab", "abc", LONG_ALPHABET]))
     lead = draw(st.text(letters, max_size=200))
-    period = draw(st.sampled_from([1, 2, 3, 8, 9, 12, 32, 33, 39, 50, 64, 65, 100, 128, 150, 199, 200]))
+    period = draw(
+        st.sampled_from([1, 2, 3, 8, 9, 12, 32, 33, 39, 50, 64, 65, 100, 128, 150, 199, 200])
+    )
     one = draw(
         st.text(letters, min_size=period, max_size=period)
         | st.just("a" * (period - 1) + "b")

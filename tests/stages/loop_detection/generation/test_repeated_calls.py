@@ -1,0 +1,330 @@
+"""The same call again and again in one reply: native, and in every format of text."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+
+from app.core.attempt import Attempt
+from app.core.exchange import Exchange
+from app.core.sse import DONE_FRAME
+from app.core.verdicts import Cut, Verdict
+from app.settings import DEFAULT_TIERS, Settings
+from app.stages import build
+from app.tool_calls.formats.table import FORMATS
+from tests.core.exchanges import attempt, client_request, exchange
+from tests.support.replies import chunk, completion, data, usage_chunk
+from tests.tool_calls.calls import parameters, tool
+
+Json = dict[str, Any]
+TOOLS = [tool(name, parameters("query", query="string", id="integer")) for name in ("look", "wait")]
+A, B, C = ({"query": word} for word in ("quokka", "numbat", "bilby"))
+ROLE = chunk({"role": "assistant", "content": None})
+
+
+class Reply:
+    """A reply that comes chunk by chunk, until the stages end it."""
+
+    def __init__(self, chunks: list[Json], *, stream: bool = True, **rules: Any) -> None:
+        tools = rules.pop("tools", TOOLS)
+        self.exchange: Exchange = exchange(client_request(stream=stream, tools=tools))
+        settings = Settings(tiers=DEFAULT_TIERS, reliability=rules)
+        self.attempt: Attempt = attempt(
+            self.exchange, stages=build(settings), hold_whole=not stream
+        )
+        assert self.attempt.on_request() is None
+        out = b""
+        self.taken = 0
+        for payload in [*chunks, usage_chunk()]:
+            out += self.attempt.feed(data(payload), 0.0)
+            self.taken += 1
+            if self.attempt.over:
+                break
+        else:
+            out += self.attempt.feed(DONE_FRAME, 0.0)
+        self.ended_by: Verdict | None = self.attempt.verdict
+        assert self.ended_by is None or isinstance(self.ended_by, Cut), self.ended_by
+        self.verdict = self.attempt.settle()
+        self._read(out if not stream else out + self.attempt.rest(), stream)
+
+    def _read(self, out: bytes, stream: bool) -> None:
+        self.text = ""
+        gathered: dict[int, dict[str, str]] = {}
+        self.finishes: list[str] = []
+        if not stream:
+            choice = self.attempt.completion()["choices"][0]
+            messages, self.finishes = [choice["message"]], [choice["finish_reason"]]
+        else:
+            messages = []
+            for frame in out.split(b"\n\n"):
+                if not frame.startswith(b"data: {"):
+                    continue
+                for choice in json.loads(frame[6:])["choices"]:
+                    messages.append(choice["delta"])
+                    self.finishes += [choice["finish_reason"]] if choice["finish_reason"] else []
+            assert out.endswith(DONE_FRAME)
+        for message in messages:
+            self.text += message.get("content") or ""
+            for place, one in enumerate(message.get("tool_calls") or ()):
+                known = gathered.setdefault(
+                    one.get("index", place), {"id": "", "name": "", "a": ""}
+                )
+                known["id"] += one.get("id") or ""
+                known["name"] += one["function"].get("name") or ""
+                known["a"] += one["function"]["arguments"]
+        self.calls = [(one["name"], json.loads(one["a"])) for one in gathered.values()]
+        self.ids = [one["id"] for one in gathered.values()]
+
+    @property
+    def was_cut(self) -> bool:
+        noted = self.exchange.reply_notes.get("Truncated") == "repeated_tool_calls"
+        counted = [one.labels for one in self.exchange.incidents if one.kind == "truncated"]
+        assert noted == bool(counted)
+        assert not noted or self.exchange.reply_notes["Loop"].startswith("warning;detector=")
+        return noted
+
+
+def native(*calls: tuple[str, Any], size: int = 0, finish: bool = True) -> list[Json]:
+    """Calls as `tool_calls` deltas; arguments in pieces of this size, or whole."""
+    chunks = [ROLE]
+    for index, (name, arguments) in enumerate(calls):
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        head = {"index": index, "id": f"call_{index}", "type": "function"}
+        if not size:
+            one = {**head, "function": {"name": name, "arguments": text}}
+            chunks.append(chunk({"tool_calls": [one]}))
+            continue
+        one = {**head, "function": {"name": name, "arguments": ""}}
+        chunks.append(chunk({"tool_calls": [one]}))
+        for at in range(0, len(text), size):
+            piece = {"index": index, "function": {"arguments": text[at : at + size]}}
+            chunks.append(chunk({"tool_calls": [piece]}))
+    return [*chunks, chunk({}, "tool_calls")] if finish else chunks
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("stream", [True, False])
+def test_nine_equal_calls_with_other_ids(size: int, stream: bool) -> None:
+    """LM Studio#1756."""
+    chunks = native(*[("look", A)] * 9, size=size)
+    reply = Reply(chunks, stream=stream)
+    assert reply.calls == [("look", A)] * 2
+    assert reply.finishes == ["tool_calls"]
+    assert len(set(reply.ids)) == 2
+    assert reply.was_cut
+    assert isinstance(reply.ended_by, Cut)
+    assert reply.taken == 1 + 3 * (len(chunks) - 2) // 9, "cut with the third call's last piece"
+
+
+def test_equal_calls_may_be_spelt_otherwise() -> None:
+    spellings = ['{"query": "quokka", "id": 1}', '{"id":1,"query":"quokka"}']
+    chunks = native(*((("look", one)) for one in islice(cycle(spellings), 6)), size=3)
+    assert len(Reply(chunks).calls) == 2
+
+
+def test_calls_that_alternate() -> None:
+    reply = Reply(native(*[("look", A), ("look", B)] * 4))
+    assert reply.calls == [("look", A), ("look", B)] * 2
+    assert reply.was_cut
+
+
+def test_three_calls_with_other_arguments_are_fine() -> None:
+    chunks = native(("look", A), ("look", B), ("look", C), ("look", A), size=4)
+    reply = Reply(chunks)
+    assert [call for _, call in reply.calls] == [A, B, C, A]
+    assert not reply.was_cut
+    assert reply.ended_by is None
+
+
+def test_a_call_that_only_begins_like_others() -> None:
+    longer = {"query": "quokka", "id": 7}
+    reply = Reply(native(("look", A), ("look", A), ("look", longer), size=1))
+    assert [call for _, call in reply.calls] == [A, A, longer]
+
+
+def test_half_a_call_after_the_cut_is_not_delivered() -> None:
+    """The third call is spelt so that only the next one's beginning shows that it is whole."""
+    odd = '{"query": "quokka"}' + " " * 300
+    reply = Reply(native(*[("look", A)] * 2, ("look", odd), ("look", B), size=7))
+    assert reply.calls == [("look", A)] * 2
+    assert reply.verdict is None or isinstance(reply.verdict, Cut)
+
+
+def test_exempt_tools_are_not_counted() -> None:
+    assert len(Reply(native(*[("wait", A)] * 5)).calls) == 5
+
+
+def test_the_settings() -> None:
+    chunks = native(*[("look", A)] * 9)
+    rules: Json = {"loop_detection": {"in_response": {"max_repeats": 4}}}
+    assert len(Reply(chunks, **rules).calls) == 4
+    assert len(Reply(chunks, loop_detection={"enabled": False}).calls) == 9
+    apart = Reply(chunks, loop_detection={"generation": {"enabled": False}})
+    assert len(apart.calls) == 2, "the two have switches of their own"
+
+
+def test_text_before_the_calls_stays() -> None:
+    said = [ROLE, chunk({"content": "Let me look."})]
+    reply = Reply([*said, *native(*[("look", A)] * 5)[1:]])
+    assert reply.text == "Let me look."
+    assert len(reply.calls) == 2
+
+
+def test_a_whole_json_reply_keeps_its_usage() -> None:
+    function = {"name": "look", "arguments": json.dumps(A)}
+    calls = [{"id": f"c{at}", "type": "function", "function": function} for at in range(9)]
+    whole = exchange(client_request(stream=False, tools=TOOLS))
+    one = attempt(whole, stages=build(Settings(tiers=DEFAULT_TIERS)), hold_whole=True)
+    assert one.on_request() is None
+    one.take_completion(completion({"content": None, "tool_calls": calls}, "tool_calls"), 0.0)
+    assert one.settle() is None
+    reply = one.completion()
+    assert len(reply["choices"][0]["message"]["tool_calls"]) == 2
+    assert reply["choices"][0]["finish_reason"] == "tool_calls"
+    assert reply["usage"]["completion_tokens"] == 4
+
+
+def test_other_choices_are_ended_honestly() -> None:
+    calls = native(*[("look", A)] * 4, finish=False)
+    begun = chunk({"content": "one more th"}, index=1)
+    reply = Reply([calls[0], begun, *calls[1:]])
+    assert sorted(reply.finishes) == ["length", "tool_calls"]
+
+
+# Calls as text
+
+WRITTEN = {
+    "hermes": '<tool_call>\n{"name": "look", "arguments": %s}\n</tool_call>\n',
+    "qwen_xml": (
+        "<tool_call>\n<function=look>\n<parameter=query>\n%s\n</parameter>\n</function>\n"
+        "</tool_call>\n"
+    ),
+    "lm_studio": '[TOOL_REQUEST]{"name": "look", "arguments": %s}[END_TOOL_REQUEST]\n',
+    "harmony": ("<|channel|>commentary to=functions.look <|constrain|>json<|message|>%s<|call|>"),
+    "bare_json": '{"name": "look", "arguments": %s}\n',
+    "react": "Action: look\nAction Input: %s\n",
+    "fenced": '```json\n{"name": "look", "arguments": %s}\n```\n',
+    "llama": "<function=look>%s</function>\n",
+    "granite": '<|tool_call|>[{"name": "look", "arguments": %s}]\n',
+    "calling": "[Calling tool: look(%s)]\n",
+}
+IN_ONE_BLOCK = {
+    "mistral": ("[TOOL_CALLS] [", '{"name": "look", "arguments": %s}, ', "]"),
+    "pythonic": ("[", "look(query=%s), ", "]"),
+    "kimi": (
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>%s<|tool_call_end|>",
+        "<|tool_calls_section_end|>",
+    ),
+}
+
+
+def written(form: str, *arguments: Json, size: int = 6) -> list[Json]:
+    before, one, after = IN_ONE_BLOCK.get(form) or ("", WRITTEN[form], "")
+    given = (a["query"] if form == "qwen_xml" else json.dumps(a) for a in arguments)
+    if form == "pythonic":
+        given = (json.dumps(a["query"]) for a in arguments)
+    text = before + "".join(one % a for a in given) + after
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    return [ROLE, *(chunk({"content": part}) for part in parts), chunk({}, "stop")]
+
+
+FORMS = [*WRITTEN, *IN_ONE_BLOCK]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_calls_as_text_are_cut_and_made_real(form: str, stream: bool) -> None:
+    chunks = written(form, *[A] * 12)
+    reply = Reply(chunks, stream=stream)
+    assert reply.calls == [("look", A)] * 2
+    assert reply.text.strip() == ""
+    assert reply.finishes == ["tool_calls"]
+    assert reply.was_cut
+    assert isinstance(reply.ended_by, Cut)
+    assert reply.taken < len(chunks) * 0.55, "generation is cut soon after the third"
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [6, 10_000])
+def test_calls_as_text_with_other_arguments_are_all_delivered(form: str, size: int) -> None:
+    reply = Reply(written(form, A, B, C, A, size=size))
+    assert [call for _, call in reply.calls] == [A, B, C, A]
+    assert not reply.was_cut
+    assert reply.ended_by is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_piece_that_holds_them_all_makes_no_difference(form: str) -> None:
+    reply = Reply(written(form, *[A] * 12, size=10_000))
+    assert reply.calls == [("look", A)] * 2
+    assert reply.was_cut
+
+
+def test_every_opener_of_the_table_is_seen() -> None:
+    from app.stages.loop_detection.generation import written_calls
+
+    for row in FORMATS:
+        for opener in row.openers:
+            if opener not in ("{", "[", "```") and not opener.startswith("```"):
+                assert written_calls._OPENER.search(f"text\n{opener}"), opener
+
+
+TEXT_ONLY = {
+    "lm_studio": '[TOOL_REQUEST]{"name": "x", "arguments": {"a": %d}}[END_TOOL_REQUEST]\n',
+    "harmony": 'commentary to=functions.x code{"a": %d}\n',
+    "hermes": '<tool_call>{"name": "x", "arguments": {"a": %d}}</tool_call>\n',
+    "react": "Thought: again\nAction: x\nAction Input: %d\nObservation: ok\n",
+    "generic": "⏺ Bash: ls -la /tmp/%d\n  ⎿ total 0\n",
+    "generic, long": "⏺ Read: /a/path/that/is/much/longer/than/fifty/characters/%d and more\n",
+}
+
+
+@pytest.mark.parametrize("form", TEXT_ONLY)
+def test_without_tools_the_text_is_cut(form: str) -> None:
+    one = TEXT_ONLY[form]
+    text = "I begin.\n" + "".join(one % 1 for _ in range(12))
+    chunks = [chunk({"content": text[at : at + 5]}) for at in range(0, len(text), 5)]
+    reply = Reply([ROLE, *chunks, chunk({}, "stop")], tools=[])
+    assert isinstance(reply.ended_by, Cut)
+    assert reply.was_cut
+    assert reply.finishes == ["stop"]
+    kept = reply.attempt.reply.choices[0].text
+    marker = one.split("%")[0].split("\n")[-1]
+    assert kept.count(marker) == 2
+    assert text.startswith(kept)
+    if form == "generic, long":
+        return
+    other = "I begin.\n" + "".join(one % at for at in range(12))
+    chunks = [chunk({"content": other[at : at + 5]}) for at in range(0, len(other), 5)]
+    assert not Reply([ROLE, *chunks, chunk({}, "stop")], tools=[]).was_cut
+
+
+def test_generic_calls_are_equal_by_their_first_50_characters() -> None:
+    one = TEXT_ONLY["generic, long"]
+    text = "".join(one % at for at in range(6))
+    reply = Reply([ROLE, chunk({"content": text}), chunk({}, "stop")], tools=[])
+    assert reply.attempt.reply.choices[0].text == "".join(one % at for at in range(2)).rstrip()
+
+
+def test_a_call_spoken_of_is_none() -> None:
+    call = '<tool_call>{"name": "look", "arguments": {"query": "a"}}</tool_call>'
+    text = (
+        f"Models write it so: `{call}`. Or in code:\n```\n{call}\n{call}\n{call}\n```\nThat is all."
+    )
+    parts = [chunk({"content": text[at : at + 9]}) for at in range(0, len(text), 9)]
+    for tools in ([], TOOLS):
+        reply = Reply([ROLE, *parts, chunk({}, "stop")], tools=tools)
+        assert reply.text == text
+        assert not reply.was_cut
+
+
+def test_with_rescue_off_the_text_goes_through() -> None:
+    chunks = written("hermes", *[A] * 6)
+    reply = Reply(chunks, tool_validation={"rescue_text_calls": False})
+    assert reply.calls == []
+    assert reply.attempt.reply.choices[0].text.count("</tool_call>") == 2
+    assert reply.finishes == ["stop"]

@@ -1,0 +1,173 @@
+"""The verdicts: which event brings them, what they carry, and what is kept of the reply."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.core.events import (
+    Event,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Tick,
+    ToolCallDelta,
+    Usage,
+)
+from app.core.exchange import Exchange, Request
+from app.core.reply import Reply
+from app.core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from app.settings import LoopDetectionSettings
+from app.stages.loop_detection.generation.reply_watch import HINT, ReplyWatch
+from tests.core.exchanges import exchange
+from tests.stages.loop_detection.generation.texts import pieces, prose
+
+STUCK = "I will look at the file again. "
+
+
+class Watched:
+    """A watch, and the reply that its events make."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.exchange: Exchange = exchange()
+        self.watch = ReplyWatch(self.exchange, LoopDetectionSettings(**rules))
+        self.reply = Reply()
+        self.verdict: Verdict | None = None
+
+    def on(self, *events: Event) -> Verdict | None:
+        for event in events:
+            self.reply.apply(event)
+            self.verdict = self.verdict or self.watch.on_event(event)
+            if self.verdict is not None:
+                break
+        return self.verdict
+
+    def text(self, text: str, choice: int = 0) -> Verdict | None:
+        return self.on(*(TextDelta(choice, piece) for piece in pieces(text, 5)))
+
+    def reasoning(self, text: str, choice: int = 0) -> Verdict | None:
+        return self.on(*(ReasoningDelta(choice, piece) for piece in pieces(text, 5)))
+
+
+def test_a_loop_in_the_text() -> None:
+    one = Watched()
+    verdict = one.text(prose(100) + STUCK * 20)
+    assert isinstance(verdict, LoopDetected)
+    assert verdict.detector == "generation"
+    assert verdict.generated
+    assert verdict.repeats == (9 * len(STUCK) + 49) // len(STUCK)
+    assert verdict.hint == HINT
+    assert verdict.kept_chars == 100 + len(STUCK), "all before the second lap"
+    assert STUCK.strip() not in verdict.message
+    assert one.exchange.notes["Loop"] == "circuit_break;detector=generation"
+    labels = [(i.kind, i.labels) for i in one.exchange.incidents]
+    assert ("loop_break", ("generation", "circuit_break")) in labels
+
+
+def test_the_pattern_stays_the_same() -> None:
+    first, second, other = Watched(), Watched(), Watched()
+    a, b = first.text(STUCK * 20), second.text("So: " + STUCK[4:] + STUCK * 20)
+    c = other.text("I wait. " * 40)
+    assert isinstance(a, LoopDetected)
+    assert isinstance(b, LoopDetected)
+    assert isinstance(c, LoopDetected)
+    assert a.pattern == b.pattern != c.pattern
+
+
+def test_a_loop_in_the_reasoning_keeps_the_text() -> None:
+    one = Watched()
+    assert one.text("An answer.") is None
+    verdict = one.reasoning(STUCK * 20)
+    assert isinstance(verdict, LoopDetected)
+    assert verdict.kept_chars == len("An answer.")
+
+
+def test_text_and_reasoning_and_choices_are_apart() -> None:
+    one = Watched()
+    for _ in range(9):
+        assert one.text(STUCK) is None
+        assert one.reasoning(STUCK) is None
+        assert one.text(STUCK, choice=1) is None
+    assert isinstance(one.text(STUCK * 3, choice=1), LoopDetected)
+
+
+def test_too_much_reasoning() -> None:
+    one = Watched(generation={"max_reasoning_tokens": 500})
+    verdict = one.reasoning(prose(3000))
+    assert verdict == OutputTruncated("reasoning")
+    assert 2000 <= len(one.reply.choices[0].reasoning) <= 2100
+
+
+@pytest.mark.parametrize("size", [1, 50, 3000])
+def test_whitespace_inside_arguments(size: int) -> None:
+    """vLLM's: constrained decoding that goes on with blanks for ever."""
+    one = Watched()
+    text = '{"query": "a",' + "\n" * 2000
+    deltas = [ToolCallDelta(0, 0, "c", "look", ""), *_arguments(text, size)]
+    verdict = one.on(*deltas)
+    assert isinstance(verdict, LoopDetected)
+    assert verdict.repeats == 513
+    fine = Watched()
+    assert fine.on(*_arguments('{"code": "' + "x = 1\\n" * 2000 + '"}', size)) is None
+    assert fine.on(*_arguments('{"rows": [' + "[0, 0, 0],\n" * 900, size)) is None, "code repeats"
+
+
+def _arguments(text: str, size: int) -> list[ToolCallDelta]:
+    return [ToolCallDelta(0, 0, "", "", piece) for piece in pieces(text, size)]
+
+
+def test_arguments_of_two_calls_are_apart() -> None:
+    one = Watched()
+    for index in range(3):
+        blank = ToolCallDelta(0, index, f"c{index}", f"tool_{index}", " " * 400)
+        assert one.on(blank) is None
+
+
+def test_switched_off() -> None:
+    one = Watched(generation={"enabled": False})
+    assert one.text(STUCK * 300) is None
+    assert one.reasoning(prose(80_000)) is None
+    assert one.text("\n" * 3000) is None
+
+
+def test_other_events_say_nothing() -> None:
+    one = Watched()
+    assert one.on(Usage(1, 2), Tick(1.0), Finish(0, "stop")) is None
+
+
+@pytest.mark.parametrize("where", ["text", "reasoning"])
+def test_on_break_stop_keeps_what_came_before_the_second_lap(where: str) -> None:
+    one = Watched(on_break="stop")
+    if where == "text":
+        verdict = one.text("Well:\n" + STUCK * 30)
+    else:
+        one.text("Well:\n")
+        verdict = one.reasoning(STUCK * 30)
+    assert verdict == Cut("loop_detected", "stop")
+    one.watch.mend(one.reply)
+    assert one.reply.mended == {0}
+    kept = "Well:\n" + STUCK if where == "text" else "Well:\n"
+    assert one.reply.choices[0].text == kept
+    assert one.exchange.reply_notes["Loop"] == "circuit_break;detector=generation"
+
+
+def test_tokens_saved_are_told_where_the_limit_is_known() -> None:
+    known, unknown = Watched(), Watched()
+    known.watch.on_request(Request("fast", {"messages": [], "max_tokens": 2048}))
+    unknown.watch.on_request(Request("fast", {"messages": []}))
+    for one in (known, unknown):
+        one.text(STUCK * 30)
+    saved = [i.detail["tokens"] for i in known.exchange.incidents if i.kind == "tokens_saved"]
+    assert len(saved) == 1
+    assert 1900 < saved[0] < 2000
+    assert not any(i.kind == "tokens_saved" for i in unknown.exchange.incidents)
+
+
+def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
+    one = Watched()
+    one.text("Fine.")
+    one.on(ToolCallDelta(0, 0, "c", "look", '{"query": "a"}'), Finish(0, "tool_calls"))
+    one.watch.mend(one.reply)
+    assert not one.reply.mended
+    assert not one.exchange.reply_notes
