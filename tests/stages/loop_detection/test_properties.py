@@ -57,9 +57,10 @@ def test_one_result_that_changes_in_each_lap_is_progress(
     assert not Run([TASK, *steps(*laps, laps[0])]).broken
 
 
-@given(st.integers(1, 5).flatmap(distinct), st.data())
-def test_progress_in_between_breaks_the_run(lap: list[Made], data: st.DataObject) -> None:
-    made = lap * 3
+@given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True), st.data())
+def test_progress_in_between_breaks_the_run(names: list[str], data: st.DataObject) -> None:
+    lap = [(name, {"n": at}, f"found {at}") for at, name in enumerate(names)]
+    made: list[Made] = lap * 3
     at = data.draw(st.integers(len(lap) + 1, 2 * len(lap)))
     made = [*made[:at], ("read_file", {"path": "new"}, "something new"), *made[at:]]
     assert not Run([TASK, *steps(*made)]).broken
