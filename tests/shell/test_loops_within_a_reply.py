@@ -1,0 +1,166 @@
+"""A reply that goes round while it is being written, through the real proxy: cut, and then what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.shell.asking import ask, checked_error, payloads, text_of
+from tests.shell.calling import deltas, finishes, messages_of
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import until_metric
+from tests.support.replies import chunk, data, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Piece, Reply, ScriptedServer
+from tests.tool_calls.calls import parameters, tool
+
+Json = dict[str, Any]
+RULES = "reliability.loop_detection"
+TOOLS = [tool("look", parameters("query", query="string"))]
+ROLE = data(chunk({"role": "assistant", "content": ""}))
+STUCK = "I will look at the file again. "
+SECOND = 1.0
+
+
+def endless(delta: Json, times: int = 200) -> Reply:
+    """The same delta again and again; then the server goes on computing."""
+    pieces: list[Piece] = [ROLE, *[data(chunk(delta))] * times, SILENCE]
+    return Reply.sse(*pieces)
+
+
+def call_delta(index: int) -> Json:
+    function = {"name": "look", "arguments": json.dumps({"query": "quokka"})}
+    one = {"index": index, "id": f"call_{index}", "type": "function", "function": function}
+    return {"tool_calls": [one]}
+
+
+def error_in(stream: bytes) -> Json:
+    (error,) = [p["error"] for p in payloads(stream) if p != "[DONE]" and "error" in p]
+    assert stream.endswith(b"data: [DONE]\n\n")
+    return dict(error)
+
+
+@pytest.mark.parametrize("field", ["content", "reasoning_content", "reasoning"])
+async def test_the_next_tier_gets_the_request_and_the_hint(
+    field: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
+    upstream.will(endless({field: STUCK}), text_stream("All", " done."))
+    response = await ask(proxy)
+    assert response.status_code == 200
+    assert response.json()["choices"][0]["message"]["content"] == "All done."
+    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
+    first, second = upstream.calls
+    assert await first.left_within(SECOND), "the model is stopped at once"
+    assert "went round in a circle" in str(messages_of(second)[-1]["content"])
+    loops = {"detector": "generation", "action": "circuit_break"}
+    await until_metric(proxy, "mlx_stack_loops_total", 1, **loops)
+
+
+async def test_after_text_a_stream_ends_with_the_error(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(endless({"content": STUCK}))
+    response = await ask(proxy, stream=True)
+    error = error_in(response.content)
+    assert error["type"] == "loop_detected"
+    assert error["detector"] == "generation"
+    assert error["repeats"] == 10
+    assert len(text_of(response.content)) <= len(STUCK) + 400
+    assert await upstream.calls[0].left_within(SECOND)
+
+
+async def test_on_break_error(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    upstream.will(endless({"content": STUCK}))
+    error = checked_error(await ask(proxy), 422, "loop_detected")
+    assert error["retry_after"] == 5
+    assert STUCK.strip() not in error["message"]
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_on_break_stop_delivers_what_came_before(
+    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{RULES}.on_break": "stop"})
+    upstream.will(endless({"content": STUCK}))
+    response = await ask(proxy, stream=streams)
+    assert response.status_code == 200
+    assert await upstream.calls[0].left_within(SECOND)
+    if streams:  # what went out is out
+        assert finishes(response) == ["stop"]
+        assert b'"loop":"circuit_break;detector=generation"' in response.content
+        return
+    (choice,) = response.json()["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["message"]["content"] == STUCK
+    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_repeated_calls_are_cut_and_two_delivered(
+    streams: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    calls = [data(chunk(call_delta(index))) for index in range(9)]
+    upstream.will(Reply.sse(ROLE, *calls, SILENCE))
+    response = await ask(proxy, stream=streams, tools=TOOLS)
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-truncated"] == "repeated_tool_calls"
+    assert response.headers["x-mlx-stack-loop"] == "warning;detector=repeated_tool_calls"
+    assert response.headers["x-mlx-stack-attempts"] == "1"
+    assert await upstream.calls[0].left_within(SECOND)
+    if streams:
+        found = [call for one in deltas(response) for call in one.get("tool_calls", ())]
+        assert finishes(response) == ["tool_calls"]
+        assert response.content.endswith(b"data: [DONE]\n\n")
+    else:
+        (choice,) = response.json()["choices"]
+        found = choice["message"]["tool_calls"]
+        assert choice["finish_reason"] == "tool_calls"
+    assert [one["id"] for one in found] == ["call_0", "call_1"]
+    await until_metric(proxy, "mlx_stack_truncations_total", 1, kind="repeated_tool_calls")
+    text = (await proxy.client.get("/metrics")).text
+    assert "mlx_stack_tokens_saved_total" in text
+
+
+async def test_repeated_calls_as_text_behind_text(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    call = '<tool_call>{"name": "look", "arguments": {"query": "quokka"}}</tool_call>\n'
+    pieces = [call[at : at + 8] for at in range(0, len(call), 8)] * 9
+    chunks = [data(chunk({"content": piece})) for piece in ["Let me look.\n", *pieces]]
+    upstream.will(Reply.sse(ROLE, *chunks, SILENCE))
+    response = await ask(proxy, stream=True, tools=TOOLS)
+    found = [call for one in deltas(response) for call in one.get("tool_calls", ())]
+    assert len(found) == 2
+    assert text_of(response.content) == "Let me look.\n"
+    assert finishes(response) == ["tool_calls"]
+    assert b'"truncated":"repeated_tool_calls"' in response.content
+    assert await upstream.calls[0].left_within(SECOND)
+
+
+async def test_too_much_reasoning_is_asked_once_for_an_answer(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{RULES}.generation.max_reasoning_tokens": 100})
+    thoughts = [data(chunk({"reasoning": f"Thought {at} is new. "})) for at in range(60)]
+    upstream.will(Reply.sse(ROLE, *thoughts, SILENCE), text_stream("An", " answer."))
+    response = await ask(proxy)
+    assert response.json()["choices"][0]["message"]["content"] == "An answer."
+    assert response.headers["x-mlx-stack-retries"] == "1"
+    first, second = upstream.calls
+    assert await first.left_within(SECOND)
+    assert "Answer directly" in str(messages_of(second)[-1]["content"])
+
+
+async def test_bypass_leaves_the_reply_alone(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"server.allow_bypass": True})
+    upstream.will(text_stream(*[STUCK] * 40))
+    response = await ask(proxy, {"x-mlx-stack-bypass": "loop"})
+    assert response.json()["choices"][0]["message"]["content"] == STUCK * 40
