@@ -12,9 +12,8 @@ from tests.support.replies import (
     data,
     html_page,
     litellm_error,
-    stream,
     text_chunks,
-    text_stream,
+    usage_chunk,
     with_role,
 )
 from tests.support.scripted_server import (
@@ -22,6 +21,7 @@ from tests.support.scripted_server import (
     RESET,
     SILENCE,
     Call,
+    Delay,
     Reply,
     ScriptedServer,
     WhenWhole,
@@ -30,19 +30,34 @@ from tests.support.scripted_server import (
 Json = dict[str, Any]
 RETRIES = 1  # max_retries_before_escalate and max_retries in these runs
 ROLE, TEXT, END = (data(one) for one in text_chunks(HALF))
+READ = Delay(0.3)  # a reset takes back what has not been read yet
 DONE = b"data: [DONE]\n\n"
 STREAM_ERROR = data({"error": {"message": "Connection error", "type": None, "code": "500"}})
+
+
+# As mlx_lm.server sends it: what LiteLLM counts itself looks otherwise.
+USAGE = {
+    "prompt_tokens": 9,
+    "completion_tokens": 4,
+    "total_tokens": 13,
+    "prompt_tokens_details": {"cached_tokens": 0},
+}
+
+
+def whole(chunks: list[Json]) -> Reply:
+    """A reply with all that belongs to it."""
+    return Reply.sse(*(data(one) for one in chunks), data(usage_chunk(USAGE)), DONE)
 
 
 def calling(name: str, arguments: str) -> Reply:
     function = {"name": name, "arguments": arguments}
     call = {"index": 0, "id": "call_1", "type": "function", "function": function}
-    return stream(with_role({"tool_calls": [call]}, finish="tool_calls"))
+    return whole(with_role({"tool_calls": [call]}, finish="tool_calls"))
 
 
 def good(tools: bool) -> Reply:
     """What a tier says that is well."""
-    return calling(*CALL) if tools else text_stream(*ANSWER.partition(" "))
+    return calling(*CALL) if tools else whole(text_chunks(*ANSWER.partition(" ")))
 
 
 def looping_history() -> list[Json]:
@@ -71,6 +86,7 @@ class Fault:
     live: str = GOOD
     tools_only: bool = False
     after: Sequence[Json] = ()
+    refused: bool = False  # nothing listens there
 
     def fits(self, client: Client) -> bool:
         return client.tools or not self.tools_only
@@ -87,6 +103,9 @@ def tried_again(name: str, reply: Reply, **more: Any) -> Fault:
     return Fault(name, reply, "server_error", 1 + RETRIES, **more)
 
 
+REFUSED = Fault("refused", Reply(), "server_error", 1 + RETRIES, refused=True)
+
+
 def left_at_once(name: str, reply: Reply, reason: str = "server_error", **more: Any) -> Fault:
     return Fault(name, reply, reason, 1, **more)
 
@@ -97,8 +116,8 @@ OVERFLOW = (
     "However, your messages resulted in 5010 tokens."
 )
 BAD_CALL = calling("search", '{"limit": 5}')
-LOST_CALL = stream([chunk({"role": "assistant", "content": None}), chunk({}, "tool_calls")])
-EMPTY = stream([chunk({"role": "assistant", "content": ""}), chunk({}, "stop")])
+LOST_CALL = whole([chunk({"role": "assistant", "content": None}), chunk({}, "tool_calls")])
+EMPTY = whole([chunk({"role": "assistant", "content": ""}), chunk({}, "stop")])
 LAPS = "The quokka is small and the quokka is round, as is known. " * 40
 BABBLE = Reply.sse(
     ROLE, *(data(chunk({"content": LAPS[at : at + 29]})) for at in range(0, len(LAPS), 29)), SILENCE
@@ -110,8 +129,8 @@ FAULTS = [
     tried_again("closed before headers", Reply.raw(CLOSE)),
     tried_again("reset after headers", Reply.sse(RESET)),
     tried_again("reset mid-stream, before text", Reply.sse(ROLE, RESET)),
-    tried_again("reset mid-stream, after text", Reply.sse(ROLE, TEXT, RESET), live=ERROR),
-    tried_again("closed mid-stream, after text", Reply.sse(ROLE, TEXT, CLOSE), live=ERROR),
+    tried_again("reset mid-stream, after text", Reply.sse(ROLE, TEXT, READ, RESET), live=ERROR),
+    tried_again("closed mid-stream, after text", Reply.sse(ROLE, TEXT, READ, CLOSE), live=ERROR),
     # Silence
     left_at_once("no headers at all", Reply.raw(SILENCE), "timeout"),
     left_at_once("headers, then no first token", Reply.sse(SILENCE), "timeout"),
