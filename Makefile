@@ -42,8 +42,9 @@ e2e: $(DEV)  ## only the tests against the real stack
 bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
 	$(BIN)/python -m tests.bench.bench_proxy $(ARGS)
 
-score: $(DEV)  ## how tool calls are repaired and rescued, on recorded cases
+score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)
+	@$(BIN)/python -m tests.bench.score_loops
 
 format: $(DEV)  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
