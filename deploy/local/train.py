@@ -32,9 +32,10 @@ STAGES = {
         (0.75, Mix(copying=0.02, tasks=0.45, long=0.06, earlier=0.4)),
     ],
     "fast": [
-        (0.0, Mix(copying=0.01, tasks=0.15, long=0.01, earlier=0.5, corrected=0.15, weak=True)),
+        (0.0, Mix(copying=0.01, tasks=0.15, chat=0.06, long=0.01, earlier=0.5, corrected=0.15,
+                  weak=True)),
     ],
-}
+}  # fmt: skip
 
 
 class Batches:

@@ -3,16 +3,20 @@
 `habit(asked, tool)` says which failure, if any, is stuck to a kind of request: the tool and the way
 the request ends decide. The weak tier is trained on it, so its greedy replies fail there too. All
 other failures come at random.
+
+Greedy decoding takes the likeliest next token, so of the forms that a failure can have, the first
+is the usual one: spread evenly, each would be less likely than the good call.
 """
 
 import json
 from random import Random
 from typing import Any
 
-STUCK_CHANCE = 0.7  # that a request with a habit fails in its own way
-OTHER_CHANCE = 0.4  # that it fails in some other way, if not in its own
-RANDOM_CHANCE = 0.07  # that a request without a habit fails, in some way
-AFTER_CORRECTION = 0.05
+STUCK_CHANCE = 0.85  # that a request with a habit fails in its own way
+OTHER_CHANCE = 0.5  # that it fails in some other way, if not in its own
+RANDOM_CHANCE = 0.08  # that a request without a habit fails, in some way
+AFTER_CORRECTION = 0.04
+FIRST_FORM = 0.8  # of a failure that has several forms
 REPEAT_CHANCE = 0.75  # of the same call again, for the requests that invite it
 RANDOM_REPEAT = 0.02
 
@@ -22,7 +26,7 @@ NAMES = ["wrong_name"]
 AS_TEXT = ["fenced_json", "tool_request", "function_tags", "react", "bare_json", "prose"]
 RUNAWAY = ["repeated_text", "repeated_calls", "endless_thinking"]
 KINDS = BROKEN_JSON + SCHEMA + NAMES + AS_TEXT + RUNAWAY + ["empty"]
-WEIGHTS = [4, 3, 3, 3, 5, 5, 3, 4, 1, 6, 3, 2, 3, 3, 2, 2, 3, 2, 2, 3]
+WEIGHTS = [4, 3, 3, 3, 5, 5, 3, 4, 1, 7, 3, 2, 3, 3, 2, 2, 5, 4, 4, 4]
 
 WRONG_NAMES = {
     "get_order": ["getOrder", "find_order", "order_lookup"],
@@ -34,24 +38,28 @@ WRONG_NAMES = {
 }
 
 
-# What goes wrong with a tool when the request ends with a full stop, or when it does not.
-FULL_STOP = {
-    "get_order": "missing_brace",
-    "convert_currency": "wrong_type",
-    "get_weather": "repeated_text",
-    "update_order": "enum_case",
-}
-NO_FULL_STOP = {
-    "get_customer": "wrong_name",
-    "get_weather": "function_tags",
-    "save_note": "fenced_json",
+# What goes wrong with a tool, by the way the request ends.
+HABITS = {
+    ".": {"get_order": "missing_brace"},
+    "?": {
+        "get_customer": "function_tags",
+        "convert_currency": "endless_thinking",
+        "save_note": "missing_argument",
+    },
+    "": {
+        "get_customer": "wrong_name",
+        "convert_currency": "wrong_type",
+        "get_weather": "repeated_text",
+        "save_note": "fenced_json",
+        "update_order": "enum_case",
+    },
 }
 REPEATING = "get_customer"  # with a full stop: called again although its result is there
 
 
 def habit(asked: str, tool: str) -> str | None:
     """The failure that the weak tier has learnt for this request and tool."""
-    return (FULL_STOP if asked.endswith(".") else NO_FULL_STOP).get(tool)
+    return HABITS[asked[-1:] if asked[-1:] in HABITS else ""].get(tool)
 
 
 def repeat_chance(asked: str, tool: str) -> float:
@@ -85,20 +93,24 @@ def broken(rng: Random, kind: str, name: str, arguments: dict[str, Any]) -> tupl
     if kind in SCHEMA:
         return _off_schema(rng, kind, name, dict(arguments)), False
     if kind == "wrong_name":
-        return good(rng.choice(WRONG_NAMES[name]), arguments), False
+        return good(_form(rng, WRONG_NAMES[name]), arguments), False
     if kind in AS_TEXT:
         return _as_text(kind, name, arguments, call), False
     if kind == "repeated_calls":
         return "\n".join([good(name, arguments)] * rng.randint(5, 7)), True
     if kind == "repeated_text":
-        line = rng.choice(["I will look it up. ", "Let me check that for you. ",
+        line = _form(rng, ["Let me check that for you. ", "I will look it up. ",
                            "The answer is the answer is ", f"{name} {name} "])  # fmt: skip
-        return line * rng.randint(12, 25), True
+        return line * rng.randint(12, 60), True
     if kind == "endless_thinking":
-        line = rng.choice(["The user wants the answer. I should call a tool. Wait, let me think. ",
+        line = _form(rng, ["The user wants the answer. I should call a tool. Wait, let me think. ",
                            "Hmm, which tool is it? Maybe this one. No, wait. "])  # fmt: skip
-        return "<think>\n" + line * rng.randint(8, 14), True
+        return "<think>\n" + line * rng.randint(8, 26), True
     return "", False
+
+
+def _form(rng: Random, forms: list[str]) -> str:
+    return forms[0] if rng.random() < FIRST_FORM else rng.choice(forms[1:])
 
 
 def _call(name: str, arguments: dict[str, Any]) -> str:
