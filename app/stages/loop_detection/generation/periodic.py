@@ -27,6 +27,8 @@ from .lap_kind import Kind, kind_of
 
 # Characters between two searches, and the longest period of the first scale.
 BLOCK, FIRST = 64, 32
+# Scales that begin below this double the period; others take a smaller step.
+WIDE = 256
 _RATIO = 2**0.5
 # DESIGN §6: the limits that are not settings.
 SHORT_PERIOD, SHORT_CHARS = 8, 200
@@ -239,8 +241,8 @@ def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
     """The scales for all periods that fit the window three times.
 
     A run of period p is found p + high characters after its beginning, or one search later; that
-    must be before its limit. So each scale ends where there is just room for that, and its searches
-    are as far apart as the room is.
+    must be before its limit. The searches of a scale are as far apart as there is room for it. At
+    worst a search compares (high - low) places in full, so long scales are narrow.
     """
     longest = rules.window_chars // 3
     found: list[_Scale] = []
@@ -256,8 +258,7 @@ def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
         if high >= longest:
             return tuple(found)
         low = high
-        room = limit_of(rules, low + 1) - (low + 1) - found[-1].every * BLOCK
-        high = min(max(int(low * _RATIO), min(room, 2 * low)), longest)
+        high = min(2 * low if low < WIDE else int(_RATIO * low), longest)
 
 
 def limit_of(rules: GenerationSettings, period: int) -> int:
