@@ -17,12 +17,13 @@ KINDS = 2  # of laps between them, at most, each more than once: a change is no 
 CHARACTERS = 8  # different ones in a piece, at least, and the length of the shortest lap
 
 
-def clustered(text: str, end: int, times: int) -> tuple[int, int] | None:
+def clustered(text: str, begin: int, end: int, times: int) -> tuple[int, int] | None:
     """Where the first of so many equal pieces begins, and the length of the last lap.
 
-    The last piece ends at ``end``. None: there are not so many, or they are too far apart.
+    Of ``text[begin:end]``; the last piece ends at ``end``. None: there are not so many, or they are
+    too far apart.
     """
-    first = max(end - PIECE - DISTANCE * (times - 1), 0)
+    first = max(end - PIECE - DISTANCE * (times - 1), begin)
     piece = text[end - PIECE : end]
     # Pieces may overlap, and `count` doesn't see those: every third one is enough to look closer.
     if " " not in piece or 3 * text.count(piece, first, end) < times:

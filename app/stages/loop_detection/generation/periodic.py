@@ -5,14 +5,15 @@ the first place at which the text's end has had one period for long enough, what
 says so at that very character, however the text is cut into pieces.
 
 How: for each scale of periods (a, b], with b from √2·a to 2·a, the last b characters are looked for
-at the distances a+1 … b before them, again and again after about b/4 more. That is one ``str.find``
-over less than 2·b characters each time: linear in all, and in C. The searched piece is at
-least as long as any period it could have, so two distances that both match share a divisor that is
+at the distances a+1 … b before them, again and again after b/4 to b/2 more. That is one
+``str.find`` over less than 2·b characters each time, and in C. The searched piece is at least as
+long as any period it could have, so two distances that both match share a divisor that is
 a period too (Fine and Wilf, "Uniqueness theorems for periodic functions", Proc. AMS 16, 1965):
 there is nothing to choose, and no match is lost. A match is a run (a maximal repetition: Main,
 "Detecting leftmost maximal periodicities", Discrete Applied Mathematics 25, 1989): its beginning is
 sought backwards once, and then only new characters are compared, until it breaks or is long enough.
-A run of period p is known after less than 3·p characters (or p + 128), before any limit is reached.
+A run of period p is known after less than 3·p characters (short ones after p + 192 at most), before
+any limit is reached.
 """
 
 from __future__ import annotations
@@ -151,7 +152,8 @@ class PeriodicText:
 
     def _clustered(self, upto: int) -> Repetition | None:
         end = upto - self._offset
-        found = clustered(self._text, end, self._times)
+        begin = max(end - self._rules.window_chars, 0)
+        found = clustered(self._text, begin, end, self._times)
         if found is None or self._fences.holds(upto, upto):
             return None
         start, period = found
@@ -185,26 +187,27 @@ class PeriodicText:
             high = scale.high
             if block % scale.every or end - begin <= scale.low + high:
                 break  # all further scales are rarer, and longer
-            if self._runs and self._within_run(upto - high, scale.low):
-                continue
+            tail = self._tail(upto, scale.low) if self._runs else 0
+            if tail >= high:
+                continue  # by the theorem above only multiples of that period can be found
             first = max(end - 2 * high, begin)
             probe = text[end - high : end]
-            if scale.low:
+            # `rfind` compares backwards, `find` forwards: the one that leaves the run sooner. In
+            # the first scale, which holds a period and its multiples, the nearest is the period.
+            if 0 < tail < high // 2 or not scale.low:
+                found = text.rfind(probe, first, end - scale.low - 1)
+            else:
                 found = text.find(probe, first, end - scale.low - 1)
-            else:  # the one scale that holds a period and its multiples: the nearest is the period
-                found = text.rfind(probe, first, end - 1)
             if found >= 0:
                 self._add_run(end - high - found, upto, begin)
 
-    def _within_run(self, start: int, shorter: int) -> bool:
-        """Whether all from ``start`` on has one of the periods up to ``shorter``, and a lap before.
+    def _tail(self, upto: int, longest: int) -> int:
+        """How many of the last characters have a period up to ``longest``, a lap before them too.
 
-        By the theorem above no other period but its multiples can be found then. Without this,
-        long runs would make ``str.find`` compare every place in full.
+        Long runs would make ``str.find`` compare every place in full.
         """
-        return any(
-            run.period <= shorter and run.start + run.period <= start for run in self._runs.values()
-        )
+        tails = [upto - r.start - r.period for r in self._runs.values() if r.period <= longest]
+        return max(tails, default=0)
 
     def _add_run(self, period: int, upto: int, begin: int) -> None:
         if period in self._runs:
@@ -220,9 +223,10 @@ class PeriodicText:
         """The characters that are enough for what this run is."""
         limit = strict_limit_of(self._rules, run.period)
         end = upto - self._offset
-        size = min(max(_KIND_LAPS * run.period, _KIND_CHARS), upto - run.start, end)
-        start = max(run.start - self._offset, 0)
-        before = self._text[max(start - _KIND_CHARS, 0) : start]
+        begin = max(end - self._rules.window_chars, 0)
+        size = min(max(_KIND_LAPS * run.period, _KIND_CHARS), upto - run.start, end - begin)
+        start = max(run.start - self._offset, begin)
+        before = self._text[max(start - _KIND_CHARS, begin) : start]
         fenced = self._fences.holds(upto - run.period, upto)
         kind = kind_of(self._text[end - size : end], before)
         if kind is Kind.BLANK:  # it has a limit of its own (`whitespace.py`): asked again later

@@ -6,12 +6,21 @@ gemini-cli#6893 and #18975 are false alarms on tables, rulers and long common be
 from __future__ import annotations
 
 import base64
+from itertools import cycle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from app.stages.loop_detection.generation.flow import EndlessWhitespace, TooMuchReasoning
+from app.settings import GenerationSettings
+from app.stages.loop_detection.generation.flow import (
+    EndlessWhitespace,
+    Flow,
+    Found,
+    TooMuchReasoning,
+)
 from app.stages.loop_detection.generation.lap_kind import Kind, kind_of
-from tests.stages.loop_detection.generation.texts import flowed, found, pieces, prose
+from tests.stages.loop_detection.generation.texts import flowed, found, prose
 
 # What is repeated → how many characters of it still pass: 2,000 for data, twice as much for lists.
 DATA = {
@@ -202,5 +211,50 @@ def test_reasoning_in_the_text_is_counted_up_to_its_end(tags: tuple[str, str]) -
     assert flowed(f"He wrote {opener} and {prose(600)}", **rules) is None
 
 
-def test_pieces_helper_gives_all() -> None:
-    assert "".join(pieces("abcdefg", 3)) == "abcdefg"
+# All of it together, in any pieces
+
+FRAGMENTS = [
+    "```",
+    "```python\n",
+    "~~~\n",
+    "\n",
+    "| a | b |\n",
+    "- item\n",
+    "---",
+    '{"a": 0},',
+    " ",
+]
+FRAGMENTS += [
+    "ab",
+    "stuck here. ",
+    "é",
+    "🎉",
+    "</div>",
+    "0",
+    '"',
+    "\r\n",
+    "``",
+    "> ",
+    "AAAA",
+    "\u2028",
+]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.integers(1, 300)), max_size=12),
+    st.lists(st.integers(1, 700), min_size=1, max_size=30),
+)
+def test_the_pieces_make_no_difference_to_the_kind(
+    parts: list[tuple[str, int]], sizes: list[int]
+) -> None:
+    text = "".join(one * times for one, times in parts)[:6000]
+    whole = flowed(text, size=max(len(text), 1))
+    assert flowed(text, size=1) == whole
+    flow, at = Flow(GenerationSettings()), 0
+    hit: Found | None = None
+    for size in cycle(sizes):
+        if hit is not None or at >= len(text):
+            break
+        hit = flow.feed(text[at : at + size])
+        at += size
+    assert hit == whole
