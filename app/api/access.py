@@ -44,7 +44,7 @@ class Access:
         """
         if self._open or not self._keys:
             return ""
-        given = _given_key(request)
+        given = given_key(request)
         # Every key is compared, and in constant time: neither which nor how nearly is told.
         matches = [hmac.compare_digest(given.encode(), key) for key in self._keys]
         if not any(matches):
@@ -68,11 +68,17 @@ class Access:
         return [*headers, (b"authorization", f"Bearer {self._upstream_key}".encode())], True
 
 
-def _given_key(request: Incoming) -> str:
-    value = request.headers.get("authorization", "")
-    if value[: len(_BEARER)].lower() == _BEARER:
-        return value[len(_BEARER) :].strip()
-    return request.headers.get("x-api-key") or request.headers.get("api-key") or ""
+def given_key(request: Incoming) -> str:
+    """The API key that a client sent, in whichever header; "" if none."""
+    given = bearer(request.headers.get("authorization", ""))
+    return given or request.headers.get("x-api-key") or request.headers.get("api-key") or ""
+
+
+def bearer(authorization: str) -> str:
+    """The key in an ``Authorization`` header; "" if it holds none."""
+    if authorization[: len(_BEARER)].lower() != _BEARER:
+        return ""
+    return authorization[len(_BEARER) :].strip()
 
 
 def _authority(origin: str) -> str | None:

@@ -10,14 +10,13 @@ from .. import log
 from ..core import client_request, session_id, tiers
 from ..core.exchange import ClientRequest, Exchange
 from ..errors import invalid
-from ..proxy import accounts, climbing
+from ..proxy import accounts
 from ..proxy.downstream import Downstream
 from ..proxy.runner import Run
 from ..proxy.services import Services
 from ..proxy.upstream import passed_on
 from ..proxy.watch import Watch
-from ..state.store import SessionDelta, SessionState, Sticky, StoreError
-from .access import Access
+from .access import Access, given_key
 from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
 
@@ -73,8 +72,7 @@ class ChatCompletions:
         exchange = Exchange(request.id, parsed, controls, session, route, started)
         if not parsed.stream:
             exchange.client_timeout = client_timeout(request.headers)
-        state = await self._load(exchange)
-        await climbing.start(services, exchange, self._sticky(exchange, state))
+        exchange.owner = given_key(request)
         up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *_ALWAYS]
         headers, our_key = self._access.upstream_headers(up)
         run = Run(
@@ -90,7 +88,6 @@ class ChatCompletions:
             await run.run()
         finally:
             accounts.close(services, exchange, run.outcome, clock() - started)
-        await self._commit(exchange, run.outcome == "ok")
 
     async def _route(
         self, parsed: ClientRequest, tier: str | None, cloud: bool, request: Incoming
@@ -115,37 +112,6 @@ class ChatCompletions:
             log.get().warning(
                 "unknown_model", model=model[:128], served_by=route.tiers[0], said="once"
             )
-
-    async def _load(self, exchange: Exchange) -> SessionState | None:
-        try:
-            state = await self._services.store.load(
-                exchange.session.hash, self._services.wall_clock()
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return None
-        exchange.window = state.window
-        return state
-
-    def _sticky(self, exchange: Exchange, state: SessionState | None) -> str | None:
-        """The tier that this session was escalated to not long ago, for this model."""
-        entry = state.sticky.get(exchange.request.model) if state is not None else None
-        if entry is None or entry.until <= self._services.wall_clock():
-            return None
-        return entry.tier
-
-    async def _commit(self, exchange: Exchange, delivered: bool) -> None:
-        now = self._services.wall_clock()
-        seconds = self._services.settings.reliability.escalation.sticky_seconds
-        sticky = {}
-        if exchange.climbed and delivered and seconds:
-            sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
-        window = (exchange.turn,) if exchange.turn and delivered else ()
-        delta = SessionDelta(turns=1, tier=exchange.tier, window=window, sticky=sticky)
-        try:
-            await self._services.store.commit(exchange.session.hash, delta, now)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
 
 
 def _check_content_type(request: Incoming) -> None:

@@ -16,6 +16,7 @@ from ..proxy.model_list import names_in
 from ..proxy.services import Services, upstream_key
 from ..proxy.upstream import UpstreamError
 from ..state.store import StoreError
+from . import admin
 from .access import KEY_HEADERS, Access
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -67,6 +68,17 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
         return _error(
             ProxyError(404, INVALID_REQUEST, f"unknown model {name[:64]!r}", param="model")
         )
+
+    app.include_router(admin.build(services))
+
+    @app.exception_handler(ProxyError)
+    async def refused(request: Request, error: ProxyError) -> Response:
+        return _error(error)
+
+    @app.exception_handler(StoreError)
+    async def no_store(request: Request, error: StoreError) -> Response:
+        services.metrics.store_errors.inc()
+        return _error(admin.store_failed(error))
 
     @app.exception_handler(404)
     @app.exception_handler(405)

@@ -112,6 +112,7 @@ class Exchange:
     - ``retried``: same-tier retries so far on this tier, by reason; ``retries``: of all tiers.
     - ``model_failure``: the last one that the model itself made.
     - ``hint``: what every further attempt is told.
+    - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
@@ -140,6 +141,7 @@ class Exchange:
     window: tuple[bytes, ...] = ()
     turn: bytes = b""
     hint: str = ""
+    owner: str = ""
     client_timeout: float | None = None
     escalated_from: str = ""
     climbed: bool = False

@@ -7,7 +7,7 @@ failure leads to another tier at all is ``next_step.py``'s to say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..settings import Settings, TierSettings
@@ -67,6 +67,22 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     return Start(min(fitting, key=lambda tier: view.passed_over[tier]), reason)
 
 
+def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
+    """The start of a session that has used up its budget, under ``policy: escalate``.
+
+    It stays on ``downgrade_tier``, with no way up from there. None: the client named a tier by
+    header, or the request doesn't fit there.
+    """
+    tier = settings.reliability.token_budget.downgrade_tier
+    if exchange.controls.tier is not None or not exchange.route.tiers:
+        return None
+    if not fits(tier, exchange.request, settings, view):
+        return None
+    first = exchange.route.first
+    exchange.route = replace(exchange.route, tiers=(tier,))
+    return Start(tier, "budget_exceeded" if tier != first else "")
+
+
 def following(
     exchange: Exchange, settings: Settings, view: TierView, *, local: bool = False
 ) -> list[str]:
@@ -117,6 +133,11 @@ def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierVi
     room = window(tier, settings, view)
     # A body's bytes bound its tokens from above: most requests need no closer look.
     return request.size <= room or estimate_prompt_tokens(request.body) <= room
+
+
+def prompt_tokens(request: ClientRequest) -> int:
+    """The prompt's tokens, as estimated."""
+    return estimate_prompt_tokens(request.body)
 
 
 def needs(request: ClientRequest) -> frozenset[str]:

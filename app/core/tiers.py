@@ -34,6 +34,11 @@ class Route:
     unknown_model: bool = False
     direct: frozenset[str] = frozenset()
 
+    @property
+    def first(self) -> str:
+        """The tier asked for; or the model that passes through, which is its own tier."""
+        return self.tiers[0] if self.tiers else self.model
+
     def is_cloud(self, tier: str, settings: Settings) -> bool:
         """Whether a call on this tier leaves the machine."""
         return tier in self.tiers and not settings.tiers[tier].local

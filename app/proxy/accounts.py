@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import log
+from ..core.budgets import Spent
 from ..core.exchange import AttemptRecord, Exchange
-from ..core.reply import Reply
 from ..metrics import OTHER
 from ..state.store import StoreError
 from .services import Services
@@ -22,16 +22,15 @@ def tier_label(exchange: Exchange) -> str:
 
 
 def count_attempt(
-    services: Services, exchange: Exchange, record: AttemptRecord, reply: Reply | None
+    services: Services, exchange: Exchange, record: AttemptRecord, spent: Spent | None
 ) -> None:
     """One upstream call has ended."""
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.inc(metrics.attempts, tier, record.reason or "ok")
-    usage = reply.usage if reply is not None else None
-    if usage is not None:
-        metrics.inc(metrics.tokens, tier, "input", by=usage.prompt_tokens)
-        metrics.inc(metrics.tokens, tier, "output", by=usage.completion_tokens)
+    if spent is not None:
+        metrics.inc(metrics.tokens, tier, "input", by=spent.prompt)
+        metrics.inc(metrics.tokens, tier, "output", by=spent.output)
 
 
 def count_retry(services: Services, exchange: Exchange, reason: str) -> None:

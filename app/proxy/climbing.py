@@ -8,6 +8,7 @@ from ..core.exchange import Exchange
 from ..core.verdicts import UpstreamFailed, Verdict
 from ..state.store import StoreError
 from . import accounts
+from .books import Books
 from .cloud import Cloud
 from .services import Services
 
@@ -25,12 +26,17 @@ LASTING = frozenset(
 )
 
 
-async def start(services: Services, exchange: Exchange, sticky: str | None) -> None:
+async def start(services: Services, exchange: Exchange, books: Books) -> None:
     """Choose the tier to start on."""
-    begin = ladder.start(exchange, services.settings, services.tier_states.view(), sticky)
+    view = services.tier_states.view()
+    first = exchange.route.first
+    begin = None
+    if books.over_budget:
+        begin = ladder.downgraded(exchange, services.settings, view)
+    if begin is None:
+        begin = ladder.start(exchange, services.settings, view, books.sticky)
     exchange.tier = begin.tier
     if begin.reason:
-        first = exchange.route.tiers[0]
         await _escalated(services, exchange, first, begin.tier, begin.reason)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from ..core.budgets import Limit
 from ..core.exchange import Exchange
 from ..core.prompt_size import estimate_prompt_tokens
 from ..core.reply import Reply
 from ..core.verdicts import UpstreamFailed
 from ..settings import CloudFallbackSettings, UpstreamSettings
-from ..state.store import Limit, Refused, Store
+from ..state.store import Refused, Store
 from .upstream import RawHeaders, Upstream
 
 CHAT_PATH = "/chat/completions"

@@ -14,12 +14,13 @@ from ..core.attempt import Attempt
 from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
-from ..core.failures import reason_of
+from ..core.failures import error_of, reason_of
 from ..core.next_step import Deliver, Fail, Move, PassOn, Retry, next_step
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import shutting_down
 from . import accounts, climbing, response_headers
 from .answer import Answer
+from .books import Books
 from .cloud import CHAT_PATH as DIRECT_PATH
 from .downstream import Downstream
 from .services import Services
@@ -51,6 +52,7 @@ class Run:
         self._headers = headers
         self._our_key = our_key
         metadata = services.settings.stream.metadata
+        self._books = Books(services, exchange)
         self._answer = Answer(exchange, downstream, metadata=metadata)
         self._watch = watch
         self._clock = asyncio.get_running_loop().time
@@ -70,8 +72,9 @@ class Run:
         self._watch.start(self._next_due, self._on_time)
         self._services.endings.add(self._end)
         try:
-            step = await self._attempts()
+            step = await self._steps()
             self._watch.stop()
+            await self._books.close(delivered=isinstance(step, Deliver))
             self.outcome = await self._answer.finish(step, self._attempt)
         except ClientLeft:
             self._note_client_left()
@@ -85,6 +88,7 @@ class Run:
             for question in self._questions:
                 question.cancel()
             await self._close_upstream()
+            await self._books.close(delivered=False)
 
     def _end(self) -> None:
         """The process ends: the client is told, in the stream if one has begun."""
@@ -96,6 +100,18 @@ class Run:
         self.outcome = "client_left"
         if self._called_at is not None:
             self._record("client_left", None, self._clock() - self._called_at)
+
+    async def _steps(self) -> Deliver | PassOn | Fail:
+        """Be let in, choose a tier, and go on until there is a last step."""
+        try:
+            refusal: Verdict | None = await self._books.open()
+        except asyncio.CancelledError:
+            refusal = self._watch.interruption()
+        if refusal is not None:
+            self._exchange.tier = self._exchange.tier or self._exchange.route.first
+            return Fail(error_of(self._exchange, refusal))
+        await climbing.start(self._services, self._exchange, self._books)
+        return await self._attempts()
 
     async def _attempts(self) -> Deliver | PassOn | Fail:
         exchange = self._exchange
@@ -352,7 +368,10 @@ class Run:
         exchange.attempts.append(record)
         self._called_at = None
         reply = self._attempt.reply if self._attempt is not None else None
-        accounts.count_attempt(self._services, exchange, record, reply)
+        if reply is None:
+            return
+        spent = self._books.count(record, reply)
+        accounts.count_attempt(self._services, exchange, record, spent)
 
     def _observe_first_byte(self, now: float) -> None:
         metrics = self._services.metrics

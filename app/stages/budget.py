@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.exchange import Exchange, Request
+from ..core.budgets import most_output
+from ..core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
+from ..core.exchange import Exchange, Incident, Request
 from ..core.pipeline import StageState
 from ..core.prompt_size import fitting
 from ..core.reply import Reply
-from ..core.verdicts import OutputTruncated
+from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
 
 # Parameters that carry text a model writes at length: with one of these offered, an agent may be
@@ -22,6 +24,7 @@ FREE_TEXT_PARAMETERS = frozenset(
     | {"code", "script", "source", "new_source", "html", "markdown", "patch", "diff"}
     | {"new_string", "new_str", "old_string", "old_str", "replacement"}
 )
+_PIECES = (TextDelta, ReasoningDelta, ToolCallDelta)
 
 
 class Budget:
@@ -31,29 +34,29 @@ class Budget:
     bypass = "budget"
 
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._budget = settings.reliability.token_budget
         self._tiers = settings.tiers
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
-    def full_limit(self, exchange: Exchange) -> int:
+    def full_limit(self, exchange: Exchange, tier: str) -> int:
         """The limit without the rules for tool calls, in tokens."""
         asked = exchange.request.max_tokens
-        most = self._budget.max_output_tokens
+        most = most_output(exchange, tier, self._settings)
         return min(asked, most) if asked else most
 
-    def limit(self, exchange: Exchange, tier: TierSettings | None) -> int:
+    def limit(self, exchange: Exchange, tier: str) -> int:
         """The limit to send, in tokens, before the window is looked at."""
         asked = exchange.request.max_tokens
-        most = self._budget.max_output_tokens
+        full = self.full_limit(exchange, tier)
         rules = self._budget.tool_calls
-        tools = exchange.request.tools
-        if tools and rules.apply != "never" and not self._writes_at_length(exchange, tier):
-            return (
-                min(asked, rules.max_tokens, most) if asked else min(rules.default_max_tokens, most)
-            )
-        return self.full_limit(exchange)
+        if not exchange.request.tools or rules.apply == "never":
+            return full
+        if self._writes_at_length(exchange, self._tiers.get(tier)):
+            return full
+        return min(full, rules.max_tokens if asked else rules.default_max_tokens)
 
     def _writes_at_length(self, exchange: Exchange, tier: TierSettings | None) -> bool:
         if exchange.retried.get("output_truncated"):
@@ -75,10 +78,42 @@ class _State(StageState):
         self._stage = stage
         self._exchange = exchange
         self._sent = 0  # tokens: the limit that went upstream,
+        self._last: Event | None = None  # the piece for which the reply was cut
+        self._choices = exchange.request.body.get("n") or 1
+        self._pieces = 0  # of the reply that came, all choices
         self._full = 0  # and the one that would have without the rules for tool calls
+
+    def on_event(self, event: Event) -> Cut | None:
+        """Cut what goes on beyond a limit that upstream was told and does not keep."""
+        # A piece of a reply has one token or more, so the pieces never are more than the tokens.
+        if isinstance(event, _PIECES):
+            self._pieces += 1
+            if self._is_over:
+                self._last = event
+                self._exchange.reply_notes["Truncated"] = "max_output_tokens"
+                self._note_cut()
+                return Cut("max_output_tokens", "length")
+        return None
+
+    def mend(self, reply: Reply) -> None:
+        """Take the piece out that was one too many."""
+        last = self._last
+        if isinstance(last, TextDelta) and last.choice in reply.choices:
+            choice = reply.choices[last.choice]
+            choice.text = choice.text[: len(choice.text) - len(last.text)]
+            reply.mended.add(last.choice)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._pieces > self._sent * self._choices > 0
+
+    def _note_cut(self) -> None:
+        self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
 
     def judge(self, reply: Reply) -> OutputTruncated | None:
         """A reply that a limit cut which the client did not set is worth another try."""
+        if self._is_over:
+            return None  # cut by us: it would go on again
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
         return OutputTruncated("tool_calls") if self._sent < self._full else None
@@ -86,8 +121,8 @@ class _State(StageState):
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)
         client = self._exchange.request
-        limit = fitting(self._stage.limit(self._exchange, tier), tier, client)
-        full = self._stage.full_limit(self._exchange)
+        limit = fitting(self._stage.limit(self._exchange, request.tier), tier, client)
+        full = self._stage.full_limit(self._exchange, request.tier)
         self._sent = limit
         self._full = fitting(full, tier, client) if full > limit else limit
         body = request.body

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..core.breaker import BreakerState
+from ..core.budgets import Limit
 
 
 class StoreError(Exception):
@@ -55,19 +56,6 @@ class SessionDelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
-
-    ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:
-    tokens; None only counts.
-    """
-
-    scope: str
-    most: int | None
-    rolling: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Refused:
     """A reservation that doesn't fit.
 
@@ -102,18 +90,29 @@ class EventQuery:
 class Store(Protocol):
     """Load at the start of an exchange, commit deltas at its end."""
 
-    async def open(self) -> None: ...
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with the backend now, in a sentence for people; None if nothing is."""
+        ...
 
-    async def close(self) -> None: ...
+    async def open(self) -> None:
+        """Start. A backend that can't be reached is trouble, no error: it is tried on and on."""
+        ...
+
+    async def close(self) -> None:
+        """Write what is not written yet, and end."""
+        ...
 
     async def load(self, session: str, now: float) -> SessionState:
         """The session, or a new one; one idle for longer than its time to live is new."""
         ...
 
-    async def commit(self, session: str, delta: SessionDelta, now: float) -> None: ...
+    async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
+        """Add to a session. As with all that changes something: on return, it is stored."""
+        ...
 
     async def delete(self, session: str) -> bool:
-        """Forget a session and its counts; whether there was one."""
+        """Forget a session and its counts, also those within it; whether there was one."""
         ...
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
@@ -125,7 +124,12 @@ class Store(Protocol):
     async def reserve(
         self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
     ) -> Reserved | Refused:
-        """Set tokens aside in all scopes or in none. ``ticket`` names the reservation."""
+        """Set tokens aside in all scopes or in none.
+
+        ``ticket`` names the reservation: made again, it replaces the one before, which does not
+        stand in its own way; refused, it leaves the one before as it was. Past ``expires`` it
+        counts for nothing: its process is dead.
+        """
         ...
 
     async def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:

@@ -397,3 +397,21 @@ async def test_events_are_read_on_from_a_number(store: Store) -> None:
     await store.add_events([event("late")])
     ((number, late),) = await store.events(EventQuery(after=numbers[-1]))
     assert number > numbers[-1] and late["kind"] == "late"
+
+
+async def test_reservations_of_nothing_only_count(store: Store) -> None:
+    """Policies that refuse nobody reserve no tokens; several may be open at once."""
+    limits = [Limit("hour", None, rolling=True)]
+    assert await store.reserve("a", limits, 0, NOW, NOW + 60) == Reserved({"hour": 0})
+    assert await store.reserve("b", limits, 0, NOW, NOW + 60) == Reserved({"hour": 0})
+    await store.settle("a", limits, 5, NOW)
+    await store.settle("b", limits, 7, NOW)
+    assert await store.reserve("c", limits, 0, NOW, NOW + 60) == Reserved({"hour": 12})
+
+
+async def test_a_reservation_made_again_replaces_the_first(store: Store) -> None:
+    limits = [Limit("session:s", 100, rolling=False)]
+    await store.reserve("a", limits, 60, NOW, NOW + 60)
+    await store.reserve("a", limits, 40, NOW, NOW + 60)
+    await store.settle("a", limits, 0, NOW)
+    assert isinstance(await store.reserve("b", limits, 100, NOW, NOW + 60), Reserved)

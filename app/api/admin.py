@@ -1,0 +1,174 @@
+"""``/mlx-stack/``: what an operator asks and does while the proxy runs (DESIGN §7)."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from ..core.session_id import digest
+from ..errors import INVALID_REQUEST, ProxyError, invalid
+from ..proxy.services import Services
+from ..settings import is_loopback
+from ..state.store import EventQuery, SessionState, StoreError
+from .access import bearer
+
+_HASH = re.compile(r"[0-9a-f]{32}")
+_PREFIX = re.compile(r"[0-9a-f]{12,31}")  # what our response header shows
+MAX_PAGE = 1000
+MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
+
+
+class Admin:
+    """The operations. ``services.settings.server.admin_key``: who may; else whoever is local."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def check(self, request: Request) -> None:
+        """Raises :class:`ProxyError` (401, 403)."""
+        server = self._services.settings.server
+        if server.admin_key is None:
+            if not is_loopback(server.host):
+                sentence = "set server.admin_key to use /mlx-stack/ on an address others reach"
+                raise ProxyError(403, INVALID_REQUEST, sentence)
+            return
+        given = bearer(request.headers.get("authorization", ""))
+        if not hmac.compare_digest(given.encode(), server.admin_key.encode()):
+            sentence = "this needs server.admin_key as `Authorization: Bearer …`"
+            raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
+
+    async def find(self, name: str) -> SessionState:
+        """The session of a hash, of 12 or more digits of one, or of a client's own name.
+
+        Raises :class:`ProxyError` (404), :class:`StoreError`.
+        """
+        store = self._services.store
+        now = self._services.wall_clock()
+        hashes = [name] if _HASH.fullmatch(name) else []
+        if _PREFIX.fullmatch(name):
+            for offset in range(0, MAX_SEARCHED, MAX_PAGE):
+                page = await store.sessions(now, offset, MAX_PAGE)
+                hashes += [one.session for one in page if one.session.startswith(name)]
+                if hashes or len(page) < MAX_PAGE:
+                    break
+        keys = self._services.settings.server.api_keys
+        hashes += [digest(owner, name) for owner in ("", *keys)]
+        for found in hashes:
+            state = await store.load(found, now)
+            if state.turns or state.used:
+                return state
+        raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
+
+    async def reset(self, name: str) -> str:
+        """Forget a session: its counts, its tier, its history. Its hash."""
+        session = (await self.find(name)).session
+        await self._services.store.delete(session)
+        for stage in self._services.stages:
+            forget = getattr(stage, "forget", None)
+            if forget is not None:
+                forget(session)
+        return session
+
+    def shown(self, state: SessionState) -> dict[str, Any]:
+        stuck = [entry.until for entry in state.sticky.values()]
+        return {
+            "session": state.session,
+            "used": state.used,
+            "reserved": state.reserved,
+            "limit": self._services.settings.reliability.token_budget.per_session,
+            "turns": state.turns,
+            "tier": state.tier,
+            "sticky_until": max(stuck, default=None),
+            "first_seen": state.first_seen,
+            "last_seen": state.last_seen,
+        }
+
+    async def status(self) -> dict[str, Any]:
+        """The process and its tiers, in one look."""
+        services = self._services
+        running = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
+        tiers = {}
+        for name, tier in services.settings.tiers.items():
+            health = services.tier_states[name]
+            in_flight, waiting = running.get(name, (0, 0))
+            tiers[name] = {
+                "model": tier.model,
+                "local": tier.local,
+                "in_flight": in_flight,
+                "waiting": waiting,
+                "degraded_until": health.degraded_until or None,
+                "failures": health.failures,
+            }
+        return {
+            "stopping": services.stopping,
+            "running": services.running,
+            "sessions": await services.store.count_sessions(),
+            "chain": list(services.settings.reliability.escalation.chain),
+            "tiers": tiers,
+        }
+
+
+def build(services: Services) -> APIRouter:
+    """The routes."""
+    admin = Admin(services)
+    router = APIRouter(prefix="/mlx-stack")
+
+    @router.get("/status")
+    async def status(request: Request) -> Response:
+        admin.check(request)
+        return _json(await admin.status())
+
+    @router.get("/sessions")
+    async def sessions(request: Request) -> Response:
+        admin.check(request)
+        limit, offset = _whole(request, "limit", 100, MAX_PAGE), _whole(request, "offset", 0)
+        found = await services.store.sessions(services.wall_clock(), offset, limit)
+        total = await services.store.count_sessions()
+        return _json({"total": total, "sessions": [admin.shown(state) for state in found]})
+
+    @router.get("/sessions/{name:path}")
+    async def session(name: str, request: Request) -> Response:
+        admin.check(request)
+        return _json(admin.shown(await admin.find(name)))
+
+    @router.delete("/sessions/{name:path}")
+    async def delete(name: str, request: Request) -> Response:
+        admin.check(request)
+        return _json({"session": await admin.reset(name), "reset": True})
+
+    @router.get("/events")
+    async def events(request: Request) -> Response:
+        admin.check(request)
+        query = EventQuery(
+            kind=request.query_params.get("kind"),
+            session=request.query_params.get("session"),
+            after=_whole(request, "after", 0),
+            limit=_whole(request, "limit", 100, MAX_PAGE),
+        )
+        found = await services.store.events(query)
+        return _json({"events": [{"number": number, **event} for number, event in found]})
+
+    return router
+
+
+def store_failed(error: StoreError) -> ProxyError:
+    return ProxyError(
+        503, "upstream_unavailable", f"the session store fails: {error}", retry_after=5
+    )
+
+
+def _whole(request: Request, name: str, default: int, most: int = 2**53) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit()) or int(given) > most:
+        raise invalid(f"`{name}` must be a whole number from 0 to {most}", name)
+    return int(given)
+
+
+def _json(content: Any) -> Response:
+    return Response(orjson.dumps(content), media_type="application/json")

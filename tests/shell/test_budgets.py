@@ -1,0 +1,248 @@
+"""Token budgets over real sockets: what is counted, who is warned, who is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.shell.asking import ask, checked_error, text_of, without_notes
+from tests.shell.calling import note_of
+from tests.shell.conftest import StartProxy
+from tests.support.replies import DONE, TOP, chunk, data, text_chunks, text_stream
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+
+# What `text_stream` says it used is 9 + 4 tokens.
+USED = 13
+BUDGET = "reliability.token_budget"
+AGENT = {"X-MLX-Stack-Session": "agent-one"}
+OTHER = {"X-MLX-Stack-Session": "agent-two"}
+ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
+
+
+def rules(**given: Any) -> dict[str, Any]:
+    return {f"{BUDGET}.{key}": value for key, value in given.items()}
+
+
+async def test_the_most_used_budget_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(rules(per_session=30, per_hour=1000))
+    upstream.always(lambda _: text_stream("Hello"))
+    said = []
+    for question in ("One?", "Two?", "Three?", "Four?"):
+        response = await ask(proxy, AGENT, messages=[{"role": "user", "content": question}])
+        said.append(response.headers.get("x-mlx-stack-budget-warning"))
+    assert said == [None, None, "86%", "130%"]
+    assert "x-mlx-stack-budget-warning" not in (await ask(proxy, OTHER)).headers
+
+
+async def test_a_stream_is_told_too(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(rules(per_session=10))
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    response = await ask(proxy, AGENT, stream=True)
+    assert response.headers["x-mlx-stack-budget-warning"] == "130%"
+
+
+async def test_hard_stop_refuses_before_any_call(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(rules(per_session=USED, policy="hard_stop"))
+    upstream.always(lambda _: text_stream("Hello"))
+    assert (await ask(proxy, AGENT, max_tokens=4)).status_code == 200
+    response = await ask(proxy, AGENT, max_tokens=4)
+    error = checked_error(response, 429, "budget_exceeded")
+    assert (error["scope"], error["used"], error["limit"]) == ("session", USED, USED)
+    assert response.headers["retry-after"] == str(error["retry_after"])
+    assert response.headers["x-mlx-stack-attempts"] == "0"
+    assert len(upstream.calls) == 1
+    assert (await ask(proxy, OTHER, max_tokens=4)).status_code == 200
+
+
+async def test_what_fits_only_without_others_waits_for_them(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    limits = rules(per_hour=100, policy="hard_stop")
+    proxy = await start_proxy({**limits, "tiers.fast.queue_timeout": 30})
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE), text_stream("Second"))
+    first = asyncio.create_task(ask(proxy, AGENT, max_tokens=80))
+    await upstream.next_call()
+    second = asyncio.create_task(ask(proxy, OTHER, max_tokens=60))
+    done, _ = await asyncio.wait([second], timeout=0.5)
+    assert not done and len(upstream.calls) == 1  # it waits, and nothing went upstream
+    go_on.set()
+    assert (await first).status_code == 200
+    assert (await second).status_code == 200
+
+
+async def test_escalate_sends_the_rest_of_the_session_down(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(
+        {
+            **rules(per_session=10, policy="escalate", downgrade_tier="fast"),
+            "reliability.escalation.chain": ["fast", "standard"],
+        }
+    )
+    upstream.always(lambda _: text_stream("Hello"))
+    first = await ask(proxy, AGENT, model="standard")
+    assert first.headers["x-mlx-stack-tier"] == "standard"
+    second = await ask(proxy, AGENT, model="standard")
+    assert second.headers["x-mlx-stack-tier"] == "fast"
+    assert second.headers["x-mlx-stack-escalated-from"] == "standard"
+    assert second.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
+    named = await ask(proxy, {**AGENT, "X-MLX-Stack-Tier": "standard"})
+    assert named.headers["x-mlx-stack-tier"] == "standard"
+
+
+async def used_by(proxy: Any, session: str = "agent-one") -> int:
+    response = await proxy.client.get(f"/mlx-stack/sessions/{session}")
+    assert response.status_code == 200, response.text
+    used: int = response.json()["used"]
+    return used
+
+
+async def test_failed_and_retried_attempts_count(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 1})
+    upstream.will(text_stream(""), text_stream("Hello"))  # empty: tried again
+    response = await ask(proxy, AGENT)
+    assert response.headers["x-mlx-stack-attempts"] == "2"
+    assert await used_by(proxy) == 2 * USED
+
+
+async def test_without_usage_it_is_estimated_and_never_zero(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.will(text_stream("x", usage=False))
+    await ask(proxy, AGENT)
+    assert await used_by(proxy) > 1
+
+
+async def test_a_client_that_leaves_has_used_what_was_generated(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = [data(chunk({"content": f"word {n} "})) for n in range(100)]
+    upstream.will(Reply.sse(ROLE, *words, SILENCE))
+    async with proxy.client.stream(
+        "POST",
+        "/v1/chat/completions",
+        json={"model": "fast", "stream": True, "messages": [{"role": "user", "content": "Go"}]},
+        headers=AGENT,
+    ) as response:
+        async for line in response.aiter_lines():
+            if "word 99" in line:
+                break
+    call = await upstream.next_call()
+    assert await call.left_within(2)
+    for _ in range(200):
+        found = await proxy.client.get("/mlx-stack/sessions/agent-one")
+        if found.status_code == 200:
+            break
+        await asyncio.sleep(0.01)
+    assert found.json()["used"] > 150
+
+
+async def test_a_limit_that_upstream_ignores_is_kept(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = [data(chunk({"content": f"{n} "})) for n in range(50)]
+    upstream.always(lambda _: Reply.sse(ROLE, *words, SILENCE))
+    response = await ask(proxy, max_tokens=10)
+    choice = response.json()["choices"][0]
+    assert (choice["finish_reason"], len(choice["message"]["content"].split())) == ("length", 10)
+    assert response.headers["x-mlx-stack-truncated"] == "max_output_tokens"
+    streamed = await ask(proxy, stream=True, max_tokens=10)
+    assert text_of(streamed.content).split() == [str(n) for n in range(10)]
+    said = streamed.headers.get("x-mlx-stack-truncated") or note_of(streamed)["truncated"]
+    assert said == "max_output_tokens"
+    assert without_notes(streamed.content).endswith(DONE)
+
+
+async def test_cached_tokens_count_only_where_they_are_to(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    usage = {
+        "prompt_tokens": 100,
+        "completion_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 90},
+    }
+    ending = data({**TOP, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+    for counted, expected in ((False, 14), (True, 104)):
+        proxy = await start_proxy(rules(count_cached_prompt=counted))
+        upstream.will(Reply.sse(ROLE, TEXT, END, ending, DONE))
+        await ask(proxy, AGENT)
+        assert await used_by(proxy) == expected
+
+
+async def test_budgets_of_one_key_and_one_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(
+        {
+            f"{BUDGET}.policy": "hard_stop",
+            f"{BUDGET}.per_key": {"sk-small": {"per_hour": USED, "max_output_tokens": 4}},
+            f"{BUDGET}.per_tier": {"fast": {"max_output_tokens": 7}},
+        }
+    )
+    upstream.always(lambda _: text_stream("Hello"))
+    small = {"Authorization": "Bearer sk-small"}
+    assert (await ask(proxy, small)).status_code == 200
+    assert (await upstream.next_call()).json()["max_tokens"] == 4
+    error = checked_error(await ask(proxy, small), 429, "budget_exceeded")
+    assert error["scope"] == "key"
+    assert "sk-small" not in str(error)
+    await ask(proxy, {"Authorization": "Bearer sk-large"})
+    assert (await upstream.next_call()).json()["max_tokens"] == 7
+
+
+async def test_fifty_at_once_cannot_all_pass_on_the_last_tokens(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    limit = 20 * USED
+    proxy = await start_proxy(
+        {**rules(per_hour=limit, policy="hard_stop"), "tiers.fast.queue_timeout": 5}
+    )
+    upstream.always(lambda _: text_stream("Hello"))
+    answers = await asyncio.gather(
+        *(ask(proxy, {"X-MLX-Stack-Session": f"s-{n}"}, max_tokens=4) for n in range(50))
+    )
+    good = [answer for answer in answers if answer.status_code == 200]
+    assert {answer.status_code for answer in answers} == {200, 429}
+    assert len(good) * USED <= limit
+
+
+async def test_sessions_are_listed_shown_and_reset(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(rules(per_session=10))
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    await ask(proxy, OTHER)
+    whole = (await proxy.client.get("/mlx-stack/sessions")).json()
+    assert [one["used"] for one in whole["sessions"]] == [USED, USED]
+    shown = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()
+    assert (shown["used"], shown["limit"], shown["turns"], shown["tier"]) == (USED, 10, 1, "fast")
+    assert (await proxy.client.get(f"/mlx-stack/sessions/{shown['session']}")).json() == shown
+    gone = await proxy.client.delete("/mlx-stack/sessions/agent-one")
+    assert gone.status_code == 200
+    assert (await proxy.client.get("/mlx-stack/sessions/agent-one")).status_code == 404
+    assert "x-mlx-stack-budget-warning" not in (await ask(proxy, AGENT)).headers
+    page = (await proxy.client.get("/mlx-stack/sessions?limit=1&offset=1")).json()
+    assert len(page["sessions"]) == 1
+
+
+async def test_admin_needs_its_key_where_there_is_one(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"server.admin_key": "sk-admin"})
+    for path in ("sessions", "status", "events"):
+        url = f"/mlx-stack/{path}"
+        assert (await proxy.client.get(url)).status_code == 401
+        good = await proxy.client.get(url, headers={"Authorization": "Bearer sk-admin"})
+        assert good.status_code == 200, path
