@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.settings_source import from_mapping
-from app.state import BackendNotAvailable, memory, open_store
-from app.state.memory import MemoryStore, RollingHour
+from app.state import BackendNotAvailable, ledger, memory, open_store
+from app.state.memory import MemoryStore
+from app.state.rolling_hour import RollingHour
 from app.state.store import EventQuery, Limit, SessionDelta
 
 NOW = 1_780_000_020.0
@@ -64,13 +65,14 @@ async def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_counts_of_sessions_that_never_commit_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "SPARE_SCOPES", 3)
+    monkeypatch.setattr(ledger, "SPARE_PURSES", 3)
     store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1)
     for number in range(20):
         await store.settle("t", [Limit(f"session:{number}", None, False)], 1, NOW)
         await store.settle("t", [Limit("key:k", None, False)], 1, NOW)
-    assert len(store._used) == 5
-    assert store._used["key:k"] == 20  # what is in use stays
+    purses = store._ledger.purses
+    assert len(purses) == 5
+    assert purses["key:k"].used == {"key:k": 20}  # what is in use stays
 
 
 async def test_reservations_leave_nothing_behind() -> None:
@@ -82,7 +84,7 @@ async def test_reservations_leave_nothing_behind() -> None:
         await store.settle(f"t{number}", limits, 1, NOW)
     await store.reserve("last", limits, 0, NOW + 60, NOW + 61)
     await store.settle("last", limits, 0, NOW + 60)
-    assert (store._tickets, store._reserved) == ({}, {})
+    assert (store._ledger._tickets, store._ledger._reserved) == ({}, {})
 
 
 async def test_idle_sessions_do_not_stay() -> None:

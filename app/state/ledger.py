@@ -1,0 +1,254 @@
+"""Sessions, counts and reservations of one process: plain data, no I/O, the time passed in.
+
+The memory store is this alone; the SQLite store writes down what changes in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from ..core.budgets import Limit
+from .rolling_hour import RollingHour
+from .store import Refused, Reserved, SessionDelta, SessionState, Sticky
+
+SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
+STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night
+
+_SESSION = "session:"
+
+
+def purse_of(scope: str) -> str:
+    """The purse that a scope's tokens come from: ``session:ID:tier:T`` is in ``session:ID``."""
+    if not scope.startswith(_SESSION):
+        return scope
+    return _SESSION + scope[len(_SESSION) :].partition(":")[0]
+
+
+@dataclass(slots=True)
+class Purse:
+    """Tokens by scope that are forgotten together. ``touched``: when one was last counted."""
+
+    used: dict[str, int] = field(default_factory=dict)
+    touched: float = 0.0
+
+
+@dataclass(slots=True)
+class Changes:
+    """The names of what differs from what was last written down, in order (as dicts keep it)."""
+
+    sessions: dict[str, None] = field(default_factory=dict)
+    purses: dict[str, None] = field(default_factory=dict)
+    hours: dict[str, None] = field(default_factory=dict)
+
+
+class Ledger:
+    """Bounded: the least recently used sessions and counts go first.
+
+    ``session_ttl``: seconds. ``changes``: where to note what changes, if anybody cares.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_sessions: int,
+        window_size: int,
+        session_ttl: float,
+        changes: Changes | None = None,
+    ) -> None:
+        self._max_sessions = max_sessions
+        self._window_size = window_size
+        self._ttl = session_ttl
+        self._changes = changes
+        self.sessions: OrderedDict[str, SessionState] = OrderedDict()  # by last use, oldest first
+        self.purses: OrderedDict[str, Purse] = OrderedDict()
+        self.hours: dict[str, RollingHour] = {}
+        self._reserved: dict[str, int] = {}
+        self._tickets: dict[str, tuple[tuple[str, ...], int, float]] = {}
+        self._next_expiry = float("inf")  # no ticket expires before
+
+    # Sessions
+
+    def load(self, session: str, now: float) -> SessionState:
+        state = self.sessions.get(session)
+        if state is not None and now - state.last_seen > self._ttl:
+            self.delete(session)
+            state = None
+        self._expire(now)
+        return self._counted(state or SessionState(session, first_seen=now, last_seen=now), now)
+
+    def commit(self, session: str, delta: SessionDelta, now: float) -> None:
+        self.forget_idle(now, STEP)
+        old = self.sessions.get(session) or SessionState(session, first_seen=now)
+        window = (*old.window, *delta.window)[-self._window_size :] if delta.window else old.window
+        self.sessions[session] = replace(
+            old,
+            turns=old.turns + delta.turns,
+            tier=delta.tier or old.tier,
+            window=window,
+            sticky=_merged(old, delta) if delta.sticky else old.sticky,
+            last_seen=max(now, old.last_seen),
+        )
+        self.sessions.move_to_end(session)
+        self._session_changed(session)
+        while len(self.sessions) > self._max_sessions:
+            self.delete(next(iter(self.sessions)))
+
+    def delete(self, session: str) -> bool:
+        """Forget a session with its counts; whether there was one."""
+        self._drop_purse(_SESSION + session)
+        if self.sessions.pop(session, None) is None:
+            return False
+        self._session_changed(session)
+        return True
+
+    def page(self, now: float, offset: int, limit: int) -> list[SessionState]:
+        self._expire(now)
+        states = islice(reversed(self.sessions.values()), offset, offset + limit)
+        return [self._counted(s, now) for s in states if now - s.last_seen <= self._ttl]
+
+    def forget_idle(self, now: float, at_most: int) -> bool:
+        """Forget idle sessions and counts, a few at a time; whether there are more."""
+        for _ in range(at_most):
+            oldest = next(iter(self.sessions.values()), None)
+            if oldest is None or now - oldest.last_seen <= self._ttl:
+                break
+            self.delete(oldest.session)
+        else:
+            return True
+        for _ in range(at_most):
+            name, purse = next(iter(self.purses.items()), ("", None))
+            if purse is None or now - purse.touched <= self._ttl:
+                return False
+            self._drop_purse(name)
+        return True
+
+    # Budgets
+
+    def reserve(
+        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+    ) -> Reserved | Refused:
+        self._expire(now)
+        own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
+        used = {limit.scope: self._count(limit, now) for limit in limits}
+        for limit in limits:
+            if limit.most is None:
+                continue
+            before = used[limit.scope]
+            others = self._reserved.get(limit.scope, 0)
+            others -= own_tokens if limit.scope in own_scopes else 0
+            if before + others + tokens > limit.most:
+                fits_alone = before + tokens <= limit.most
+                return Refused(limit, before, fits_alone, self._resets_in(limit, tokens, now))
+        self._release(ticket)
+        scopes = tuple(dict.fromkeys(limit.scope for limit in limits))
+        for scope in scopes:
+            self._reserved[scope] = self._reserved.get(scope, 0) + tokens
+        self._tickets[ticket] = (scopes, tokens, expires)
+        self._next_expiry = min(self._next_expiry, expires)
+        return Reserved(used)
+
+    def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
+        self._release(ticket)
+        for limit in limits:
+            if limit.rolling:
+                self._hour(limit.scope).add(used, now)
+                if self._changes is not None:
+                    self._changes.hours[limit.scope] = None
+            else:
+                self._spend(limit.scope, used, now)
+        while len(self.purses) > self._max_sessions + SPARE_PURSES:
+            self._drop_purse(next(iter(self.purses)))
+
+    # What was written down
+
+    def restore(
+        self,
+        sessions: Iterable[SessionState],
+        purses: Iterable[tuple[str, Purse]],
+        hours: Iterable[tuple[str, RollingHour]],
+    ) -> None:
+        """Take over what another process knew: sessions and purses by last use, oldest first."""
+        self.sessions = OrderedDict((state.session, state) for state in sessions)
+        self.purses = OrderedDict(purses)
+        self.hours = dict(hours)
+
+    def all_changed(self) -> None:
+        """Everything is to be written down, as to an empty file."""
+        if self._changes is not None:
+            self._changes.sessions.update(dict.fromkeys(self.sessions))
+            self._changes.purses.update(dict.fromkeys(self.purses))
+            self._changes.hours.update(dict.fromkeys(self.hours))
+
+    # Its own
+
+    def _session_changed(self, session: str) -> None:
+        if self._changes is not None:
+            self._changes.sessions[session] = None
+
+    def _purse_changed(self, name: str) -> None:
+        if self._changes is not None:
+            self._changes.purses[name] = None
+
+    def _counted(self, state: SessionState, now: float) -> SessionState:
+        scope = _SESSION + state.session
+        used = self._used(scope, now)
+        return replace(state, used=used, reserved=self._reserved.get(scope, 0))
+
+    def _count(self, limit: Limit, now: float) -> int:
+        if not limit.rolling:
+            return self._used(limit.scope, now)
+        hour = self.hours.get(limit.scope)
+        return hour.total(now) if hour else 0
+
+    def _used(self, scope: str, now: float) -> int:
+        name = purse_of(scope)
+        purse = self.purses.get(name)
+        if purse is None:
+            return 0
+        if now - purse.touched > self._ttl:
+            self._drop_purse(name)
+            return 0
+        return purse.used.get(scope, 0)
+
+    def _spend(self, scope: str, tokens: int, now: float) -> None:
+        before = self._used(scope, now)
+        name = purse_of(scope)
+        purse = self.purses.setdefault(name, Purse())
+        purse.used[scope] = before + tokens
+        purse.touched = max(now, purse.touched)
+        self.purses.move_to_end(name)
+        self._purse_changed(name)
+
+    def _drop_purse(self, name: str) -> None:
+        if self.purses.pop(name, None) is not None:
+            self._purse_changed(name)
+
+    def _hour(self, scope: str) -> RollingHour:
+        return self.hours.setdefault(scope, RollingHour())
+
+    def _resets_in(self, limit: Limit, tokens: int, now: float) -> float:
+        if not limit.rolling:
+            return self._ttl
+        return self._hour(limit.scope).room_in(tokens, limit.most or 0, now)
+
+    def _release(self, ticket: str) -> None:
+        scopes, tokens, _ = self._tickets.pop(ticket, ((), 0, 0.0))
+        for scope in scopes:
+            left = self._reserved.pop(scope, 0) - tokens
+            if left > 0:
+                self._reserved[scope] = left
+
+    def _expire(self, now: float) -> None:
+        if now < self._next_expiry:
+            return
+        for ticket in [t for t, (_, _, expires) in self._tickets.items() if expires <= now]:
+            self._release(ticket)
+        self._next_expiry = min((e for _, _, e in self._tickets.values()), default=float("inf"))
+
+
+def _merged(old: SessionState, delta: SessionDelta) -> dict[str, Sticky]:
+    changed = {**old.sticky, **delta.sticky}
+    return {model: entry for model, entry in changed.items() if entry is not None}
