@@ -1,0 +1,80 @@
+"""When two texts are the same: words that differ, and facts that may not."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.turns import NOTHING_YET, Turn, output
+from app.stages.loop_detection.similarity import are_alike, differ_by_at_most, same_text
+
+WORDS = st.lists(st.sampled_from("ab"), max_size=12)
+LONG = " ".join(f"word{'x' * at}" for at in range(40))
+
+
+def said(text: str) -> Turn:
+    return output(text, [], NOTHING_YET, 0)
+
+
+def same(one: str, other: str, threshold: float = 0.95) -> bool:
+    return same_text(said(one), said(other), threshold)
+
+
+def distance(one: list[str], other: list[str]) -> int:
+    """Insertions and deletions, by the textbook's table."""
+    row = list(range(len(other) + 1))
+    for at, word in enumerate(one, 1):
+        before, row[0] = row[0], at
+        for column, its in enumerate(other, 1):
+            now = before if word == its else 1 + min(row[column], row[column - 1])
+            before, row[column] = row[column], now
+    return row[-1]
+
+
+@given(WORDS, WORDS)
+def test_the_distance_is_the_textbook_s(one: list[str], other: list[str]) -> None:
+    exact = distance(one, other)
+    assert differ_by_at_most(one, other, exact)
+    assert exact == 0 or not differ_by_at_most(one, other, exact - 1)
+
+
+@given(WORDS, WORDS)
+def test_what_difflib_finds_alike_is_alike(one: list[str], other: list[str]) -> None:
+    ratio = SequenceMatcher(None, one, other, autojunk=False).ratio()
+    assert are_alike(one, other, ratio)
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (LONG, True),
+        (f"  {LONG}\n", True),
+        (LONG.replace("wordxxx ", "other "), True),
+        (LONG.replace("word", "other"), False),
+        (f"{LONG} 4", False),
+        (f'{LONG} "a"', False),
+        (f"{LONG} /tmp", False),
+        (f"{LONG} more", True),
+    ],
+)
+def test_nearly_the_same(other: str, expected: bool) -> None:
+    assert same(LONG, other) is expected
+    assert same(other, LONG) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("page 3", "page 4"), ("read 'a'", "read 'b'"), ("see a/b", "see a/c")]
+)
+def test_other_facts_are_another_text(one: str, other: str) -> None:
+    assert not same(f"{LONG} {one} {LONG}", f"{LONG} {other} {LONG}", 0.5)
+
+
+def test_odd_texts_take_no_longer_than_others() -> None:
+    """One word of a million letters, the same word a million times, nothing but quotes."""
+    for text in ("a" * 1_000_000, "a " * 500_000, '"' * 100_000, "'\"`" * 50_000):
+        assert same(text, text)
+        assert not same(text + "b", text.replace("a", "c") + "d", 0.95)
+    assert same("<think>" * 9999, "<thinking>" * 9999), "of which nothing is said"
