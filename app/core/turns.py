@@ -24,7 +24,7 @@ MAX_WORDS: Final = 4000  # characters of a text kept for comparing; longer ones 
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 # What tells two texts apart however alike they are: numbers, paths, quoted strings.
 # A path is looked for where a word begins, and each word is read once: replies may be megabytes.
-_QUOTED_OR_NUMBER: Final = re.compile(r"\"[^\"]{1,200}\"|'[^']{1,200}'|`[^`]{1,200}`|\d+")
+_FACTS: Final = re.compile(
     r"\"[^\"]{1,400}\"|'[^']{1,400}'|`[^`]{1,400}`"
     r"|(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*|\d+"
 )
@@ -102,11 +102,6 @@ def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Tur
         made,
         hash((before, inputs.digest, said, made)),
     )
-
-
-def _facts(text: str) -> list[str]:
-    paths = [word for word in text.split(" ") if "/" in word or "\\" in word]
-    return [*_QUOTED_OR_NUMBER.findall(text), *paths]
 
 
 def collapse(text: str) -> str:
