@@ -26,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from . import remote
     from .local_stack import up
 
     parser = argparse.ArgumentParser(
@@ -49,6 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     recorded.add_argument("--json", action="store_true", help="one JSON object a line")
     _add_config(recorded)
     recorded.set_defaults(run=_replay)
+
+    remote.add_commands(commands)
 
     whole = commands.add_parser(
         "up", help="start model servers, LiteLLM and the proxy on this machine"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -130,6 +131,35 @@ def _session_in_user_id(user_id: Any) -> str | None:
     return None
 
 
+# What changes from one run of the same agent to the next, without making it another agent.
+_VOLATILE = re.compile(
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # uuid
+    r"|\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
+    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
+    r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
+    r"|(?:/private)?/(?:tmp|var/folders|var/tmp)/[^\s\"'`<>)]*"
+    r"|(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? )?"
+    r"(?:\d{1,2}(?:st|nd|rd|th)? )?"
+    r"\b(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}"
+    r"(?:\.? \d{1,2}(?:st|nd|rd|th)?)?,? \d{4}\b"
+)
+_KNOWN_TEXTS = 512
+_steady: OrderedDict[bytes, bytes] = OrderedDict()  # digest of a text → of what of it stays
+
+
+def _steady_digest(text: str) -> bytes:
+    """A digest of a text without what is volatile in it."""
+    raw = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    found = _steady.get(raw)
+    if found is None:  # an agent sends the same prompt with every turn, so this is rare
+        steady = _VOLATILE.sub("\0", text)
+        found = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        while len(_steady) >= _KNOWN_TEXTS:
+            _steady.popitem(last=False)
+        _steady[raw] = found
+    return found
+
+
 def _derived(body: Mapping[str, Any], key: str) -> str:
     whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     messages = body.get("messages")
@@ -138,7 +168,7 @@ def _derived(body: Mapping[str, Any], key: str) -> str:
             continue
         role = message.get("role")
         if role in ("system", "developer", "user"):
-            whole.update(b"\0" + text_of(message.get("content")).encode("utf-8", "surrogatepass"))
+            whole.update(_steady_digest(text_of(message.get("content"))))
         if role == "user":
             break
     return whole.hexdigest()

@@ -229,3 +229,39 @@ def test_no_request_raises(headers: Json, body: Json) -> None:
     found = identify(headers, body, "")
     assert len(found.hash) == len(found.budget_hash) == 32
     json.dumps(found.header)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("Today is 2026-11-22.", "Today is 2026-11-23."),
+        ("Now: 2026-11-22T03:04:05Z", "Now: 2026-12-01T23:59:59.123+02:00"),
+        ("It is 3:04 pm.", "It is 11:59:01 PM."),
+        ("Date: Sunday, November 22, 2026", "Date: Monday, November 23, 2026"),
+        ("Date: 22 Nov 2026", "Date: 3 December 2026"),
+        ("Run 1b4e28ba-2fa1-11d2-883f-0016d3cca427", "Run 6fa459ea-ee8a-3ca4-894e-db77e160355e"),
+        ("Work in /tmp/agent-x1/src", "Work in /tmp/agent-q9"),
+        ("Work in /var/folders/ab/cd/T/x", "Work in /private/tmp/y"),
+    ],
+)
+def test_what_changes_from_run_to_run_makes_no_other_session(one: str, two: str) -> None:
+    first, second = (
+        identify({}, {"messages": [{"role": "system", "content": t}]}, "") for t in (one, two)
+    )
+    assert first.hash == second.hash
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("Fix issue 12.", "Fix issue 13."),
+        ("Work in /home/a", "Work in /home/b"),
+        ("Version 1.2.3", "Version 1.2.4"),
+        ("You may code.", "You must code."),
+    ],
+)
+def test_what_is_another_task_does(one: str, two: str) -> None:
+    first, second = (
+        identify({}, {"messages": [{"role": "user", "content": t}]}, "") for t in (one, two)
+    )
+    assert first.hash != second.hash
