@@ -218,6 +218,8 @@ class _Rules:
     def _retry_of_server_error(self, verdict: UpstreamFailed) -> Retry | None:
         if verdict.reason != "server_error" or verdict.final:
             return None
+        if self._exchange.tier in self._view.passed_over and self._next_tier("server_error"):
+            return None  # its breaker has opened meanwhile: nobody has to wait for it
         done = self._exchange.retried.get("server_error", 0)
         most = self._retries_before_escalate
         if done >= most or not self._may_retry():

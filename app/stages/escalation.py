@@ -15,23 +15,24 @@ from ..core.reply import ChoiceReply, Reply
 from ..core.verdicts import EmptyResponse, UpstreamFailed
 from ..settings import Settings
 
-# Replies with a usage of the server's own before one without it says anything, and how many of
-# them for each one without.
+# Replies with a usage of the server's own before one without it says anything; how many of them
+# for each run of replies without; and the run that is too long for a server's death, which ends
+# the replies of all its clients at once: such a server sends no usage any more.
 MIN_OWN = 10
-OWN_FOR_EACH_OTHER = 10
+OWN_FOR_EACH_RUN = 10
+LONGEST_RUN = 32
 _CUT = ("length", "max_tokens", "content_filter")
 
 
 class Escalation:
-    """``own`` and ``other`` count, by tier, replies whose usage the server sent, and did not."""
+    """Finds empty replies and made-up ends; one for all exchanges."""
 
     name = "escalation"
     bypass = ""
 
     def __init__(self, settings: Settings) -> None:
         self._local = {name for name, tier in settings.tiers.items() if tier.local}
-        self._own: dict[str, int] = {}
-        self._other: dict[str, int] = {}
+        self._seen = {name: _Usages() for name in self._local}
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
@@ -40,12 +41,26 @@ class Escalation:
         """Whether a reply's end is LiteLLM's invention; each reply is to be asked about once."""
         if tier not in self._local or reply.usage is None:
             return False
-        own = self._own.get(tier, 0)
-        if not reply.usage.counted_by_litellm:
-            self._own[tier] = own + 1
+        return self._seen[tier].made_up(reply.usage.counted_by_litellm)
+
+
+class _Usages:
+    """Who counted the tokens of a tier's replies. ``runs``: of replies that LiteLLM counted."""
+
+    def __init__(self) -> None:
+        self._own = self._runs = self._run = 0
+
+    def made_up(self, counted_by_litellm: bool) -> bool:
+        if not counted_by_litellm:
+            self._own += 1
+            self._run = 0
             return False
-        other = self._other[tier] = self._other.get(tier, 0) + 1
-        return own >= MIN_OWN and own >= other * OWN_FOR_EACH_OTHER
+        self._run += 1
+        if self._run == 1:
+            self._runs += 1
+        if self._run > LONGEST_RUN:
+            self._own = self._runs = 0
+        return self._own >= MIN_OWN and self._own >= self._runs * OWN_FOR_EACH_RUN
 
 
 class _State(StageState):

@@ -335,6 +335,14 @@ def test_retries_leave_a_call_for_each_tier_to_come(calls: int, goes_on: bool) -
     assert isinstance(found, Retry if goes_on else Move)
 
 
+def test_a_tier_that_is_degraded_by_now_is_not_tried_again() -> None:
+    view = TierView(passed_over={"fast": 9.0})
+    assert step(climbing("server_error"), FAILED, view=view) == Move("standard", "server_error")
+    # Unless there is no other.
+    alone = step(after("server_error"), FAILED, view=view)
+    assert alone == Retry("server_error", 1, after=0.25)
+
+
 def test_a_degraded_tier_is_gone_past() -> None:
     found = step(climbing("timeout"), TIMEOUT, view=TierView(passed_over={"standard": 9.0}))
     assert found == Move("longctx", "timeout")

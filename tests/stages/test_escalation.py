@@ -10,7 +10,7 @@ from app.core.chunks import chunks_of_completion
 from app.core.reply import Reply
 from app.core.verdicts import EmptyResponse, UpstreamFailed, Verdict
 from app.settings_source import from_mapping
-from app.stages.escalation import MIN_OWN, Escalation
+from app.stages.escalation import LONGEST_RUN, MIN_OWN, Escalation
 from tests.core.exchanges import client_request, exchange
 
 Json = dict[str, Any]
@@ -93,7 +93,24 @@ def test_nor_before_the_tier_is_known_nor_in_the_cloud() -> None:
     assert judged(half, known(OWN), tier="premium") is None
 
 
+def test_a_server_that_dies_ends_all_its_replies_at_once() -> None:
+    stage = known(OWN)
+    verdicts = [judged(reply({"content": "Half an"}, usage=LITELLMS), stage) for _ in range(20)]
+    assert all(isinstance(one, UpstreamFailed) for one in verdicts)
+
+
+def test_two_servers_of_one_tier_of_which_one_sends_no_usage() -> None:
+    """By turns: from the second on nothing can be told."""
+    stage = known(OWN)
+    verdicts = []
+    for _ in range(30):
+        judged(reply({"content": "Good."}, usage=OWN), stage)
+        verdicts.append(judged(reply({"content": "Good."}, usage=LITELLMS), stage))
+    assert verdicts[1:] == [None] * 29
+
+
 def test_a_server_that_changes_its_ways_is_believed_again() -> None:
     stage = known(OWN)
-    verdicts = [judged(reply({"content": "Good."}, usage=LITELLMS), stage) for _ in range(3)]
-    assert verdicts[1:] == [None, None]
+    half = reply({"content": "Good."}, usage=LITELLMS)
+    verdicts = [judged(half, stage) for _ in range(LONGEST_RUN + 5)]
+    assert verdicts[LONGEST_RUN:] == [None] * 5
