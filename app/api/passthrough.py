@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from ..core import session_id
 from ..errors import ProxyError, invalid
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
+from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, RawHeaders, Response, UpstreamError, passed_on
 from ..proxy.watch import ClientLeft, Watch
@@ -26,9 +28,12 @@ class Passthrough:
 
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
-        self._access.check_key(request)
+        owner = self._access.check_key(request)
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
+        session = session_id.identify(request.headers, {}, owner)
+        books = PassthroughBooks(self._services, request.id, session)
+        await books.admit()
         headers, _ = self._access.upstream_headers(passed_on(request.raw_headers, _NOT_SENT_UP))
         watch = Watch(receive)
         body = _Body(receive, most, watch) if _has_body(request) else None
@@ -39,7 +44,7 @@ class Passthrough:
             response = await self._open(request, headers, body)
             metrics = self._services.metrics
             metrics.inc(metrics.passthrough, str(response.status))
-            await self._relay(request, response, downstream, watch)
+            await self._relay(request, response, downstream, watch, books)
         except ClientGone:
             return
         except asyncio.CancelledError:
@@ -53,6 +58,7 @@ class Passthrough:
             watch.stop()
             if response is not None:
                 await response.aclose()
+            await books.close()
 
     async def _open(self, request: Incoming, headers: RawHeaders, body: _Body | None) -> Response:
         content = body.parts() if body is not None else None
@@ -68,7 +74,12 @@ class Passthrough:
             raise _unavailable(error) from None
 
     async def _relay(
-        self, request: Incoming, response: Response, downstream: Downstream, watch: Watch
+        self,
+        request: Incoming,
+        response: Response,
+        downstream: Downstream,
+        watch: Watch,
+        books: PassthroughBooks,
     ) -> None:
         identity = request.id.encode()
         headers = [
@@ -80,6 +91,7 @@ class Passthrough:
         await downstream.start(response.status, headers)
         try:
             while data := await response.next_bytes():
+                books.feed(data)
                 await downstream.write(data)
         except UpstreamError:
             # The status is out; only a connection that breaks off says that this isn't all.

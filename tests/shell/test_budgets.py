@@ -246,3 +246,16 @@ async def test_admin_needs_its_key_where_there_is_one(
         assert (await proxy.client.get(url)).status_code == 401
         good = await proxy.client.get(url, headers={"Authorization": "Bearer sk-admin"})
         assert good.status_code == 200, path
+
+
+async def test_what_passes_through_is_counted_and_refused_likewise(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(rules(per_session=50, policy="hard_stop"))
+    usage = {"prompt_tokens": 60, "total_tokens": 60}
+    upstream.always(lambda _: Reply.json({"data": [], "usage": usage}))
+    first = await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=AGENT)
+    assert first.json()["usage"] == usage
+    second = await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=AGENT)
+    assert checked_error(second, 429, "budget_exceeded")["used"] == 60
+    checked_error(await ask(proxy, AGENT, max_tokens=4), 429, "budget_exceeded")
