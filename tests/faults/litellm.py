@@ -32,20 +32,23 @@ class LiteLLM:
         self.port = port
         self.key = f"sk-{os.urandom(24).hex()}"
         directory = RunDirectory(run_dir)
+        self._lifeline = Lifeline()  # it ends with us, however we end
         tiers = [LocalTier(name, name, at, False) for name, at in ports.items()]
         config = {**configs.litellm_config(tiers), **(changes or {})}
         configs.write_yaml(directory.litellm_config, config)
-        spec = children.litellm(port, self.key, directory, START_SECONDS)
-        self.log = spec.log_file
-        self._lifeline = Lifeline()  # it ends with us, however we end
-        with spec.log_file.open("ab") as log:
-            self.process = subprocess.Popen(
-                guarded(spec.command),
+        self._spec = children.litellm(port, self.key, directory, START_SECONDS)
+        self.log = self._spec.log_file
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                guarded(self._spec.command),
                 stdin=self._lifeline.read_end,
                 stdout=log,
                 stderr=log,
-                cwd=spec.directory,
-                env=dict(spec.environment),
+                cwd=self._spec.directory,
+                env=dict(self._spec.environment),
                 start_new_session=True,
             )
 
@@ -66,7 +69,13 @@ class LiteLLM:
         raise AssertionError(f"LiteLLM did not start: {self.log.read_text()[-3000:]}")
 
     def signal(self, number: int) -> None:
-        os.killpg(self.process.pid, number)
+        self.process.send_signal(number)
+
+    def restart(self) -> None:
+        """Start it anew after it was killed."""
+        self.stop()
+        self.process = self._start()
+        self.wait_ready()
 
     def stop(self) -> None:
         self.process.terminate()

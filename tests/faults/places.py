@@ -5,14 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from tests.faults.catalogue import Fault, asked_by, good, settings, tiers_with
+from tests.faults.catalogue import ROLE, TEXT, Fault, asked_by, good, settings, tiers_with
 from tests.faults.clients import CLIENTS, Client, Json, Outcome, ask, judged
 from tests.faults.litellm import LiteLLM
+from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy, running_proxy
-from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole, closed_port
+from tests.support.scripted_server import (
+    SILENCE,
+    Call,
+    Reply,
+    ScriptedServer,
+    WhenWhole,
+    closed_port,
+)
 
 KEY_VARIABLE = "MLX_STACK_FAULTS_KEY"
 # So many good replies come before: what tells a dead server's made-up end is known by then.
@@ -110,6 +119,64 @@ class Behind:
                     arrived["fast"] = outcome.attempts - arrived["standard"]
                 rows.append(Row(fault.name, client, outcome, arrived))
             return rows
+
+    async def while_stopped(self, silence: float, retries: int) -> list[Row]:
+        """LiteLLM itself is stopped."""
+        async with self.proxy(settings(silence, retries)) as proxy:
+            self._litellm.signal(signal.SIGSTOP)
+            try:
+                return _told(await _outcomes(proxy, nothing("SIGSTOP")), "SIGSTOP")
+            finally:
+                self._litellm.signal(signal.SIGCONT)
+
+    async def while_killed(self, silence: float, retries: int) -> list[Row]:
+        """LiteLLM itself is killed while the replies stream through it. It has to be restarted."""
+        async with self.proxy(settings(silence, retries)) as proxy:
+            self.servers["fast"].always(Reply.sse(ROLE, TEXT, SILENCE))
+            asking = asyncio.create_task(_outcomes(proxy, nothing("kill -9")))
+            for _ in CLIENTS:
+                await self.servers["fast"].next_call()
+            await asyncio.sleep(0.5)  # for the text to come through
+            self._litellm.signal(signal.SIGKILL)
+            return _told(await asking, "kill -9 while streaming")
+
+    async def in_cooldown(self, silence: float, retries: int) -> list[Row]:
+        """A LiteLLM whose cooldowns are on, after one 404 of the fast tier."""
+        async with self.proxy(settings(silence, retries)) as proxy:
+            self.servers["fast"].always(litellm_error(404, "no such thing"))
+            while len(self.servers["fast"].calls) < 1:
+                await ask(proxy.client, Client("whole", tools=False))
+            self.servers["fast"].calls.clear()
+            self.servers["standard"].calls.clear()
+            name = "429, cooldown, after one 404"
+            rows = []
+            for client, outcome in await _outcomes(proxy, nothing(name)):
+                standard = len(asked_by(client, self.servers["standard"]))
+                arrived = {"fast": outcome.attempts - standard, "standard": standard}
+                rows.append(Row(name, client, outcome, arrived))
+            assert not self.servers["fast"].calls, "LiteLLM answered by itself"
+            return rows
+
+    async def with_a_wrong_key(self, silence: float, retries: int) -> list[Row]:
+        async with self.proxy(settings(silence, retries)):
+            os.environ[KEY_VARIABLE] = "sk-not-the-one"
+            config = {**settings(silence, retries), "upstream.api_key_env": KEY_VARIABLE}
+            async with running_proxy(self._litellm.url, config) as proxy:
+                return _told(await _outcomes(proxy, nothing("wrong key")), "our key is wrong")
+
+
+def nothing(name: str) -> Fault:
+    """A fault that no server of ours plays."""
+    return Fault(name, Reply(), "", 0)
+
+
+def _told(outcomes: list[tuple[Client, Outcome]], name: str) -> list[Row]:
+    """Rows where the calls can be counted only by what the client is told of them."""
+    rows = []
+    for client, outcome in outcomes:
+        told = [one["tier"] for one in (outcome.error or {}).get("attempts", ())]
+        rows.append(Row(name, client, outcome, {t: told.count(t) for t in TIERS}))
+    return rows
 
 
 def _well(call: Call) -> Reply:

@@ -1,0 +1,58 @@
+"""The fast tier's model server is killed, or stopped, while twenty clients wait for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults import real_tier
+from tests.faults.real_tier import ANSWER, Crowd, Ended, ask_once
+
+from .running_stack import RunningStack, wait_until
+
+DEGRADED = "mlx_stack_tier_degraded"
+
+
+@pytest.fixture(scope="module")
+def quick(stack: RunningStack) -> Iterator[RunningStack]:
+    """The stack with limits of 5 s on silence."""
+    with real_tier.short_limits(stack):
+        yield stack
+
+
+def check(everyone: list[Ended]) -> None:
+    """Text that was out ends in an error; to all others nothing happened."""
+    assert len(everyone) == real_tier.STREAMS
+    for one in everyone:
+        assert one.verdict == one.wanted, one
+
+
+async def during(fault: int, stack: RunningStack) -> list[Ended]:
+    """How a crowd ended; meanwhile, new requests wait for the dead tier no longer."""
+
+    def meanwhile() -> None:
+        wait_until(lambda: stack.metric(DEGRADED, tier="fast") == 1, 30, "the breaker")
+        reply = ask_once(stack)
+        assert ANSWER in reply.json()["choices"][0]["message"]["content"]
+        assert reply.headers["x-mlx-stack-tier"] == "standard"
+        assert reply.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+        assert reply.headers["x-mlx-stack-attempts"] == "1"
+
+    return await Crowd(stack).during(fault, meanwhile)
+
+
+async def test_kill_9(quick: RunningStack) -> None:
+    check(await during(signal.SIGKILL, quick))
+    real_tier.until_used_again(quick)
+    assert quick.metric(DEGRADED, tier="fast") == 0
+
+
+async def test_sigstop(quick: RunningStack) -> None:
+    try:
+        check(await during(signal.SIGSTOP, quick))
+    finally:
+        real_tier.signal_fast(quick, signal.SIGCONT)
+    real_tier.until_used_again(quick)
+    assert quick.metric(DEGRADED, tier="fast") == 0

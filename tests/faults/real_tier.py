@@ -1,0 +1,233 @@
+"""Clients of the whole real stack while a tier's model server is killed or stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import openai
+import yaml
+
+from app.local_stack.tiers import demo_model
+from tests.e2e.running_stack import REPOSITORY, RunningStack, wait_until
+from tests.faults.clients import Client
+
+Json = dict[str, Any]
+sys.path.insert(0, str(REPOSITORY / "deploy" / "local"))  # the demo tools and questions
+SILENCE_SECONDS = 5
+STREAMS = 20
+COOLDOWN_SECONDS = 5
+QUESTION = [{"role": "user", "content": "Who are you?"}]
+ANSWER = "demo model"
+# Good replies before, from which the proxy knows what the tier's usage looks like.
+WARM_UP = 12
+LONG, SHORT = 4000, 120  # tokens; the long replies don't end by themselves
+IN_FLIGHT = "mlx_stack_in_flight"
+RESTART_SECONDS = 120
+
+
+@contextmanager
+def short_limits(stack: RunningStack) -> Iterator[None]:
+    """The stack's proxy with limits of seconds on silence, and as it was afterwards."""
+    path = stack.run_dir / "config.yaml"
+    before = path.read_text()
+    config = yaml.safe_load(before)
+    for tier in config["tiers"].values():
+        limits = ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
+        tier.update(dict.fromkeys(limits, SILENCE_SECONDS))
+        tier["max_concurrency"] = STREAMS
+    config["reliability"]["escalation"]["degrade"] = {"cooldown_seconds": COOLDOWN_SECONDS}
+    # All clients ask the same here, over and over: no agent does.
+    config["reliability"]["loop_detection"] = {"enabled": False}
+    path.write_text(yaml.safe_dump(config))
+    try:
+        restart_proxy(stack)
+        yield
+    finally:
+        path.write_text(before)
+        restart_proxy(stack)
+
+
+def restart_proxy(stack: RunningStack) -> None:
+    """It reads its file anew: `up` writes that once, and starts the proxy again when it ends."""
+    said = len(stack.said)
+    stack.children()["proxy"].terminate()
+    wait_until(
+        lambda: re.search(r"^  proxy +ready +again", stack.said[said:], re.M),
+        RESTART_SECONDS,
+        "the proxy's restart",
+    )
+
+
+def endless(tier: str) -> Json:
+    """What keeps a reply from ending by itself: the token that would end it is forbidden."""
+    folder = demo_model(tier)
+    assert folder is not None
+    ends = json.loads((folder / "config.json").read_text())["eos_token_id"]
+    ends = ends if isinstance(ends, list) else [ends]
+    return {"logit_bias": {str(token): -100 for token in ends}, "max_tokens": LONG}
+
+
+@dataclass(frozen=True)
+class Asking:
+    """One of the crowd. `right`: what a good reply has: a piece of text, or a tool's name."""
+
+    client: Client
+    request: Json
+    right: str
+
+
+def crowd() -> list[Asking]:
+    """Half of them read text when the fault comes; nothing has come to the others yet."""
+    from demo_tiers import questions, tools
+
+    half = STREAMS // 2
+    babbles = {"messages": QUESTION, "temperature": 1.0, **endless("fast")}
+    found = [Asking(Client("live", False), babbles, "")] * half
+    for number, question in enumerate(questions.seen(half)):
+        if number % 2:
+            client = Client(("live", "whole", "buffered")[number % 3], True)
+            messages = [{"role": "user", "content": question.text}]
+            asked = {"messages": messages, "tools": tools.TOOLS, "temperature": 0}
+            found.append(Asking(client, {**asked, "max_tokens": SHORT}, question.tool))
+        else:
+            client = Client(("whole", "buffered")[number // 2 % 2], False)
+            asked = {"messages": QUESTION, "temperature": 0, "max_tokens": SHORT}
+            found.append(Asking(client, asked, ANSWER))
+    return found
+
+
+@dataclass
+class Ended:
+    """How one request of the crowd ended, as the OpenAI SDK tells it."""
+
+    asking: Asking
+    text: str = ""
+    calls: list[str] = field(default_factory=list)
+    finish: str | None = None
+    error: str = ""
+    tier: str = ""
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        """`good`, `error`, or what is wrong."""
+        if self.error:
+            whole = self.finish is not None or self.calls
+            return "wrong: a whole reply, and an error" if whole else "error"
+        if self.finish is None:
+            return "wrong: no end, and no error"
+        if self.asking.client.tools:  # a small model may also say something instead
+            fine = self.calls == [self.asking.right] or not self.calls
+            return "good" if fine else f"wrong: calls {self.calls}"
+        return "good" if self.asking.right in self.text else f"wrong: {self.text!r}"
+
+    @property
+    def wanted(self) -> str:
+        return "error" if not self.asking.right else "good"
+
+
+class Crowd:
+    """`STREAMS` clients of the OpenAI SDK at once."""
+
+    def __init__(self, stack: RunningStack) -> None:
+        self._stack = stack
+        self._reading = 0
+        self._sdk = openai.AsyncOpenAI(
+            base_url=f"{stack.url}/v1", api_key="local", max_retries=0, timeout=120
+        )
+
+    async def during(self, fault: int, meanwhile: Callable[[], None]) -> list[Ended]:
+        """Start them, stop the fast tier's server, send it this signal; how each ended.
+
+        `meanwhile`: what is done while they wait.
+        """
+        async with self._sdk, asyncio.TaskGroup() as group:
+            await asyncio.gather(*(self._warm_up() for _ in range(WARM_UP)))
+            everyone = [Ended(asking) for asking in crowd()]
+            for number, one in enumerate(everyone[: STREAMS // 2]):
+                group.create_task(self._one(number, one))
+            await _until(lambda: self._reading == STREAMS // 2)
+            # What is asked now waits for a first token until the fault comes.
+            signal_fast(self._stack, signal.SIGSTOP)
+            for number, one in enumerate(everyone[STREAMS // 2 :], STREAMS // 2):
+                group.create_task(self._one(number, one))
+            await _until(lambda: self._stack.metric(IN_FLIGHT, tier="fast") == STREAMS)
+            signal_fast(self._stack, fault)
+            await asyncio.to_thread(meanwhile)
+        return everyone
+
+    async def _warm_up(self) -> None:
+        await self._sdk.chat.completions.create(model="fast", messages=QUESTION, max_tokens=20)  # type: ignore[arg-type]
+
+    async def _one(self, number: int, ended: Ended) -> None:
+        client = ended.asking.client
+        headers = {"X-MLX-Stack-Session": f"session-{id(self)}-{number:04}"}
+        if client.how == "buffered":
+            headers["X-MLX-Stack-Stream"] = "buffered"
+        request = {"model": "fast", "extra_headers": headers, **ended.asking.request}
+        begun = time.monotonic()
+        try:
+            if client.streams:
+                await self._stream(request, ended)
+            else:
+                raw = await self._sdk.chat.completions.with_raw_response.create(**request)
+                ended.tier = raw.headers["x-mlx-stack-tier"]
+                choice = raw.parse().choices[0]
+                ended.text, ended.finish = choice.message.content or "", choice.finish_reason
+                ended.calls = [call.function.name for call in choice.message.tool_calls or ()]
+        except openai.APIError as error:
+            ended.error = error.message
+        ended.seconds = time.monotonic() - begun
+
+    async def _stream(self, request: Json, ended: Ended) -> None:
+        stream = await self._sdk.chat.completions.create(**request, stream=True)
+        ended.tier = stream.response.headers["x-mlx-stack-tier"]
+        async for chunk in stream:
+            for choice in chunk.choices:
+                said = choice.delta.content or ""
+                self._reading += bool(said) and not ended.text
+                ended.text += said
+                for call in choice.delta.tool_calls or ():
+                    ended.calls += [call.function.name] if call.function.name else []
+                ended.finish = choice.finish_reason or ended.finish
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+def ask_once(stack: RunningStack) -> httpx.Response:
+    """A new request, of a new session, to the fast tier."""
+    body: Json = {"model": "fast", "messages": QUESTION, "max_tokens": 40, "temperature": 0}
+    headers = {"X-MLX-Stack-Session": f"session-{time.monotonic_ns()}"}
+    return httpx.post(f"{stack.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+
+
+def until_used_again(stack: RunningStack) -> float:
+    """Seconds until the fast tier answers new requests again."""
+
+    def used() -> bool:
+        # A session of its own each time, or it would stick to the tier that answered.
+        headers = {"X-MLX-Stack-Session": f"session-{time.monotonic_ns()}"}
+        body = {"model": "fast", "messages": QUESTION, "max_tokens": 5}
+        url = f"{stack.url}/v1/chat/completions"
+        response = httpx.post(url, json=body, headers=headers, timeout=60)
+        return bool(response.headers.get("x-mlx-stack-tier") == "fast")
+
+    return wait_until(used, RESTART_SECONDS, "the fast tier's return")
+
+
+def signal_fast(stack: RunningStack, number: int) -> None:
+    stack.children()["fast"].send_signal(number)
