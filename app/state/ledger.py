@@ -125,6 +125,11 @@ class Ledger:
             self._drop_purse(name)
         return True
 
+    def forget_empty_hours(self, now: float) -> None:
+        for scope in [s for s, hour in self.hours.items() if not hour.total(now)]:
+            del self.hours[scope]
+            self._hour_changed(scope)
+
     # Budgets
 
     def reserve(
@@ -155,8 +160,7 @@ class Ledger:
         for limit in limits:
             if limit.rolling:
                 self._hour(limit.scope).add(used, now)
-                if self._changes is not None:
-                    self._changes.hours[limit.scope] = None
+                self._hour_changed(limit.scope)
             else:
                 self._spend(limit.scope, used, now)
         while len(self.purses) > self._max_sessions + SPARE_PURSES:
@@ -191,6 +195,10 @@ class Ledger:
     def _purse_changed(self, name: str) -> None:
         if self._changes is not None:
             self._changes.purses[name] = None
+
+    def _hour_changed(self, scope: str) -> None:
+        if self._changes is not None:
+            self._changes.hours[scope] = None
 
     def _counted(self, state: SessionState, now: float) -> SessionState:
         scope = _SESSION + state.session

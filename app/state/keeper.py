@@ -1,0 +1,220 @@
+"""Keeps a state file abreast of its image in memory: group commit, failures, housekeeping.
+
+One task on the event loop decides, one thread does the work. All that changes while a transaction
+runs is written by the next one. A file that fails is opened and written again each second; until
+then who waits is told at once, and nothing is lost from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from .. import log
+from .image import Image
+from .state_file import FileCorrupt, StateFile
+from .store import StoreError
+from .worker import Worker
+
+RETRY_SECONDS = 1.0  # between two tries of a file that fails
+STALL_SECONDS = 5.0  # what takes longer in the thread is trouble, until it ends
+CLOSE_SECONDS = 10.0  # how long the end waits for the disk
+HOUSEKEEPING_SECONDS = 30.0
+PAUSE_SECONDS = 0.05  # between two steps of the same housekeeping
+STEP = 500  # rows that one step forgets
+
+Result = TypeVar("Result")
+
+
+class Keeper:
+    """``events_ttl``: seconds; ``clock``: seconds since the epoch, for the housekeeping alone."""
+
+    def __init__(
+        self, file: StateFile, image: Image, events_ttl: float, clock: Callable[[], float]
+    ) -> None:
+        self._file = file
+        self._image = image
+        self._events_ttl = events_ttl
+        self._clock = clock
+        self.trouble: str | None = f"{file.path} is not open yet"
+        self.known = False  # the file was read, so that memory has the truth
+        self._error: StoreError | None = None  # what keeps us from writing
+        self._waiting: list[asyncio.Future[None]] = []
+        self._house_due = False
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._wanted = asyncio.Event()
+        self._stopping: asyncio.Future[None] = loop.create_future()
+        self._worker = Worker("mlx-stack-state")
+        await self._try()
+        if isinstance(self._error, FileCorrupt):
+            await self._try()
+        self._house_timer = loop.call_later(HOUSEKEEPING_SECONDS, self._ask_for_housekeeping)
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Write all there is, and close the file."""
+        self._house_timer.cancel()
+        self._stopping.set_result(None)
+        self._wanted.set()
+        await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+        self.trouble = f"{self._file.path} is closed"
+        self._tell_all(StoreError(self.trouble))
+        await asyncio.wait([self._worker.do(self._file.close)], timeout=CLOSE_SECONDS)
+        self._worker.stop()
+
+    async def written(self) -> None:
+        """Wait until all that has changed so far is in the file. Raises StoreError."""
+        if self.trouble is not None:
+            raise StoreError(self.trouble)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        self._wanted.set()
+        await waiter
+
+    async def ask(self, job: Callable[[StateFile], Result]) -> Result:
+        """Read something from the file. Raises StoreError."""
+        if self._error is not None:
+            raise StoreError(self.trouble)
+        try:
+            return await self._do(lambda: job(self._file))
+        except FileCorrupt as error:
+            self._fail(error)
+            self._wanted.set()
+            raise
+
+    # The task
+
+    async def _run(self) -> None:
+        while not self._stopping.done():
+            if self._error is not None:
+                await asyncio.wait([self._stopping], timeout=RETRY_SECONDS)
+                await self._try()
+                continue
+            await self._wanted.wait()
+            self._wanted.clear()
+            await self._write_all()
+            if self._house_due and self._error is None:
+                await self._keep_house()
+        if self._error is not None:
+            await self._try()
+        await self._write_all()
+
+    async def _write_all(self) -> None:
+        while self._image.dirty and self._error is None:
+            await self._write_batch()
+        if self._error is None:
+            self._tell_all(None)
+
+    async def _write_batch(self) -> None:
+        batch = self._image.take()
+        waiting: list[asyncio.Future[None]] = []
+        if not self._image.dirty:  # else what they wait for may be in the next batch
+            waiting, self._waiting = self._waiting, waiting
+        try:
+            await self._do(lambda: self._file.write(batch))
+        except Exception as error:
+            self._image.put_back(batch)
+            self._waiting += waiting
+            self._fail(error)
+            return
+        _tell(waiting, None)
+
+    async def _try(self) -> None:
+        """Open the file, again or for the first time, and write what it lacks."""
+        try:
+            if isinstance(self._error, FileCorrupt):
+                aside = await self._do(self._file.set_aside)
+                log.get().error("state_file_set_aside", reason=str(self._error), now=str(aside))
+                self._file_is_new()
+            if self.known:
+                await self._do(self._file.reopen)
+            else:
+                self._image.restore(await self._do(self._file.open))
+                self.known = True
+        except Exception as error:
+            self._fail(error)
+            return
+        self._error = None
+        await self._write_all()
+        if self._error is None:
+            self._say_well()
+
+    def _file_is_new(self) -> None:
+        if self.known:
+            self._image.all_changed()
+        self._error = None
+
+    # Housekeeping
+
+    def _ask_for_housekeeping(self) -> None:
+        self._house_due = True
+        self._wanted.set()
+
+    async def _keep_house(self) -> None:
+        """One small step; the next one follows soon, where there is more to do."""
+        self._house_due = False
+        now = self._clock()
+        more = self._image.ledger.forget_idle(now, STEP)
+        try:
+            if await self._do(self._file.replaced):
+                log.get().error("state_file_gone", path=str(self._file.path), now="written anew")
+                await self._do(self._file.reopen)
+                self._file_is_new()
+            before = now - self._events_ttl
+            more |= await self._do(lambda: self._file.forget_events(before, STEP)) == STEP
+            if not more:
+                self._image.ledger.forget_empty_hours(now)
+                await self._do(self._file.sync)
+        except Exception as error:
+            self._fail(error)
+        pause = PAUSE_SECONDS if more else HOUSEKEEPING_SECONDS
+        self._house_timer = asyncio.get_running_loop().call_later(pause, self._ask_for_housekeeping)
+        self._wanted.set()  # for what it has forgotten
+
+    # Failures
+
+    async def _do(self, job: Callable[[], Result]) -> Result:
+        """In the thread. While it takes too long, that is trouble, but the end is waited for."""
+        done = self._worker.do(job)
+        await asyncio.wait([done], timeout=STALL_SECONDS)
+        if not done.done():
+            self._say_trouble(f"{self._file.path}: the disk takes over {STALL_SECONDS:g} s")
+            self._tell_all(StoreError(self.trouble))
+            await asyncio.wait([done])
+            if done.exception() is None and self._error is None and self.known:
+                self._say_well()
+        return done.result()
+
+    def _fail(self, error: Exception) -> None:
+        if not isinstance(error, StoreError):  # ours, and a bug: said with its place, and survived
+            log.fault("store_fault", error)
+            error = StoreError(f"{self._file.path} can't be written: {type(error).__name__}")
+        self._error = error
+        self._say_trouble(str(error))
+        self._tell_all(error)
+
+    def _say_trouble(self, sentence: str) -> None:
+        if sentence != self.trouble:
+            log.get().error("store_fails", reason=sentence)
+        self.trouble = sentence
+
+    def _say_well(self) -> None:
+        self.trouble = None
+        log.get().info("store_works", path=str(self._file.path))
+
+    def _tell_all(self, error: StoreError | None) -> None:
+        waiting, self._waiting = self._waiting, []
+        _tell(waiting, error)
+
+
+def _tell(waiting: list[asyncio.Future[None]], error: StoreError | None) -> None:
+    for waiter in waiting:
+        if waiter.done():  # its request was cancelled
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(StoreError(str(error)))

@@ -1,0 +1,93 @@
+"""What the store keeps, as rows of a table, and back. Rows that make no sense are ValueErrors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from ..core.breaker import BreakerState
+from .ledger import Purse
+from .rolling_hour import RollingHour
+from .store import SessionState, Sticky
+
+
+def pack(window: tuple[bytes, ...]) -> bytes:
+    """Each digest after its length in two bytes."""
+    return b"".join(len(digest).to_bytes(2) + digest for digest in window)
+
+
+def unpack(packed: bytes) -> tuple[bytes, ...]:
+    window, at = [], 0
+    while at < len(packed):
+        end = at + 2 + int.from_bytes(packed[at : at + 2])
+        if end > len(packed):
+            raise ValueError("a window is cut off")
+        window.append(packed[at + 2 : end])
+        at = end
+    return tuple(window)
+
+
+def session(name: str, state: SessionState) -> tuple[Any, ...]:
+    sticky = {model: (entry.tier, entry.until) for model, entry in state.sticky.items()}
+    return (
+        name,
+        state.turns,
+        state.tier,
+        pack(state.window),
+        orjson.dumps(sticky).decode(),
+        state.first_seen,
+        state.last_seen,
+    )
+
+
+def session_of(row: tuple[Any, ...]) -> SessionState:
+    session, turns, tier, window, sticky, first_seen, last_seen = row
+    return SessionState(
+        session,
+        turns=turns,
+        tier=tier,
+        window=unpack(window),
+        sticky={model: Sticky(*entry) for model, entry in orjson.loads(sticky).items()},
+        first_seen=first_seen,
+        last_seen=last_seen,
+    )
+
+
+def purse(name: str, purse: Purse) -> tuple[Any, ...]:
+    return name, orjson.dumps(purse.used).decode(), purse.touched
+
+
+def purse_of(row: tuple[Any, ...]) -> tuple[str, Purse]:
+    name, used, touched = row
+    return name, Purse(orjson.loads(used), touched)
+
+
+def hour(scope: str, buckets: list[tuple[int, int]]) -> tuple[Any, ...]:
+    return scope, orjson.dumps(buckets).decode()
+
+
+def hour_of(row: tuple[Any, ...]) -> tuple[str, RollingHour]:
+    scope, buckets = row
+    return scope, RollingHour((minute, tokens) for minute, tokens in orjson.loads(buckets))
+
+
+def breaker(tier: str, state: BreakerState) -> tuple[Any, ...]:
+    return tier, state.failures, state.degraded_until, state.cooldown
+
+
+def breaker_of(row: tuple[Any, ...]) -> tuple[str, BreakerState]:
+    tier, *state = row
+    return tier, BreakerState(*state)
+
+
+def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Raises ``TypeError`` for what is no JSON."""
+    body = orjson.dumps(event).decode()
+    return number, event["time"], event["kind"], event["session"], body
+
+
+def event_of(body: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = orjson.loads(body)
+    return found

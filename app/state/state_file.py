@@ -1,0 +1,341 @@
+"""The SQLite file behind the store: opened, locked, migrated, written, read, set aside.
+
+Synchronous, and to be called from one thread. Everything that goes wrong is a ``StoreError`` with a
+sentence; what can't be read as a database any more is a ``FileCorrupt``.
+
+Settings: WAL with ``synchronous=NORMAL``: a commit is written to the log, not synced. What is
+written survives the process, however it is killed. A power cut loses what the system has not yet
+put on the disk, at most what came after the last :meth:`StateFile.sync`; it corrupts nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.breaker import BreakerState
+from . import rows
+from .ledger import Purse
+from .rolling_hour import RollingHour
+from .store import EventQuery, SessionState, StoreError
+
+BUSY_SECONDS = 1.0  # how long another program's transaction on the file is waited for
+LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the disk when it is empty
+
+# One script for each version; what a script did, a later one changes.
+MIGRATIONS = (
+    """
+    CREATE TABLE sessions (
+        id TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL, window BLOB NOT NULL,
+        sticky TEXT NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
+    ) WITHOUT ROWID;
+    -- Tokens by scope, as JSON: those of a session are forgotten together.
+    CREATE TABLE purses (
+        name TEXT PRIMARY KEY, used TEXT NOT NULL, touched REAL NOT NULL
+    ) WITHOUT ROWID;
+    -- [[minute, tokens], ...] as JSON, at most 61.
+    CREATE TABLE hours (scope TEXT PRIMARY KEY, buckets TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE breakers (
+        tier TEXT PRIMARY KEY, failures INTEGER NOT NULL, degraded_until REAL NOT NULL,
+        cooldown REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE events (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
+        session TEXT NOT NULL, body TEXT NOT NULL
+    );
+    CREATE INDEX events_by_time ON events (time);
+    CREATE INDEX events_by_kind ON events (kind);
+    CREATE INDEX events_by_session ON events (session);
+    """,
+)
+
+# By table: how a row is made of a name and its value, how it is written, how it is deleted.
+_TABLES: Mapping[str, tuple[Callable[[str, Any], tuple[Any, ...]], str, str]] = {
+    "sessions": (
+        rows.session,
+        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)",
+        "DELETE FROM sessions WHERE id = ?",
+    ),
+    "purses": (
+        rows.purse,
+        "INSERT OR REPLACE INTO purses VALUES (?, ?, ?)",
+        "DELETE FROM purses WHERE name = ?",
+    ),
+    "hours": (
+        rows.hour,
+        "INSERT OR REPLACE INTO hours VALUES (?, ?)",
+        "DELETE FROM hours WHERE scope = ?",
+    ),
+    "breakers": (
+        rows.breaker,
+        "INSERT OR REPLACE INTO breakers VALUES (?, ?, ?, ?)",
+        "DELETE FROM breakers WHERE tier = ?",
+    ),
+}
+_ADD_EVENT = "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)"
+_CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+class FileCorrupt(StoreError):
+    """What is in the file is no database, or a broken one."""
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file holds, but for its events. Sessions and purses: by last use, oldest first."""
+
+    sessions: list[SessionState] = field(default_factory=list)
+    purses: list[tuple[str, Purse]] = field(default_factory=list)
+    hours: list[tuple[str, RollingHour]] = field(default_factory=list)
+    breakers: dict[str, BreakerState] = field(default_factory=dict)
+    last_event: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction writes: whole rows, so that to write it twice changes nothing.
+
+    What is None is deleted. ``events``: rows, as ``rows.event`` makes them.
+    """
+
+    sessions: dict[str, SessionState | None] = field(default_factory=dict)
+    purses: dict[str, Purse | None] = field(default_factory=dict)
+    hours: dict[str, list[tuple[int, int]] | None] = field(default_factory=dict)
+    breakers: dict[str, BreakerState] = field(default_factory=dict)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+class StateFile:
+    """``path``: the database; beside it lie SQLite's ``-wal`` and ``-shm``, and our ``.lock``."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self._lock_path = self.path.with_name(f"{self.path.name}.lock")
+        self._connection: sqlite3.Connection | None = None
+        self._identity: tuple[int, int] | None = None  # device and inode
+        self._lock: int | None = None  # the lock file's descriptor: held as long as it is open
+
+    def open(self) -> Contents:
+        """Open or make the file and read it. Raises StoreError, FileCorrupt."""
+        with self._said("can't be opened"):
+            self._take_lock()
+            self._connect()
+            return self._read()
+
+    def reopen(self) -> None:
+        """Open the file anew, without reading it. Raises StoreError, FileCorrupt."""
+        self._disconnect()
+        with self._said("can't be opened"):
+            self._drop_lock_if_gone()
+            self._take_lock()
+            self._connect()
+
+    def close(self) -> None:
+        self._disconnect()
+        self._drop_lock()
+
+    def set_aside(self) -> Path:
+        """Give a corrupt file another name, nothing is deleted; that name."""
+        self._disconnect()
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        with self._said("can't be set aside"):
+            aside, number = self.path.with_name(f"{self.path.name}.corrupt-{stamp}"), 1
+            while aside.exists():
+                number += 1
+                aside = self.path.with_name(f"{self.path.name}.corrupt-{stamp}-{number}")
+            self.path.rename(aside)
+            for suffix in ("-wal", "-shm"):
+                beside = Path(f"{self.path}{suffix}")
+                if beside.exists():
+                    beside.rename(f"{aside}{suffix}")
+        return aside
+
+    def replaced(self) -> bool:
+        """Whether the path no longer leads to the file that is open: deleted, or another."""
+        try:
+            return self._identity != _identity(self.path)
+        except OSError:
+            return True
+
+    # Reading and writing
+
+    def write(self, batch: Batch) -> None:
+        """One transaction. Raises StoreError, FileCorrupt: then nothing of it is written."""
+        with self._said("can't be written"), self._transaction() as connection:
+            for table, (row_of, put, delete) in _TABLES.items():
+                given = getattr(batch, table)
+                if given:
+                    changed = (row_of(k, v) for k, v in given.items() if v is not None)
+                    connection.executemany(put, changed)
+                    gone = ((k,) for k, v in given.items() if v is None)
+                    connection.executemany(delete, gone)
+            if batch.events:
+                connection.executemany(_ADD_EVENT, batch.events)
+
+    def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        """As ``Store.events``. Raises StoreError, FileCorrupt."""
+        where, given = ["number > ?", "time >= ?"], [query.after, query.since]
+        for column, value in (("kind", query.kind), ("session", query.session)):
+            if value is not None:
+                where.append(f"{column} = ?")
+                given.append(value)  # type: ignore[arg-type]
+        newest_first = not query.after
+        sql = (
+            f"SELECT number, body FROM events WHERE {' AND '.join(where)} "  # noqa: S608
+            f"ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
+        )
+        with self._said("can't be read"):
+            found = self._open().execute(sql, (*given, max(0, query.limit))).fetchall()
+        if newest_first:
+            found.reverse()
+        return [(number, rows.event_of(body)) for number, body in found]
+
+    def forget_events(self, before: float, at_most: int) -> int:
+        """Delete the oldest events; how many were there. Raises StoreError, FileCorrupt."""
+        sql = (
+            "DELETE FROM events WHERE number IN "
+            "(SELECT number FROM events WHERE time < ? ORDER BY time LIMIT ?)"
+        )
+        with self._said("can't be written"), self._transaction() as connection:
+            return connection.execute(sql, (before, at_most)).rowcount
+
+    def sync(self) -> None:
+        """Put all on the disk, for a power cut, and give free pages back; in small steps."""
+        with self._said("can't be written"):
+            connection = self._open()
+            connection.execute("PRAGMA incremental_vacuum(64)").fetchall()
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def _read(self) -> Contents:
+        execute = self._open().execute
+        sessions = execute("SELECT * FROM sessions ORDER BY last_seen")
+        purses = execute("SELECT * FROM purses ORDER BY touched")
+        hours = execute("SELECT * FROM hours")
+        last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        try:
+            return Contents(
+                sessions=[rows.session_of(row) for row in sessions],
+                purses=[rows.purse_of(row) for row in purses],
+                hours=[rows.hour_of(row) for row in hours],
+                breakers=dict(map(rows.breaker_of, execute("SELECT * FROM breakers"))),
+                last_event=last[0] if last else 0,
+            )
+        except (ValueError, TypeError, KeyError) as error:
+            raise FileCorrupt(f"{self.path} holds rows that make no sense: {error}") from error
+
+    # Its own
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise StoreError(f"{self.path} is not open")
+        return self._connection
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._open()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite has ended it itself after some errors
+                connection.execute("ROLLBACK")
+            raise
+
+    def _take_lock(self) -> None:
+        """One process counts in a file; two would each overwrite what the other has counted."""
+        if self._lock is not None:
+            return
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(lock, 20).decode("ascii", "replace").strip() or "unknown"
+            os.close(lock)
+            raise StoreError(
+                f"{self.path} is in use by another process (pid {owner}); give each proxy its own "
+                "state.path, or use `state.backend: redis` to share one state"
+            ) from None
+        except OSError:
+            os.close(lock)
+            raise
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock = lock
+
+    def _drop_lock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _drop_lock_if_gone(self) -> None:
+        """A lock whose file was deleted keeps nobody out; as long as it does, it is kept."""
+        try:
+            gone = self._lock is not None and _identity(self._lock) != _identity(self._lock_path)
+        except FileNotFoundError:
+            gone = True
+        if gone:
+            self._drop_lock()
+
+    def _connect(self) -> None:
+        # Made by us, for SQLite would make it readable for all; its log gets the same mode.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        self._connection = connection
+        try:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}").fetchall()
+            self._migrate(connection)
+            self._identity = _identity(self.path)
+        except BaseException:
+            self._disconnect()
+            raise
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise StoreError(
+                f"{self.path} was written by a newer version (schema {version}, this one knows "
+                f"{len(MIGRATIONS)}); it is left as it is"
+            )
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;"
+            )
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    @contextlib.contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        """Translate what the system and SQLite raise."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", None)
+            kind = FileCorrupt if code is not None and code & 0xFF in _CORRUPT else StoreError
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            raise kind(f"{self.path} {what}: {error} ({name})") from error
+        except OSError as error:
+            raise StoreError(f"{self.path} {what}: {error.strerror or error}") from error
+
+
+def _identity(path: Path | int) -> tuple[int, int]:
+    """``path``: or a descriptor."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
