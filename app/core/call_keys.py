@@ -62,10 +62,9 @@ def canonical(arguments: Any) -> str:
 def digest(*parts: str | bytes) -> int:
     """A stable 64-bit digest, the same in every process."""
     data = [p.encode("utf-8", "surrogatepass") if isinstance(p, str) else p for p in parts]
-    if len(data) == 1:
-        whole = data[0]
-    else:  # the lengths go first, so that no two lists of parts are one text
-        whole = b",".join([*(b"%d" % len(one) for one in data), *data])
+    if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
+        data = [b",".join([*(b"%d" % len(one) for one in data), *data])]
+    whole = data[0]
     return int.from_bytes(blake2b(whole, digest_size=8).digest(), "little")
 
 

@@ -2,8 +2,9 @@
 
     python -m tests.bench.bench_history
 
-Prints the median CPU time of the whole stage's work on such a request (read the history, look for a hint,
-whether to hold, judge the reply), how it is made up, and the memory that a session takes.
+Prints the median CPU time of the whole stage's work on such a request (read the history, whether
+to hold, look for a hint, judge the reply), that of reading alone, and the memory that a session
+takes.
 """
 
 from __future__ import annotations

@@ -115,7 +115,9 @@ def read_answer(text: str) -> Answer | None:
         value = orjson.loads(text[start : end + 1]) if 0 <= start < end else None
     except orjson.JSONDecodeError:
         return None
-    confidence = value.get("confidence") if isinstance(value, dict) else None
+    if not isinstance(value, dict):
+        return None
+    confidence = value.get("confidence")
     if isinstance(confidence, bool) or not isinstance(confidence, (int, float)):
         return None
     if not 0 <= confidence <= 1:
