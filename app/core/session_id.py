@@ -19,6 +19,7 @@ _ANY_VALUE = re.compile(r"[A-Za-z0-9_.:-]{8,128}")
 _OTHERS = (
     "x-session-id",
     "x-session-affinity",
+    "x-opencode-session",
     "x-task-id",
     "x-roo-task-id",
     "x-openwebui-chat-id",

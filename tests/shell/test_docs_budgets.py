@@ -1,0 +1,62 @@
+"""The examples of docs/budgets.md, run as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.shell.conftest import StartProxy
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ScriptedServer
+
+PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
+EXAMPLES = re.findall(
+    r"\*\*`(\w+)`\*\*.*?```yaml\n(.*?)```\s*```sh\n(.*?)```\s*```text\n(.*?)```",
+    PAGE.read_text(),
+    re.DOTALL,
+)
+
+
+def test_every_policy_has_an_example() -> None:
+    assert [name for name, *_ in EXAMPLES] == ["warn_and_continue", "escalate", "hard_stop"]
+
+
+def dotted(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
+    found = {}
+    for key, value in tree.items():
+        here = f"{path}{key}"
+        found |= dotted(value, f"{here}.") if isinstance(value, dict) else {here: value}
+    return found
+
+
+async def run(command: str, proxy: RunningProxy) -> str:
+    words = [
+        word.replace("localhost:4100", f"127.0.0.1:{proxy.port}") for word in shlex.split(command)
+    ]
+    curl = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.PIPE)
+    out, _ = await curl.communicate()
+    return out.decode()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not there")
+@pytest.mark.parametrize("example", EXAMPLES, ids=[name for name, *_ in EXAMPLES])
+async def test_an_example(
+    example: tuple[str, str, str, str], upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    policy, config, commands, expected = example
+    changes = dotted(yaml.safe_load(config))
+    proxy = await start_proxy({**changes, "reliability.escalation.chain": ["fast", "standard"]})
+    upstream.always(lambda _: text_stream("Hello"))
+    said = ""
+    for command in commands.strip().splitlines():
+        said = await run(command, proxy)
+    for line in expected.strip().splitlines():
+        assert line.lower() in said.lower(), f"{policy}: {line!r} is not in\n{said}"
