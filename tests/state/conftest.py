@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from app.state.memory import MemoryStore
+from app.state.redis import RedisStore
 from app.state.sqlite import SqliteStore
 from app.state.store import Store
+from tests.support.redis_server import RedisServer
 
 MAX_SESSIONS = 5
 WINDOW_SIZE = 3
@@ -38,8 +42,33 @@ def make_sqlite(tmp_path: Path) -> MakeStore:
     )
 
 
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests that harm it not; a cluster's only node, which minds the hash tags."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"), "--cluster-enabled", "yes")
+    server.start()
+    assert server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == b"+OK"
+    while server.ask("SET", "{mlx-stack}", "1") != b"+OK":
+        time.sleep(0.02)
+    yield server
+    server.stop()
+
+
+def redis_store(url: str, **changes: Any) -> RedisStore:
+    sizes = {"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL}
+    given = {**sizes, "events_ttl": EVENTS_TTL, "clock": lambda: NOW, **changes}
+    return RedisStore(url, **given)
+
+
+@pytest.fixture
+def make_redis(redis_server: RedisServer) -> MakeStore:
+    """Makes stores on one and the same server, which is empty at first."""
+    assert redis_server.ask("FLUSHALL") == b"+OK"
+    return lambda: redis_store(redis_server.url)
+
+
 # A further backend is one more fixture `make_NAME`: it makes stores with the sizes above.
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def make_store(request: pytest.FixtureRequest) -> MakeStore:
     make: MakeStore = request.getfixturevalue(f"make_{request.param}")
     return make

@@ -1,0 +1,145 @@
+-- What all scripts share; it is put before each of them. Times are seconds of the caller's clock,
+-- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
+-- and a script may name keys that it has made up from ARGV.
+--
+--   PREFIX:s:SESSION   hash   turns, tier, window, first, last, and "sticky:MODEL" = "UNTIL TIER"
+--   PREFIX:sessions    zset   session by the time of its last use
+--   PREFIX:p:PURSE     hash   tokens by scope, and "touched"
+--   PREFIX:h:SCOPE     hash   tokens by minute
+--   PREFIX:r:SCOPE     hash   "EXPIRES TOKENS" by ticket
+--   PREFIX:t:TICKET    list   the scopes that a ticket has reserved in
+
+local PREFIX = KEYS[1]
+local DAY = 86400
+local LAG = 1       -- minutes that a replica's clock may lag behind; further back, it has jumped
+local STEP = 8      -- idle sessions forgotten by one commit
+
+local function expire(key, seconds)
+  redis.call('EXPIRE', key, math.max(1, math.ceil(seconds)))
+end
+
+-- session:ID:tier:T is in session:ID: forgotten together
+local function purse_of(scope)
+  return string.match(scope, '^session:[^:]*') or scope
+end
+
+local function purse_key(scope)
+  return PREFIX .. ':p:' .. purse_of(scope)
+end
+
+local function forget(session)
+  redis.call('ZREM', PREFIX .. ':sessions', session)
+  redis.call('DEL', PREFIX .. ':p:session:' .. session)
+  return redis.call('DEL', PREFIX .. ':s:' .. session)
+end
+
+local function used_of(scope, now, ttl)
+  local key = purse_key(scope)
+  local found = redis.call('HMGET', key, 'touched', scope)
+  if found[1] and now - tonumber(found[1]) > ttl then
+    redis.call('DEL', key)
+    return 0
+  end
+  return tonumber(found[2] or 0)
+end
+
+local function spend(scope, tokens, now, ttl)
+  used_of(scope, now, ttl)
+  local key = purse_key(scope)
+  redis.call('HINCRBY', key, scope, tokens)
+  local touched = tonumber(redis.call('HGET', key, 'touched') or 0)
+  redis.call('HSET', key, 'touched', string.format('%.3f', math.max(now, touched)))
+  expire(key, ttl + DAY)
+end
+
+-- The buckets of the hour that ends now, as {minute, tokens}, oldest first. What is in the future
+-- of a clock that jumped back counts as spent now.
+local function hour_of(scope, now)
+  local key = PREFIX .. ':h:' .. scope
+  local minute = math.floor(now / 60)
+  local raw = redis.call('HGETALL', key)
+  local buckets, newest = {}, -1
+  for i = 1, #raw, 2 do
+    local bucket = {tonumber(raw[i]), tonumber(raw[i + 1])}
+    if bucket[1] <= minute - 60 then
+      redis.call('HDEL', key, raw[i])
+    else
+      buckets[#buckets + 1] = bucket
+      newest = math.max(newest, bucket[1])
+    end
+  end
+  if newest > minute + LAG then
+    local kept, future = {}, 0
+    for _, bucket in ipairs(buckets) do
+      if bucket[1] >= minute then
+        future = future + bucket[2]
+        redis.call('HDEL', key, bucket[1])
+      else
+        kept[#kept + 1] = bucket
+      end
+    end
+    kept[#kept + 1] = {minute, future}
+    redis.call('HSET', key, minute, string.format('%.0f', future))
+    expire(key, 3 * 3600)
+    buckets = kept
+  end
+  table.sort(buckets, function(a, b) return a[1] < b[1] end)
+  return buckets, minute, key
+end
+
+local function total(buckets)
+  local sum = 0
+  for _, bucket in ipairs(buckets) do
+    sum = sum + bucket[2]
+  end
+  return sum
+end
+
+-- Tokens that tickets other than `own` have set aside.
+local function reserved_in(scope, now, own)
+  local key = PREFIX .. ':r:' .. scope
+  local raw = redis.call('HGETALL', key)
+  local sum = 0
+  for i = 1, #raw, 2 do
+    local expires, tokens = string.match(raw[i + 1], '(%S+) (%S+)')
+    if tonumber(expires) <= now then
+      redis.call('HDEL', key, raw[i])
+    elseif raw[i] ~= own then
+      sum = sum + tonumber(tokens)
+    end
+  end
+  return sum
+end
+
+local function release(ticket)
+  local key = PREFIX .. ':t:' .. ticket
+  for _, scope in ipairs(redis.call('LRANGE', key, 0, -1)) do
+    redis.call('HDEL', PREFIX .. ':r:' .. scope, ticket)
+  end
+  redis.call('DEL', key)
+end
+
+-- Digests after their lengths in two bytes; the last `most` of them.
+local function last_of(packed, most)
+  local starts, at = {}, 1
+  while at < #packed do
+    starts[#starts + 1] = at
+    local high, low = string.byte(packed, at, at + 1)
+    at = at + 2 + high * 256 + low
+  end
+  if #starts <= most then
+    return packed
+  end
+  return string.sub(packed, starts[#starts - most + 1])
+end
+
+-- A session for the caller: its fields as pairs, tokens used, tokens reserved.
+local function shown(session, now, ttl)
+  local scope = 'session:' .. session
+  return {
+    session,
+    redis.call('HGETALL', PREFIX .. ':s:' .. session),
+    used_of(scope, now, ttl),
+    reserved_in(scope, now, ''),
+  }
+end

@@ -1,0 +1,2 @@
+-- ARGV: session
+return forget(ARGV[1])

@@ -1,0 +1,52 @@
+-- ARGV: now, ttl, ticket, tokens, expires, then SCOPE, MOST or "", ROLLING ("1" or "0") each
+-- Returns {0, used, ...} in the order of the limits; or, refused, {its number, used, 1 where it
+-- fits alone, seconds until there is room as text}.
+local now, ttl, ticket = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local tokens, expires = tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local function resets_in(scope, rolling, excess)
+  if not rolling then
+    return ttl
+  end
+  for _, bucket in ipairs((hour_of(scope, now))) do
+    excess = excess - bucket[2]
+    if excess <= 0 then
+      return math.max(0, (bucket[1] + 60) * 60 - now)
+    end
+  end
+  return 3600
+end
+
+local answer = {0}
+for i = 6, #ARGV, 3 do
+  local rolling = ARGV[i + 2] == '1'
+  local used = rolling and total((hour_of(ARGV[i], now))) or used_of(ARGV[i], now, ttl)
+  answer[#answer + 1] = used
+end
+for i = 6, #ARGV, 3 do
+  local scope, most, number = ARGV[i], tonumber(ARGV[i + 1]), (i - 6) / 3 + 1
+  if most then
+    local used = answer[number + 1]
+    if used + reserved_in(scope, now, ticket) + tokens > most then
+      local wait = resets_in(scope, ARGV[i + 2] == '1', used + tokens - most)
+      local alone = used + tokens <= most and 1 or 0
+      return {number, used, alone, string.format('%.3f', wait)}
+    end
+  end
+end
+
+release(ticket)
+local seconds = expires - now
+if seconds > 0 then
+  local list = PREFIX .. ':t:' .. ticket
+  for i = 6, #ARGV, 3 do
+    local key = PREFIX .. ':r:' .. ARGV[i]
+    redis.call('HSET', key, ticket, ARGV[5] .. ' ' .. ARGV[4])
+    if redis.call('TTL', key) < seconds then
+      expire(key, seconds + 3600)
+    end
+    redis.call('RPUSH', list, ARGV[i])
+  end
+  expire(list, seconds + 3600)
+end
+return answer

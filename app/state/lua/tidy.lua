@@ -1,0 +1,17 @@
+-- ARGV: now, ttl, events' retention, most to forget of each. Returns how many were forgotten.
+local now, ttl, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
+local oldest = now - tonumber(ARGV[3])
+local sum = 0
+local idle = redis.call(
+  'ZRANGEBYSCORE', PREFIX .. ':sessions', '-inf', '(' .. (now - ttl), 'LIMIT', 0, most)
+for _, name in ipairs(idle) do
+  sum = sum + 1
+  forget(name)
+end
+for _, entry in ipairs(redis.call('XRANGE', PREFIX .. ':events', '-', '+', 'COUNT', most)) do
+  if tonumber(entry[2][2]) >= oldest then
+    break
+  end
+  sum = sum + redis.call('XDEL', PREFIX .. ':events', entry[1])
+end
+return sum

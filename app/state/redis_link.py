@@ -1,0 +1,150 @@
+"""The way to a Redis or Valkey server: scripts, bounded waits, and a short circuit.
+
+A call is never tried twice: one whose answer was lost may have happened, and would count twice.
+After a failure of the connection, calls fail at once, without waiting, until a ping in the
+background succeeds: at once if the failure was a passing one, else one is sent each second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from importlib import resources
+from typing import Any
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as LostConnection
+from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
+
+from .. import log
+from .store import StoreError
+
+CALL_SECONDS = 0.5  # for a call as a whole, connecting included
+RETRY_SECONDS = 1.0
+MAX_CONNECTIONS = 64
+
+_LOST = (LostConnection, RedisTimeout, TimeoutError, OSError)
+_LUA = resources.files(__package__) / "lua"
+
+
+class Script:
+    """One of the files in ``lua/``, after what they share."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        common = (_LUA / "common.lua").read_text("utf-8")
+        self.text = f"{common}\n{(_LUA / f'{name}.lua').read_text('utf-8')}"
+        self.sha: str | None = None  # once the server has it
+
+
+class RedisLink:
+    """``prefix``: what all keys begin with; it is the scripts' only key."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=MAX_CONNECTIONS,
+            timeout=CALL_SECONDS,
+            socket_timeout=CALL_SECONDS,
+            socket_connect_timeout=CALL_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+        )
+        self._redis = Redis(connection_pool=pool)
+        self._execute: Any = self._redis.execute_command  # untyped there
+        self._prefix = prefix
+        self._lost: str | None = "Redis was not asked yet"
+        self._refused: dict[str, str] = {}  # by script: what the server said instead
+        self._check = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        return self._lost or next(iter(self._refused.values()), None)
+
+    async def open(self) -> None:
+        if not await self._ping():
+            self._check.set()
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        with contextlib.suppress(Exception):
+            await self._redis.aclose()
+            await self._redis.connection_pool.disconnect()
+        self._lost = "Redis is closed"
+
+    async def run(self, script: Script, *args: str | bytes | int) -> Any:
+        """The script's answer. Raises StoreError."""
+        return await self._guarded(script.name, self._evaluate(script, args))
+
+    async def command(self, *args: str | bytes | int) -> Any:
+        """One command on a key of ours, by its whole name. Raises StoreError."""
+        return await self._guarded(str(args[0]), self._execute(*args))
+
+    async def _evaluate(self, script: Script, args: tuple[str | bytes | int, ...]) -> Any:
+        if script.sha is None:
+            script.sha = await self._execute("SCRIPT LOAD", script.text)
+        try:
+            return await self._execute("EVALSHA", script.sha, 1, self._prefix, *args)
+        except NoScriptError:  # the server was started anew; nothing has run
+            return await self._execute("EVAL", script.text, 1, self._prefix, *args)
+
+    async def _guarded(self, name: str, call: Any) -> Any:
+        if self._lost is not None:
+            call.close()
+            raise StoreError(self._lost)
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                answer = await call
+        except _LOST as error:
+            self._lose(error)
+            raise StoreError(self._lost) from error
+        except RedisError as error:
+            sentence = f"Redis refuses: {error}"
+            if self._refused.get(name) != sentence:
+                log.get().error("store_fails", reason=sentence, what=name)
+            self._refused[name] = sentence
+            raise StoreError(sentence) from error
+        if name in self._refused:
+            del self._refused[name]
+            log.get().info("store_works", what=name)
+        return answer
+
+    def _lose(self, error: BaseException) -> None:
+        sentence = f"Redis can't be reached: {error or f'no answer in {CALL_SECONDS:g} s'}"
+        if self._lost is None:
+            log.get().error("store_fails", reason=sentence)
+            self._check.set()
+        self._lost = sentence
+
+    async def _watch(self) -> None:
+        while True:
+            await self._check.wait()
+            self._check.clear()
+            with contextlib.suppress(Exception):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            await self._ping_until_answered()
+
+    async def _ping_until_answered(self) -> None:
+        while True:
+            if await self._ping():
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _ping(self) -> bool:
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                await self._execute("PING")
+        except Exception as error:  # whatever it is, it is no answer
+            self._lose(error)
+            return False
+        self._lost = None
+        log.get().info("store_works")
+        return True

@@ -1,0 +1,78 @@
+"""A real Redis server of the test's own: on a free port, keeping nothing on the disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.conftest import require_program
+
+
+class RedisServer:
+    """``args``: further options of the server. Started by :meth:`start`, as often as you like."""
+
+    def __init__(self, folder: Path, *args: str) -> None:
+        self._program = require_program("redis-server")
+        self._folder = folder
+        self._args = args
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as found:
+            found.bind(("127.0.0.1", 0))
+            self.port: int = found.getsockname()[1]
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        listen = ("--port", str(self.port), "--bind", "127.0.0.1")
+        keep_nothing = ("--save", "", "--appendonly", "no", "--dir", str(self._folder))
+        with (self._folder / "redis.log").open("ab") as output:
+            self._process = subprocess.Popen(
+                [self._program, *listen, *keep_nothing, *self._args],
+                stdout=output,
+                stderr=output,
+            )
+        end = time.monotonic() + 20
+        while self.ask("PING") != b"+PONG":
+            assert self._process.poll() is None, (self._folder / "redis.log").read_text()
+            assert time.monotonic() < end, "redis-server does not answer"
+            time.sleep(0.02)
+
+    def ask(self, *command: str) -> bytes | None:
+        """The first line of the answer to one command; None without a connection."""
+        request = b"*%d\r\n" % len(command)
+        for word in command:
+            request += b"$%d\r\n%s\r\n" % (len(word.encode()), word.encode())
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=5) as connection:
+                connection.sendall(request)
+                return connection.makefile("rb").readline().rstrip()
+        except OSError:
+            return None
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """It keeps its connections and answers nothing."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def _end(self, sig: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(sig)
+            self._process.wait(20)
+            self._process = None
