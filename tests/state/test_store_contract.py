@@ -415,3 +415,81 @@ async def test_a_reservation_made_again_replaces_the_first(store: Store) -> None
     await store.reserve("a", limits, 40, NOW, NOW + 60)
     await store.settle("a", limits, 0, NOW)
     assert isinstance(await store.reserve("b", limits, 100, NOW, NOW + 60), Reserved)
+
+
+async def test_a_reservation_does_not_stand_in_its_own_way(store: Store) -> None:
+    limits = [session_limit(100)]
+    await store.reserve("t", limits, 60, NOW, NOW + 60)
+    assert isinstance(await store.reserve("t", limits, 90, NOW, NOW + 60), Reserved)
+    assert (await store.load("a", NOW)).reserved == 90
+    # One that is refused leaves the one before as it was.
+    assert isinstance(await store.reserve("t", limits, 101, NOW, NOW + 60), Refused)
+    assert (await store.load("a", NOW)).reserved == 90
+    await store.settle("t", limits, 0, NOW)
+    assert (await store.load("a", NOW)).reserved == 0
+
+
+async def test_a_reservation_moves_to_other_scopes_whole(store: Store) -> None:
+    await store.reserve("t", [session_limit(100, "a"), hour_limit(100)], 60, NOW, NOW + 60)
+    await store.reserve("t", [session_limit(100, "b")], 70, NOW, NOW + 60)
+    assert (await store.load("a", NOW)).reserved == 0
+    assert (await store.load("b", NOW)).reserved == 70
+    assert isinstance(await store.reserve("u", [hour_limit(100)], 100, NOW, NOW + 60), Reserved)
+
+
+async def test_reserved_and_settled_under_different_scopes_leaves_nothing(store: Store) -> None:
+    await store.reserve("t", [session_limit(100), hour_limit(100)], 60, NOW, NOW + 60)
+    await store.settle("t", [hour_limit(100)], 5, NOW)
+    assert (await store.load("a", NOW)).reserved == 0
+    assert isinstance(await store.reserve("u", [session_limit(100)], 100, NOW, NOW + 60), Reserved)
+
+
+@pytest.mark.parametrize("jump", [120, HOUR, 24 * HOUR])
+async def test_a_clock_that_jumps_back_keeps_nothing_for_longer_than_an_hour(
+    store: Store, jump: float
+) -> None:
+    limit = hour_limit(100)
+    await spend(store, limit, 40, NOW)
+    then = NOW - jump
+    assert await used(store, limit, then) == 40
+    await spend(store, limit, 30, then + 120)
+    assert await used(store, limit, then + 120) == 70
+    minute = then // 60 * 60
+    assert await used(store, limit, minute + HOUR - 1) == 70
+    assert await used(store, limit, minute + HOUR) == 30
+    assert await used(store, limit, minute + HOUR + 120) == 0
+
+
+async def test_a_caller_whose_clock_lags_a_little_changes_nothing(store: Store) -> None:
+    limit = hour_limit(100)
+    minute = NOW // 60 * 60
+    await spend(store, limit, 40, minute + 60)
+    await spend(store, limit, 2, minute + 59)
+    assert await used(store, limit, minute + 58) == 42
+    assert await used(store, limit, minute + HOUR + 59) == 42
+    assert await used(store, limit, minute + HOUR + 60) == 0
+
+
+async def test_what_a_session_spent_on_tiers_goes_with_it(store: Store) -> None:
+    within, other = Limit("session:a:tier:fast", None, False), Limit("session:ab", None, False)
+    await store.commit("a", ONE_TURN, NOW)
+    for limit in (within, other):
+        await spend(store, limit, 7)
+    await store.delete("a")
+    assert (await used(store, within), await used(store, other)) == (0, 7)
+
+
+@pytest.mark.parametrize(("idle", "left"), [(TTL, 7), (TTL + 1, 0)])
+async def test_a_count_that_nobody_touches_is_forgotten_as_a_session_is(
+    store: Store, idle: float, left: int
+) -> None:
+    """Also where its session never commits: a parent that only sub-agents name."""
+    limit = session_limit(None, "parent")
+    await spend(store, limit, 7)
+    assert await used(store, limit, NOW + idle) == left
+    await spend(store, limit, 1, NOW + idle)
+    assert await used(store, limit, NOW + idle) == left + 1
+
+
+async def test_a_backend_that_works_has_no_trouble(store: Store) -> None:
+    assert store.trouble is None

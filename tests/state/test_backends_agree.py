@@ -1,0 +1,113 @@
+"""Whatever is asked of them, in whatever order: all backends answer alike."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.state.memory import MemoryStore
+from app.state.sqlite import SqliteStore
+from app.state.store import EventQuery, Limit, SessionDelta, Sticky, Store
+from tests.state.conftest import EVENTS_TTL, MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
+from tests.support.redis_server import RedisServer
+
+SIZES = {"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL}
+NAMES = st.sampled_from("abcdefg")
+TOKENS = st.integers(0, 60)
+SCOPES = [
+    *(Limit(f"session:{name}", most, False) for name in "ab" for most in (None, 100)),
+    *(Limit(scope, most, True) for scope in ("hour", "key:k") for most in (None, 150)),
+    Limit("session:a:tier:fast", 50, False),
+]
+LIMITS = st.lists(st.sampled_from(SCOPES), max_size=3, unique_by=lambda limit: limit.scope)
+STICKY = st.dictionaries(
+    st.sampled_from(["auto", "fast"]),
+    st.none() | st.builds(Sticky, st.sampled_from(["standard", "x y"]), st.just(NOW + 0.1)),
+)
+DELTAS = st.builds(
+    SessionDelta,
+    turns=st.integers(0, 3),
+    tier=st.sampled_from(["", "fast", "standard"]),
+    window=st.lists(st.binary(max_size=20), max_size=4).map(tuple),
+    sticky=STICKY,
+)
+CALLS = st.one_of(
+    st.tuples(st.just("load"), NAMES),
+    st.tuples(st.just("commit"), NAMES, DELTAS),
+    st.tuples(st.just("delete"), NAMES),
+    st.tuples(st.just("reserve"), NAMES, LIMITS, TOKENS, st.floats(0, 400)),
+    st.tuples(st.just("settle"), NAMES, LIMITS, TOKENS),
+    st.tuples(st.just("events"), st.sampled_from("ab")),
+)
+# Mostly onwards, sometimes for long; now and then the clock jumps back.
+WAITS = st.one_of(st.floats(0, 90), st.floats(0, 2 * TTL), st.floats(-4000, 0))
+STEPS = st.lists(st.tuples(WAITS, CALLS), max_size=40)
+
+
+async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
+    match call:
+        case ("load", name):
+            return await store.load(name, now)
+        case ("commit", name, delta):
+            return await store.commit(name, delta, now)
+        case ("delete", name):
+            return await store.delete(name)
+        case ("reserve", ticket, limits, tokens, wait):
+            return await store.reserve(ticket, limits, tokens, now, now + wait)
+        case ("settle", ticket, limits, tokens):
+            return await store.settle(ticket, limits, tokens, now)
+        case ("events", session):
+            await store.add_events([{"time": now, "kind": "k", "session": session}])
+            return await store.events(EventQuery(session=session, limit=3))
+
+
+async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
+    await store.open()
+    found = []
+    now = NOW
+    for wait, call in steps:
+        now = round(now + wait, 3)
+        answer = await do(store, call, now)
+        # How long to wait is known to the millisecond.
+        if hasattr(answer, "resets_in"):
+            answer = (answer.limit, answer.used, answer.waits_for_others, round(answer.resets_in))
+        found.append((call[0], answer))
+    found.append(("used", [(await store.load(name, now)).used for name in "abcdefg"]))
+    await store.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def backends(
+    tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer
+) -> list[Callable[[], Store]]:
+    folder: Path = tmp_path_factory.mktemp("sqlite")
+    numbers = itertools.count()
+
+    def sqlite() -> Store:
+        path = str(folder / f"{next(numbers)}.db")
+        return SqliteStore(path, **SIZES, events_ttl=EVENTS_TTL, clock=lambda: NOW)
+
+    def redis() -> Store:
+        # A name of its own for each, in the same hash slot; the events' times are far apart.
+        prefix = f"{{mlx-stack}}:{next(numbers)}"
+        return redis_store(redis_server.url, prefix=prefix, events_ttl=1e9)
+
+    return [sqlite, redis]
+
+
+@given(STEPS)
+@settings(max_examples=60)
+def test_all_backends_answer_alike(
+    backends: list[Callable[[], Store]], steps: list[tuple[float, Any]]
+) -> None:
+    expected = asyncio.run(answers(MemoryStore(**SIZES), steps))
+    for make in backends:
+        assert asyncio.run(answers(make(), steps)) == expected
