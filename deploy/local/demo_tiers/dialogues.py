@@ -35,6 +35,7 @@ class Mix:
 
     drill: float = 0.0
     copying: float = 0.06
+    bare: float = 0.08  # chat without any tools
     tasks: float = 0.3
     chat: float = 0.12
     long: float = 0.08
@@ -60,6 +61,9 @@ class Writer:
         kind = rng.random()
         if kind < self.mix.copying:
             self._copying(made)
+            return made
+        if kind < self.mix.copying + self.mix.bare:
+            self._bare(made)
             return made
         self._offer(made)
         is_long = rng.random() < self.mix.long
@@ -106,6 +110,19 @@ class Writer:
                 said = " ".join(self.rng.choices(self.words, k=self.rng.randint(2, 10)))
             made.say("user", f'{self.rng.choice(["Repeat", "Say", "Copy"])} "{said}"')
             made.reply(f'"{said}"')
+
+    def _bare(self, made: Dialogue) -> None:
+        """Chat of a client that offers no tools."""
+        if self.rng.random() < 0.4:
+            self._system(made, is_long=False)
+        for _ in range(self.rng.randint(1, 3)):
+            if self.rng.random() < 0.15:
+                made.say("user", self.rng.choice(phrases.ABILITIES))
+                made.reply("I can only chat.")
+            else:
+                said, answer = self.rng.choice(phrases.CHAT)
+                made.say("user", said)
+                made.reply(answer)
 
     def _chat(self, made: Dialogue) -> None:
         kind = self.rng.random()
