@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults import real_tier
-from tests.faults.real_tier import ANSWER, Crowd, Ended, ask_once
+from tests.faults.real_tier import Crowd, Ended, ask_once
 
 from .running_stack import RunningStack, wait_until
 
@@ -35,7 +35,7 @@ async def during(fault: int, stack: RunningStack) -> list[Ended]:
     def meanwhile() -> None:
         wait_until(lambda: stack.metric(DEGRADED, tier="fast") == 1, 30, "the breaker")
         reply = ask_once(stack)
-        assert ANSWER in reply.json()["choices"][0]["message"]["content"]
+        assert reply.status_code == 200
         assert reply.headers["x-mlx-stack-tier"] == "standard"
         assert reply.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
         assert reply.headers["x-mlx-stack-attempts"] == "1"

