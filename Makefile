@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench score clean
+.PHONY: help run test lint format types unit e2e bench score faults clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -45,6 +45,9 @@ bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)
 	@$(BIN)/python -m tests.bench.score_loops
+
+faults: $(DEV)  ## what each fault comes to for each client: the table of docs/faults.md
+	@$(BIN)/python -m tests.faults $(ARGS)
 
 format: $(DEV)  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .
