@@ -6,10 +6,21 @@ import asyncio
 import contextlib
 import os
 import signal
+import statistics
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from tests.faults.catalogue import ROLE, TEXT, Fault, asked_by, good, settings, tiers_with
+from tests.faults.catalogue import (
+    FAULTS,
+    ROLE,
+    TEXT,
+    Fault,
+    asked_by,
+    good,
+    settings,
+    tiers_with,
+)
 from tests.faults.clients import CLIENTS, Client, Json, Outcome, ask, judged
 from tests.faults.litellm import LiteLLM
 from tests.support.replies import litellm_error
@@ -193,3 +204,25 @@ async def at_no_upstream(silence: float, retries: int) -> list[Row]:
     async with running_proxy(url, settings(silence, retries)) as proxy:
         outcomes = [(client, await ask(proxy.client, client)) for client in CLIENTS]
     return [Row("refused", c, one, {"fast": one.attempts}) for c, one in outcomes]
+
+
+async def cost_of_a_dead_first_tier(requests: int = 300) -> tuple[float, float]:
+    """Median seconds of a request while the first tier lives, and once it is degraded."""
+    changes = settings(5, 0)
+    changes["reliability.escalation"]["degrade"] = {"failures": 5, "cooldown_seconds": 600}
+    changes["reliability.escalation"]["sticky_seconds"] = 0
+    dead = next(fault for fault in FAULTS if fault.name == "500")
+    async with ScriptedServer() as upstream, running_proxy(upstream.url, changes) as proxy:
+        medians = []
+        for fault in (None, dead):
+            upstream.always(tiers_with(fault))
+            seconds = []
+            for number in range(requests):
+                body = {"model": "fast", "messages": [{"role": "user", "content": f"{number}?"}]}
+                begun = time.perf_counter()
+                response = await proxy.client.post("/v1/chat/completions", json=body)
+                seconds.append(time.perf_counter() - begun)
+                assert response.status_code == 200
+            medians.append(statistics.median(seconds[50:]))  # the first ones open the breaker
+        assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+        return medians[0], medians[1]
