@@ -7,77 +7,30 @@ together. Reading file and environment is ``settings_source.py``.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from .setting_types import (
+    ApiKey,
+    AtLeastOne,
+    AutoOrSwitch,
+    BaseUrl,
+    Count,
+    NotNegative,
+    Params,
+    Port,
+    Positive,
+    Share,
+    SwitchWord,
+    TierName,
+)
 
 ENV_PREFIX = "MLX_STACK_"
 ENV_DELIMITER = "__"
-
-
-def _number(value: object) -> object:
-    """Python counts ``true`` as 1; nobody who writes ``max_concurrency: true`` means that."""
-    if isinstance(value, bool):
-        raise ValueError(f"must be a number, not {str(value).lower()}")
-    return value
-
-
-_Number = BeforeValidator(_number)
-Positive = Annotated[float, Field(gt=0), _Number]
-NotNegative = Annotated[float, Field(ge=0), _Number]
-Count = Annotated[int, Field(ge=0), _Number]
-AtLeastOne = Annotated[int, Field(ge=1), _Number]
-Share = Annotated[float, Field(ge=0, le=1), _Number]
-Port = Annotated[int, Field(ge=0, le=65535), _Number]
-ApiKey = Annotated[str, Field(min_length=1)]  # an empty one would let in whoever sends none
-TierName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-
-
-def _yaml_switch(value: object) -> object:
-    """YAML 1.1 reads a bare ``off``/``on`` as a boolean; where the word is meant, give it back."""
-    if value is False:
-        return "off"
-    return "on" if value is True else value
-
-
-def _base_url(value: str) -> str:
-    """Refuse what no connection could be made to, so that the start says it and not a request."""
-    try:
-        parts = urlsplit(value)
-        good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # brackets that don't close, a port that is no number
-        good = False
-    if not good or re.search(r"\s", value):
-        raise ValueError("must be a URL such as http://127.0.0.1:4000")
-    return value
-
-
-BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+"), AfterValidator(_base_url)]
-_SwitchWord = BeforeValidator(_yaml_switch)
-
-
-def _switch_or_word(value: object) -> object:
-    """The environment has only words: give back the booleans among them."""
-    words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-    return words.get(value.lower(), value) if isinstance(value, str) else value
-
-
-def _params(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what can't stand in a JSON body."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        raise ValueError("must be values that JSON can hold: no dates, no .nan or .inf") from None
-    return value
-
-
-Params = Annotated[dict[str, Any], AfterValidator(_params)]
-AutoOrSwitch = Annotated[Literal["auto", True, False], BeforeValidator(_switch_or_word)]
 
 
 class Section(BaseModel):
@@ -216,7 +169,7 @@ class ToolValidationSettings(Section):
     validate_schema: bool = True
     validate_tool_names: bool = True
     validate_plausibility: bool = True
-    repair: Annotated[Literal["safe", "off"], _SwitchWord] = "safe"
+    repair: Annotated[Literal["safe", "off"], SwitchWord] = "safe"
     rescue_text_calls: bool = True
     response_format: bool = True
     on_exhausted: Literal["error", "return_last"] = "error"
@@ -297,7 +250,7 @@ class ComplexRequestSettings(Section):
 
 class MemoryPressureSettings(Section):
     enabled: bool = True
-    source: Annotated[Annotated[str, Field(pattern=r"^(auto|off|https?://\S+)$")], _SwitchWord] = (
+    source: Annotated[Annotated[str, Field(pattern=r"^(auto|off|https?://\S+)$")], SwitchWord] = (
         "auto"
     )
     interval_seconds: Positive = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ import orjson
 from . import overflow
 from .verdicts import UpstreamFailed
 
+_ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
 _RETRYABLE = frozenset({408, 409, 425, 429})
 # LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
 _WRONG_KEY = "no_db_connection"
@@ -56,16 +58,12 @@ def failure_of_status(
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
     text = body[: overflow.MAX_READ].decode("utf-8", "replace")
+    came = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
     if status != 429 and overflow.is_overflow(text):  # a rate limit speaks of tokens, too
-        return UpstreamFailed(
-            "context_overflow",
-            f"the prompt does not fit: {message}",
-            status=status,
-            headers=headers,
-            body=body,
-            window=overflow.window_in(text),
-        )
-    lacks = _lacking(lower) if status in (400, 415, 422, 500, 501) else ""
+        said = f"the prompt does not fit: {message}"
+        window = overflow.window_in(text)
+        return replace(came, reason="context_overflow", message=said, window=window)
+    lacks = _lacking(lower) if status in _ABOUT_ABILITIES else ""
     about_key = status in (401, 403) or _WRONG_KEY in text
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
     client_fault = status < 500 and status not in _RETRYABLE
@@ -74,12 +72,9 @@ def failure_of_status(
         message = "LiteLLM refused the API key"  # its own words may quote the key
     elif about_model or lacks:
         client_fault = not our_choice
-    return UpstreamFailed(
-        "server_error",
-        f"status {status}: {message}" if str(status) not in message else message,
-        status=status,
-        headers=headers,
-        body=body,
+    return replace(
+        came,
+        message=f"status {status}: {message}" if str(status) not in message else message,
         client_fault=client_fault,
         retry_after=_retry_after(headers),
         final=about_key or about_model or bool(lacks),

@@ -175,21 +175,9 @@ class Run:
         verdict = attempt.on_request()
         if verdict is not None:
             return verdict
-        queue = services.queues[tier]
         try:
             try:
-                await self._close_upstream()  # that of the attempt before
-                if self._wait:
-                    await asyncio.sleep(self._wait)
-                ticket = await queue.enter(exchange.session.hash) if queue is not None else None
-                probing = services.tier_states.begin(tier)
-                try:
-                    verdict = await self._call_somewhere(attempt)
-                finally:
-                    if probing:
-                        services.tier_states.end_probe(tier)
-                    if queue is not None and ticket is not None:
-                        queue.leave(ticket)
+                verdict = await self._call_in_turn(tier, attempt)
                 await self._watch.settle()
             except asyncio.CancelledError:
                 verdict = self._watch.interruption()
@@ -204,6 +192,23 @@ class Run:
         if verdict is None or isinstance(verdict, Cut):
             return attempt.settle()
         return verdict
+
+    async def _call_in_turn(self, tier: str, attempt: Attempt) -> Verdict | None:
+        """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
+        await self._close_upstream()  # that of the attempt before
+        if self._wait:
+            await asyncio.sleep(self._wait)
+        queue = self._services.queues[tier]
+        session = self._exchange.session.hash
+        ticket = await queue.enter(session) if queue is not None else None
+        probing = self._services.tier_states.begin(tier)
+        try:
+            return await self._call_somewhere(attempt)
+        finally:
+            if probing:
+                self._services.tier_states.end_probe(tier)
+            if queue is not None and ticket is not None:
+                queue.leave(ticket)
 
     async def _call_somewhere(self, attempt: Attempt) -> Verdict | None:
         """Through LiteLLM; or directly, for a cloud tier that it doesn't list."""
