@@ -42,6 +42,7 @@ class Keeper:
         self._error: StoreError | None = None  # what keeps us from writing
         self._waiting: list[asyncio.Future[None]] = []
         self._house_due = False
+        self._complained = False
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -199,11 +200,14 @@ class Keeper:
     def _say_trouble(self, sentence: str) -> None:
         if sentence != self.trouble:
             log.get().error("store_fails", reason=sentence)
+            self._complained = True
         self.trouble = sentence
 
     def _say_well(self) -> None:
         self.trouble = None
-        log.get().info("store_works", path=str(self._file.path))
+        if self._complained:
+            log.get().info("store_works", path=str(self._file.path))
+            self._complained = False
 
     def _tell_all(self, error: StoreError | None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -148,6 +148,8 @@ class Ledger:
                 fits_alone = before + tokens <= limit.most
                 return Refused(limit, before, fits_alone, self._resets_in(limit, tokens, now))
         self._release(ticket)
+        if expires <= now:
+            return Reserved(used)
         scopes = tuple(dict.fromkeys(limit.scope for limit in limits))
         for scope in scopes:
             self._reserved[scope] = self._reserved.get(scope, 0) + tokens

@@ -27,6 +27,7 @@ RETRY_SECONDS = 1.0
 MAX_CONNECTIONS = 64
 
 _LOST = (LostConnection, RedisTimeout, TimeoutError, OSError)
+_NOT_ASKED = "Redis was not asked yet"
 _LUA = resources.files(__package__) / "lua"
 
 
@@ -56,7 +57,7 @@ class RedisLink:
         self._redis = Redis(connection_pool=pool)
         self._execute: Any = self._redis.execute_command  # untyped there
         self._prefix = prefix
-        self._lost: str | None = "Redis was not asked yet"
+        self._lost: str | None = _NOT_ASKED  # else why calls fail at once
         self._refused: dict[str, str] = {}  # by script: what the server said instead
         self._check = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
@@ -66,8 +67,7 @@ class RedisLink:
         return self._lost or next(iter(self._refused.values()), None)
 
     async def open(self) -> None:
-        if not await self._ping():
-            self._check.set()
+        await self._ping()
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -119,21 +119,21 @@ class RedisLink:
 
     def _lose(self, error: BaseException) -> None:
         sentence = f"Redis can't be reached: {error or f'no answer in {CALL_SECONDS:g} s'}"
-        if self._lost is None:
+        if self._lost in (None, _NOT_ASKED):
             log.get().error("store_fails", reason=sentence)
-            self._check.set()
         self._lost = sentence
+        self._check.set()
 
     async def _watch(self) -> None:
         while True:
             await self._check.wait()
-            self._check.clear()
             with contextlib.suppress(Exception):
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             await self._ping_until_answered()
 
     async def _ping_until_answered(self) -> None:
         while True:
+            self._check.clear()
             if await self._ping():
                 return
             await asyncio.sleep(RETRY_SECONDS)
@@ -145,6 +145,7 @@ class RedisLink:
         except Exception as error:  # whatever it is, it is no answer
             self._lose(error)
             return False
+        if self._lost not in (None, _NOT_ASKED):
+            log.get().info("store_works")
         self._lost = None
-        log.get().info("store_works")
         return True

@@ -13,7 +13,7 @@ from app.state.memory import MemoryStore
 from app.state.redis import RedisStore
 from app.state.sqlite import SqliteStore
 from app.state.store import Store
-from tests.support.redis_server import RedisServer
+from tests.support.redis_server import RedisServer, free_port
 
 MAX_SESSIONS = 5
 WINDOW_SIZE = 3
@@ -45,7 +45,8 @@ def make_sqlite(tmp_path: Path) -> MakeStore:
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One for all tests that harm it not; a cluster's only node, which minds the hash tags."""
-    server = RedisServer(tmp_path_factory.mktemp("redis"), "--cluster-enabled", "yes")
+    cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    server = RedisServer(tmp_path_factory.mktemp("redis"), *cluster)
     server.start()
     assert server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == b"+OK"
     while server.ask("SET", "{mlx-stack}", "1") != b"+OK":

@@ -12,6 +12,13 @@ from pathlib import Path
 from tests.conftest import require_program
 
 
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
 class RedisServer:
     """``args``: further options of the server. Started by :meth:`start`, as often as you like."""
 
@@ -20,9 +27,7 @@ class RedisServer:
         self._folder = folder
         self._args = args
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
 
     @property
     def url(self) -> str:
