@@ -110,11 +110,16 @@ class Behind:
             yield proxy
 
     async def _warm_up(self, proxy: RunningProxy) -> None:
+        off = {"X-MLX-Stack-Escalation": "off"}
         for tier, server in self.servers.items():
-            for _ in range(WARM_UP):
-                body = {"model": tier, "messages": [{"role": "user", "content": "Hello"}]}
-                response = await proxy.client.post("/v1/chat/completions", json=body)
-                assert response.headers["x-mlx-stack-tier"] == tier, response.text
+            body = {"model": tier, "messages": [{"role": "user", "content": "Hello"}]}
+            good = 0
+            for _ in range(2 * WARM_UP):  # LiteLLM's very first replies may come too late
+                response = await proxy.client.post("/v1/chat/completions", json=body, headers=off)
+                good += response.status_code == 200
+                if good == WARM_UP:
+                    break
+            assert good == WARM_UP, response.text
             server.calls.clear()
 
     async def rows(self, fault: Fault, silence: float, retries: int) -> list[Row]:
