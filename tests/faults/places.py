@@ -152,7 +152,7 @@ class Behind:
             asking = asyncio.create_task(_outcomes(proxy, nothing("kill -9")))
             for _ in CLIENTS:
                 await self.servers["fast"].next_call()
-            await asyncio.sleep(0.5)  # for the text to come through
+            await asyncio.sleep(2)  # for the text to come through
             self._litellm.signal(signal.SIGKILL)
             return _told(await asking, "kill -9 while streaming")
 
