@@ -52,8 +52,6 @@ def consistency(settings: Settings) -> Iterator[Line]:
                     f"tiers.{name}.{key} ({limit:g} s) outlives reliability.escalation."
                     f"exchange_timeout ({total:g} s), so it can never be reached",
                 )
-    if settings.state.backend != "memory":
-        yield False, f"state.backend: `{settings.state.backend}` is not available in this version"
 
 
 async def _probe(settings: Settings) -> list[Line]:

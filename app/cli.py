@@ -71,14 +71,8 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     from . import server
-    from .state import BackendNotAvailable
 
-    settings = _with_address(load(args.config), args.host, args.port)
-    try:
-        return server.serve(settings)
-    except BackendNotAvailable as error:
-        print(error, file=sys.stderr)
-        return 2
+    return server.serve(_with_address(load(args.config), args.host, args.port))
 
 
 def _with_address(settings: Settings, host: str | None, port: int | None) -> Settings:

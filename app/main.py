@@ -25,10 +25,7 @@ from .state.store import Store, StoreError
 
 
 def create_app(settings: Settings, transport: Any = None) -> Edge:
-    """The ASGI app. ``transport``: an httpx transport in place of the network, for tests.
-
-    Raises :class:`state.BackendNotAvailable`.
-    """
+    """The ASGI app. ``transport``: an httpx transport in place of the network, for tests."""
     return build_app(build_services(settings, transport))
 
 
@@ -38,7 +35,7 @@ def build_services(
     """``wall_clock``: seconds since the epoch, for what outlives the process."""
     upstream = Upstream(settings.upstream, transport)
     queues = TierQueues(settings.tiers)
-    store = state.open_store(settings)
+    store = state.open_store(settings, wall_clock)
     tier_states = TierStates(settings, store, wall_clock)
     return Services(
         settings=settings,

@@ -99,7 +99,7 @@ def _spare_the_collector() -> None:
 
 
 def serve(settings: Settings, on_ready: Callable[[], None] | None = None) -> int:
-    """Run until a signal; the process's exit code. Raises :class:`state.BackendNotAvailable`."""
+    """Run until a signal; the process's exit code."""
     log.configure(settings.observability)
     services = build_services(settings)
     server = Server(services, on_ready)

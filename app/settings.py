@@ -269,9 +269,15 @@ class ReliabilitySettings(Section):
 
 
 class StateSettings(Section):
-    backend: Literal["memory", "sqlite", "redis"] = "memory"
-    path: str = "~/.mlx-stack/reliability.db"
-    redis_url: str | None = None
+    backend: Literal["memory", "sqlite", "redis"] = "sqlite"
+    path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/reliability.db"
+    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix)://.")] | None = None
+
+    @model_validator(mode="after")
+    def _redis_has_an_address(self) -> StateSettings:
+        if self.backend == "redis" and self.redis_url is None:
+            raise ValueError("backend `redis` needs a redis_url, as redis://127.0.0.1:6379/0")
+        return self
 
 
 class ObservabilitySettings(Section):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,15 @@ settings.register_profile(
 )
 settings.register_profile("dev", max_examples=100, deadline=None, suppress_health_check=_QUIET)
 settings.load_profile("ci" if IN_CI else "dev")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_state_at_home() -> Iterator[None]:
+    """No test writes the state file that a proxy of this user's own would use."""
+    path = Path("~/.mlx-stack/reliability.db").expanduser()
+    before = path.exists()
+    yield
+    assert path.exists() == before, f"a test made {path}"
 
 
 def missing(what: str) -> None:

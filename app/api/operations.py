@@ -41,6 +41,8 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
     @app.get("/ready")
     async def ready() -> Response:
         state = await readiness(services)
+        # It serves on without: said, and no reason to take it out.
+        state["store"] = services.store.trouble or "ok"
         return _json(state, 200 if state["ready"] else 503)
 
     @app.get("/metrics")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from ..core.exchange import AttemptRecord, Exchange
 from ..metrics import OTHER
 from ..state.store import StoreError
 from .services import Services
+
+STORE_ERROR_SECONDS = 60.0
 
 # What stages report → the event it is kept as (DESIGN §10).
 _EVENTS = {"tool_call_rescued": "tool_call_repaired", "truncated": "loop_warning"}
@@ -84,8 +87,12 @@ async def keep(
 
 
 def store_failed(services: Services, error: StoreError) -> None:
+    """Count it; say it once a minute, for it may be so for each request."""
     services.metrics.inc(services.metrics.store_errors)
-    log.fault("store_error", error)
+    now = time.monotonic()
+    if now >= services.store_error_said + STORE_ERROR_SECONDS:
+        services.store_error_said = now
+        log.fault("store_error", error, reason=str(error), said="once a minute")
 
 
 def close(services: Services, exchange: Exchange, outcome: str, seconds: float) -> None:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from ..core.pipeline import Stage
 from ..metrics import Metrics
@@ -32,6 +33,7 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     stopping: bool = field(default=False)
     running: int = field(default=0)
+    store_error_said: float = field(default=-inf)  # monotonic seconds
     # What ends a chat completion that is on its way, for the end of the process.
     endings: set[Callable[[], None]] = field(default_factory=set)
 

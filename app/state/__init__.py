@@ -2,25 +2,42 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import TypedDict
+
 from ..settings import Settings
 from .memory import MemoryStore
+from .sqlite import SqliteStore
 from .store import Store
 
-
-class BackendNotAvailable(ValueError):
-    """The configured backend isn't there yet."""
+_DAY = 86_400.0
 
 
-def open_store(settings: Settings) -> Store:
-    """The store that the settings ask for. Raises :class:`BackendNotAvailable`."""
-    backend = settings.state.backend
-    if backend != "memory":
-        raise BackendNotAvailable(
-            f"state.backend: `{backend}` is not available in this version; use `memory`, which "
-            "forgets its sessions and counts when the process ends"
-        )
-    return MemoryStore(
-        max_sessions=settings.reliability.loop_detection.max_sessions,
-        window_size=settings.reliability.loop_detection.window_size,
+class _Sizes(TypedDict):
+    max_sessions: int
+    window_size: int
+    session_ttl: float
+
+
+def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> Store:
+    """The store that the settings ask for; it is still to be opened.
+
+    ``clock``: seconds since the epoch, for what expires in the background.
+    """
+    loops = settings.reliability.loop_detection
+    sizes = _Sizes(
+        max_sessions=loops.max_sessions,
+        window_size=loops.window_size,
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
     )
+    events_ttl = settings.observability.events_retention_days * _DAY
+    state = settings.state
+    if state.backend == "memory":
+        return MemoryStore(**sizes)
+    if state.backend == "sqlite":
+        return SqliteStore(state.path, **sizes, events_ttl=events_ttl, clock=clock)
+    from .redis import RedisStore  # half a second to import, for those alone who use it
+
+    assert state.redis_url is not None  # the settings see to it
+    return RedisStore(state.redis_url, **sizes, events_ttl=events_ttl, clock=clock)

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.settings_source import from_mapping
-from app.state import BackendNotAvailable, ledger, memory, open_store
+from app.state import ledger, memory
 from app.state.memory import MemoryStore
 from app.state.rolling_hour import RollingHour
 from app.state.store import EventQuery, Limit, SessionDelta
@@ -92,13 +91,3 @@ async def test_idle_sessions_do_not_stay() -> None:
     for number in range(5):
         await store.commit(str(number), SessionDelta(turns=1), NOW + number * 40)
     assert await store.count_sessions() == 2
-
-
-def test_memory_is_the_default_and_takes_the_settings() -> None:
-    assert isinstance(open_store(from_mapping({})), MemoryStore)
-
-
-@pytest.mark.parametrize("backend", ["sqlite", "redis"])
-def test_other_backends_are_refused_with_a_sentence(backend: str) -> None:
-    with pytest.raises(BackendNotAvailable, match=f"`{backend}` is not available in this version"):
-        open_store(from_mapping({"state": {"backend": backend}}))

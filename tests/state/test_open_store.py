@@ -1,0 +1,54 @@
+"""Which store the settings ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.settings_source import SettingsError, from_mapping
+from app.state import open_store
+from app.state.memory import MemoryStore
+from app.state.redis import RedisStore
+from app.state.sqlite import SqliteStore
+
+URL = "redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, SqliteStore),
+        ({"backend": "sqlite"}, SqliteStore),
+        ({"backend": "memory"}, MemoryStore),
+        ({"backend": "redis", "redis_url": URL}, RedisStore),
+    ],
+    ids=str,
+)
+def test_the_backend_is_the_settings(given: dict[str, Any], kind: type) -> None:
+    assert isinstance(open_store(from_mapping({"state": given})), kind)
+
+
+@pytest.mark.parametrize(
+    "given", [{"backend": "redis"}, {"redis_url": "http://x"}, {"redis_url": "redis://"}]
+)
+def test_an_address_that_is_none_stops_the_start(given: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match="redis_url"):
+        from_mapping({"state": given})
+
+
+async def test_the_file_lies_where_the_settings_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = open_store(from_mapping({}))
+    await store.open()
+    assert store.trouble is None
+    await store.close()
+    folder = tmp_path / ".mlx-stack"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {f.name: f.stat().st_mode & 0o777 for f in folder.iterdir()} == {
+        "reliability.db": 0o600,
+        "reliability.db.lock": 0o600,
+    }
