@@ -28,6 +28,7 @@ from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema, repl
 from app.tool_calls.vocabulary import DEFAULT, Vocabulary
 
 MAX_WRAPPINGS: Final = 3
+MAX_EXPLAINED: Final = 20_000  # characters; of larger arguments one failure is told: all cost more
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,7 @@ class _Call:
         self.known = known
         self.repair = options.repair
         self.marked = True  # the arguments may hold markup
+        self.most_errors = options.max_failures
         self.tool = self.name  # the name of the tool that is meant
         self.rules: list[str] = []
         self.failures: list[Failure] = []
@@ -168,6 +170,7 @@ class _Call:
         text, schema = self._named()
         self.marked = "<" in text
         self.repair = self.repair and len(text) <= self.options.max_mended
+        self.most_errors = _most_errors(text, self.options)
         mended = self._mended(text, schema)
         if mended is not None and not self.failures:
             return Checked(self.tool, mended, tuple(dict.fromkeys(self.rules)))
@@ -291,13 +294,17 @@ class _Call:
         """Note what is wrong with a readable call; nothing, if it passes."""
         options, tool = self.options, explain.shortened(self.tool)
         if options.validate_schema:
-            for error in schema.errors(value, options.max_failures):
+            for error in schema.errors(value, self.most_errors):
                 self._fail(*explain.schema_error(error, tool, schema.declared))
         if options.validate_plausibility:
             found = list(implausible(value, schema.plan(options.vocabulary), self.known))
             leaked = leaked_markup(value, options.vocabulary, self.known) if self.marked else None
             for one in [*found, *([leaked] if leaked else [])][: options.max_failures]:
                 self._fail(one.kind, explain.implausible(one.kind, one.path, one.value, tool))
+
+
+def _most_errors(text: str, options: Options) -> int:
+    return options.max_failures if len(text) <= MAX_EXPLAINED else 1
 
 
 def _reshape(
@@ -386,7 +393,8 @@ def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> Checke
     except Unreadable as error:
         return CheckedText(text, failures=(_format_failure(error),))
     errors = [
-        explain.schema_error(error, "") for error in schema.errors(value, options.max_failures)
+        explain.schema_error(error, "")
+        for error in schema.errors(value, _most_errors(text, options))
     ]
     return CheckedText(
         text, failures=tuple(Failure("response_format", kind, error) for kind, error in errors)

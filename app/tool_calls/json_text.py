@@ -139,8 +139,9 @@ def join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(joined) < len(pairs):
         for key, value in pairs:
             if joined[key] != value or isinstance(joined[key], bool) is not isinstance(value, bool):
+                shown = key[:80].encode("utf-8", "replace").decode()
                 raise Unreadable(
-                    "duplicate_key", f'give the field "{key[:80]}" twice, with different values'
+                    "duplicate_key", f'give the field "{shown}" twice, with different values'
                 )
     return joined
 

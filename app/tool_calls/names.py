@@ -20,7 +20,7 @@ _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+
 _PREFIX: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
 _CALL_ID: Final = re.compile(r":\d{1,6}$")
 _GLM_PAIR: Final = re.compile(
-    r"\s*<arg_key>\s*([^<>]{1,200}?)\s*</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
+    r"\s*<arg_key>([^<>]{1,200})</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
 )
 
 
@@ -89,11 +89,11 @@ def split_glm_markup(name: str) -> tuple[str, list[tuple[str, str]]] | None:
     pairs: list[tuple[str, str]] = []
     position, text = 0, marker + rest
     while pair := _GLM_PAIR.match(text, position):
-        pairs.append((pair[1], pair[2]))
+        pairs.append((pair[1].strip(), pair[2]))
         position = pair.end()
     left = text[position:].strip()
-    keys = [key for key, _ in pairs]
-    if left not in ("", "</tool_call>") or not pairs or len(set(keys)) < len(keys):
+    keys = {key for key, _ in pairs}
+    if left not in ("", "</tool_call>") or not pairs or len(keys) < len(pairs) or "" in keys:
         return None
     return bare.strip(), pairs
 

@@ -81,12 +81,24 @@ class CompiledSchema:
         """The first `limit` errors, as `jsonschema_rs.ValidationError`s."""
         if self._validator is None:
             return []
+        if limit == 1:
+            return self._first_error(value)
         found: list[Any] = []
         for error in self._iterate(value):
             found.append(error)
             if len(found) >= limit:
                 break
         return found
+
+    def _first_error(self, value: Any) -> list[Any]:
+        """The validator stops at it, where `iter_errors` would collect all."""
+        try:
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [error]
+        except (ValueError, TypeError, RecursionError, OverflowError):
+            return list(self._iterate(value))[:1]
+        return []
 
     def _iterate(self, value: Any) -> Iterator[Any]:
         try:

@@ -163,9 +163,48 @@ def test_floods_cost_linear_time(name: str) -> None:
     assert time.perf_counter() - start < 10
 
 
+CLOSED = one(
+    {
+        "type": "object",
+        "properties": {
+            **{f"option_number_{at}": {"type": "string"} for at in range(40)},
+            "many": {"type": "array", "items": {"anyOf": [{"type": "string"}, {"type": "object"}]}},
+        },
+        "additionalProperties": False,
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        json.dumps({f"opt{number}": "v" for number in range(15_000)}),
+        json.dumps({"option_" * 30_000: 1}),
+        json.dumps({"many": [None] * 40_000}),
+        json.dumps({"many": [{"a": "5"}] * 20_000, "x": 1}),
+    ],
+)
+def test_floods_for_a_schema_that_is_broken(flood: str) -> None:
+    start = time.process_time()
+    checked = check_call("f", flood, CLOSED)
+    assert time.process_time() - start < 3
+    assert len(checked.failures) <= 1
+
+
+def test_a_key_that_has_no_utf8_is_told() -> None:
+    error = check_call("f", '{"\\ud800": 1, "\\ud800": 2}', FREE).failures[0].error
+    assert "twice" in error.encode().decode()
+
+
 def test_floods_in_names() -> None:
     start = time.perf_counter()
-    for name in ("x" * 10_000_000, "f" + "<arg_key>" * 200_000, "edit_file" + "(" * 1_000_000):
+    for name in (
+        "f<arg_key>" + " " * 500_000,
+        "f<arg_key>" + "a " * 250_000,
+        "x" * 10_000_000,
+        "f" + "<arg_key>" * 200_000,
+        "edit_file" + "(" * 1_000_000,
+    ):
         assert check_call(name, "", SHAPED).failures[0].kind == "unknown_tool"
         assert len(check_call(name, "", SHAPED).failures[0].error) < 500
     assert time.perf_counter() - start < 10

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from difflib import SequenceMatcher
 from typing import Any, Final
 
-from app.tool_calls.names import squash
+from app.tool_calls.names import MAX_NAME, squash
 from app.tool_calls.repair import values
 from app.tool_calls.repair.values import NOTHING
 from app.tool_calls.repair.variants import Schema, fits, kinds, variants
@@ -27,6 +27,8 @@ _NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_n
 _CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 # From here on two names are near enough that one may be meant by the other.
 _NEAR: Final = 0.75
+MAX_UNKNOWN: Final = 32  # surplus parameters of one object; more are no slip
+MAX_VALUES: Final = 20_000  # of one call that are looked at: each costs as much as a check
 
 
 class Mender:
@@ -37,10 +39,16 @@ class Mender:
         self._max_depth = max_depth
         self.rules: dict[str, None] = {}
         self.dropped: list[Any] = []
+        self._left = MAX_VALUES
+        # By identity: the schema outlives the pass.
+        self._variants: dict[int, list[Schema]] = {}
 
     def mend(self, value: Any, schema: object, parameter: str = "") -> Any:
         """`value`, or the one thing it must have been meant to be."""
-        choices = variants(schema, self._definitions)
+        self._left -= 1
+        if self._left < 0:
+            return value
+        choices = self._choices(schema)
         fitting = [variant for variant in choices if fits(value, variant)]
         if len(fitting) == 1:
             return self._inside(value, fitting[0], parameter)
@@ -56,6 +64,12 @@ class Mender:
         result, rule, variant = results[0]
         self.rules[rule] = None
         return self._inside(result, variant, parameter)
+
+    def _choices(self, schema: object) -> list[Schema]:
+        known = self._variants.get(id(schema))
+        if known is None:
+            known = self._variants[id(schema)] = variants(schema, self._definitions)
+        return known
 
     def _conversions(self, value: Any, variant: Schema, parameter: str) -> list[tuple[Any, str]]:
         allowed = kinds(variant) or frozenset()
@@ -113,7 +127,7 @@ class Mender:
         return self._drop_unknown(mended, properties, required) if closed else mended
 
     def _no_null(self, schema: object) -> bool:
-        return not any(fits(None, variant) for variant in variants(schema, self._definitions))
+        return not any(fits(None, variant) for variant in self._choices(schema))
 
     def _rename(
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
@@ -143,7 +157,7 @@ class Mender:
         declared = {*properties, *required}
         unknown = [key for key in value if key not in declared]
         absent = declared - value.keys()
-        if not unknown or absent.intersection(required):
+        if not unknown or len(unknown) > MAX_UNKNOWN or absent.intersection(required):
             return value
         if any(_may_be_meant(key, value[key], absent) for key in unknown):
             return value
@@ -156,13 +170,17 @@ def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
     """Whether a surplus parameter may be a misnamed one that is declared and not given."""
     if isinstance(item, dict) and not absent.isdisjoint(item):
         return True
-    wanted = squash(key)
-    return any(
-        SequenceMatcher(None, wanted, squash(name)).ratio() >= _NEAR
-        or (len(wanted) >= 3 and squash(name).startswith(wanted))
-        or (len(squash(name)) >= 3 and wanted.startswith(squash(name)))
-        for name in absent
-    )
+    wanted = squash(key[:MAX_NAME])
+    matcher = SequenceMatcher(b=wanted)
+    for spelled in map(squash, absent):
+        if len(wanted) >= 3 and spelled.startswith(wanted):
+            return True
+        if len(spelled) >= 3 and wanted.startswith(spelled):
+            return True
+        matcher.set_seq1(spelled[:MAX_NAME])
+        if matcher.real_quick_ratio() >= _NEAR and matcher.ratio() >= _NEAR:
+            return True
+    return False
 
 
 def _same(one: Any, other: Any) -> bool:
