@@ -19,6 +19,7 @@ from app.tool_calls.vocabulary import Vocabulary
 
 MAX_PLAN_DEPTH: Final = 6
 MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
+MAX_MARKED: Final = 400  # characters; longer values are texts, which may speak of markup
 
 # Says whether a value stands in the conversation.
 Lookup = Callable[[str], bool]
@@ -55,6 +56,11 @@ _EXAMPLE: Final = re.compile(
 )
 _WORDS: Final = frozenset({"todo", "tbd", "fixme"})
 _STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
+# Parameters for which "string" is a value: a column's type, a field's kind.
+_TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
+# … and a blank: keys that are pressed, characters that are typed or split at.
+_CHARACTERS: Final = frozenset({"key", "keys", "keystroke", "keystrokes", "char", "chars",
+    "character", "characters", "hotkey", "shortcut"})  # fmt: skip
 _ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
 # Between angle brackets these are no tag, whatever the parameter is.
 _TAGLESS: Final = frozenset(
@@ -64,7 +70,7 @@ _TAGLESS: Final = frozenset(
 
 # Template tokens of tool calls, which a lenient server may leave inside names and values.
 _MARKUP: Final = re.compile(
-    r"<\|?/?tool_calls?(?:_\w+)?\|?>|</?arg_(?:key|value)\b|<\|(?:channel|constrain|recipient)\|>"
+    r"<\|?/?tool_calls?(?:_\w+)?\|?>|</?arg_(?:key|value)\b>?|<\|(?:channel|constrain|recipient)\|>"
     r"|<\|python_tag\|>|<｜tool[▁_]"
 )
 
@@ -180,7 +186,7 @@ def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Im
         text = value.get(key)
         if not isinstance(text, str):
             continue
-        if not text or text.isspace():
+        if not text or (text.isspace() and _CHARACTERS.isdisjoint(words(key))):
             yield Implausible("empty_value", key, text)
         elif (
             len(text) <= MAX_PLACEHOLDER
@@ -214,6 +220,8 @@ def is_placeholder(value: str, parameter: str) -> bool:
     own = squash(parameter)
     searching = not _SEARCHING.isdisjoint(words(parameter))
     if text.casefold() in _STAND_INS:
+        if text.casefold() == "string" and not _TYPES.isdisjoint(words(parameter)):
+            return False
         return not (searching and text.casefold() in _WORDS)
     angled = _ANGLED.fullmatch(text)
     if angled is not None:
@@ -244,11 +252,35 @@ def leaked_markup(
                 stack.append((key, sub, vocabulary.must_name(key)))
         elif isinstance(item, list):
             stack.extend((path, sub, checked) for sub in item)
-        elif isinstance(item, str) and checked:
-            found = _MARKUP.search(item)
-            if found is not None and not known(found[0]):
+        elif isinstance(item, str) and checked and len(item) <= MAX_MARKED:
+            searching = not _SEARCHING.union(("query", "search")).isdisjoint(words(path))
+            found = _leak(item, searching)
+            if found and not known(found):
                 return Implausible("leaked_markup", path, item)
     return None
 
 
+def _leak(value: str, searching: bool) -> str:
+    """The markup in `value` that is a template's and no one's word; "" where there is none.
+
+    Who looks for `<tool_call>` or writes about it puts it in quotes or between spaces. What a
+    server left behind sticks to a value, to more markup, or to the call's JSON.
+    """
+    for found in _MARKUP.finditer(value):
+        before, after = value[: found.start()], value[found.end() :]
+        if before[-1:] in _MENTIONS:
+            continue
+        left, right = before[-1:].isalnum(), after[:1].isalnum()
+        ends = found[0].startswith(("</", "<|/")) and not after.strip() and bool(before.strip())
+        if searching:
+            leaks = (left and right) or (ends and not before[-1].isspace())
+        else:
+            leaks = left or right or ends or found[0] == value.strip()
+        if leaks or _GOES_ON.match(after):
+            return found[0]
+    return ""
+
+
+_MENTIONS: Final = frozenset("\"'`“‘«/\\([=^|")
+_GOES_ON: Final = re.compile(rf"\s*(?:\{{|{_MARKUP.pattern})")
 _KEY_MARKUP: Final = re.compile(r"<\|?/?(?:arg_|tool_call|parameter|function|invoke)")

@@ -207,6 +207,11 @@ LEAKED = [
     '{"page<arg_key": "num</arg_key><arg_value>7"}',
     '{"command": ", \\"ls\\"}.functions.bash:1 <|tool_call_argument_begin|> {"}',
     '{"command": "ls</arg_value>"}',
+    '{"command": "ls\\n</arg_value></tool_call>"}',
+    '{"command": "ls</arg_value><arg_key>path</arg_key><arg_value>."}',
+    '{"command": "<|python_tag|>"}',
+    '{"query": "cats<|channel|>commentary"}',
+    '{"query": "cats</arg_value>"}',
     '{"a": {"<tool_call>": 1}, "command": "ls"}',
 ]
 
@@ -222,6 +227,12 @@ def test_markup_of_calls_inside_arguments(arguments: str) -> None:
     [
         '{"content": "print(\\"<|tool_call_begin|>\\")"}',
         '{"command": "cat <<EOF"}',
+        '{"command": "grep -rn \'<tool_call>\' src"}',
+        '{"command": "sed -i s/<tool_call>/x/ a.txt"}',
+        '{"title": "The parser drops <tool_call> in lists"}',
+        '{"query": "what does </arg_key> mean"}',
+        '{"pattern": "<|python_tag|>"}',
+        json.dumps({"prompt": "Parse what models write. " * 20 + '<tool_call>{"name": …}'}),
         '{"command": "grep \\"<div>\\" a.html"}',
         '{"<b>": 1}',
     ],
@@ -235,3 +246,14 @@ def test_markup_that_is_talked_about() -> None:
     tools = one(parameters("command", command="string"))
     known = conversation_lookup(said("where do we emit <|tool_call_begin|> ?"))
     assert kinds('{"command": "grep -r \\"<|tool_call_begin|>\\" ."}', tools, known=known) == []
+
+
+@pytest.mark.parametrize("name", ["type", "column_type", "dataType", "dtype", "format"])
+def test_string_is_a_type(name: str) -> None:
+    assert of(name, "string") == []
+
+
+@pytest.mark.parametrize("name", ["key", "keys", "char", "keystroke"])
+def test_a_blank_is_a_key(name: str) -> None:
+    assert of(name, " ") == []
+    assert of(name, "") == ["empty_value"]
