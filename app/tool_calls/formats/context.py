@@ -29,7 +29,11 @@ _INSIDE_JSON = re.compile(r"(?:[\[{(]|[\"'\]}\d]\s*,|[\"']\s*:)\s*\Z")
 # Before a bare value in the middle of a line: the end of a sentence, a colon, a tag.
 _BEFORE_JSON = re.compile(r"(?:^|[.:!?>\]▷]|;\s)\s*\Z")
 _IN_SENTENCE = re.compile(r"[\w,]\s+\Z")
-_SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.](?:\s|\Z)")
+_SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.:;)](?:\s|\Z)")
+# What is said of the call right behind it: "… is Phi-4's format"; in a list "… – Qwen's".
+_SPOKEN_OF = re.compile(r"[ \t]+(?:is|are|was|were|means|would|looks)\b")
+_BULLET = re.compile(r"\s*(?:[*•+-]|\d{1,3}[.)])\s*")
+_EXPLAINED = re.compile(r"[ \t]+(?:[–—→-]|->|=>)[ \t]")
 _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
 
 # A sentence before a call that says: this is what one looks like.
@@ -44,6 +48,15 @@ _EXAMPLE = re.compile(
     r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
     r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
     r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
+    r"|\b(?:texts?|strings?|repl(?:y|ies)|outputs?|inputs?|lines?|messages?) like\s*:\s*$"
+    # A heading of its own: "## Example 2", "**Beispiel:**", "Test fixture:", "Wrong:".
+    r"|^\W*(?:\w+ ){0,2}(?:examples?|beispiele?|exemples?|ejemplos?|esemp[io]o?|exemplos?)"
+    r"(?: \d+)?\W*$"
+    r"|^\W*(?:\w+ )?(?:fixture|test case|sample|wrong|incorrect|bad|correct|right|good)\W*:\W*$"
+    r"|(?:例如|比如|示例|例子|例)\W*$"
+    # What was, or what others did, is told: "Earlier I called:".
+    r"|\b(?:I|we|you|it|they|user|models?|assistant|agent|llm) (?:\w+ )?"
+    r"(?:called|ran|wrote|emitted|sent|produced|generated|printed|replied with)\s*:\s*$"
     r"|\b(?:it|models?|assistant|agent|llm) (?:then |also )?"
     r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:never|don't|do not) (?:write|emit|output)\b"
@@ -54,6 +67,25 @@ _EXAMPLE = re.compile(
 # One of these is in every such sentence: looked for first, as the pattern is slow.
 _EXAMPLE_HINTS = (
     "example",
+    "exempl",
+    "beispiel",
+    "ejemplo",
+    "esempi",
+    "例",
+    "比如",
+    "fixture",
+    "test case",
+    "sample",
+    "wrong",
+    "correct",
+    "bad",
+    "right",
+    "good",
+    "called",
+    "ran",
+    "wrote",
+    "sent",
+    "replied",
     "instance",
     "e.g.",
     "would",
@@ -74,6 +106,11 @@ _EXAMPLE_HINTS = (
     "syntax",
     "format",
     "template",
+)
+# A conversation that is told, up to the answer.
+_TRANSCRIPT = re.compile(
+    r"^\W*(?:user|human)\W*:.*\n\W*(?:assistant|model|ai)\W*:\W*\Z",
+    re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 # A sentence before bare or fenced JSON that says: this is the JSON (code, …) you wanted.
 _ASKED_FOR = re.compile(
@@ -157,8 +194,6 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
         code = _inline_code(text, pos, final)
         if code is not None:
             return code
-    if where is Where.SPECIAL:
-        return None
     if where is Where.JSON and (
         _INSIDE_JSON.search(lead[-80:]) or not _BEFORE_JSON.search(line[-80:])
     ):
@@ -168,9 +203,13 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
 
 def is_in_sentence(text: str, start: int, end: int, where: Where, floor: int = 0) -> bool:
     """Whether the call from `start` to `end` is a part of the sentence around it."""
+    if _SPOKEN_OF.match(text, end):
+        return True
+    line = lead_of(text, start, floor).rpartition("\n")[2]
+    if _EXPLAINED.match(text, end) and _BULLET.fullmatch(line):
+        return True
     if not _SENTENCE_GOES_ON.match(text, end):
         return False
-    line = lead_of(text, start, floor).rpartition("\n")[2]
     return _IN_SENTENCE.search(line[-80:]) is not None or (where is Where.JSON and bool(line))
 
 
@@ -188,6 +227,8 @@ def _is_shown(lead: str, where: Where) -> bool:
     said = _before_tags(lead).rstrip()[-_SENTENCE_LENGTH:]
     sentence = _SENTENCE.split(said)[-1]
     words = sentence.lower()
+    if _TRANSCRIPT.search(said):
+        return True
     if any(hint in words for hint in _EXAMPLE_HINTS) and _EXAMPLE.search(sentence):
         return True
     if where in (Where.JSON, Where.FENCE):
