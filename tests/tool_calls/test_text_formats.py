@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from app.tool_calls.check import check_call
 from app.tool_calls.formats.base import Block, Format, Source
 from app.tool_calls.formats.scanner import ROWS
+from app.tool_calls.schemas import tool_set
 from app.tool_calls.text_calls import Rescued, rescue
+from tests.tool_calls.calls import tool
 from tests.tool_calls.test_text_samples import SAMPLES, TOOLS
 
 EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
@@ -319,3 +322,52 @@ def test_a_format_that_fails_blocks_no_other(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(ROWS, "<tool_call>", [broken, *ROWS["<tool_call>"]])
     assert calls(rescue(SAMPLES["hermes_json"][0], TOOLS)) == [MOMO]
     assert rescue("<tool_call>x", TOOLS).content == "<tool_call>x"
+
+
+PAGE = {"write": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
+WRITTEN = {
+    "qwen3_xml": "<function=write>\n<parameter=path>\na.md\n</parameter>\n<parameter=content>\n{}\n"
+    "</parameter>\n</function>",
+    "invoke_xml": '<function_calls>\n<invoke name="write">\n<parameter name="path">a.md</parameter>'
+    '\n<parameter name="content">{}</parameter>\n</invoke>\n</function_calls>',
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<parameter>y</parameter>",
+        "<a>\n  <parameter>1</parameter>\n  <parameter>2</parameter>\n</a>",
+        "See:\n<function=f>\n<parameter=query>\nx\n</parameter>\n</function>\nThat is all.",
+        '<invoke name="f"><parameter name="query">x</parameter></invoke>',
+        "</function>",
+    ],
+)
+def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> None:
+    found = rescue(text.replace("{}", content), PAGE)
+    assert calls(found) == [("write", {"path": "a.md", "content": content})]
+    assert found.content == ""
+
+
+@pytest.mark.parametrize(
+    ("format_name", "content"),
+    [
+        ("qwen3_xml", "re.compile('</parameter>')"),
+        ("qwen3_xml", "<parameter=path>z</parameter>"),
+        ("invoke_xml", "re.compile('</parameter>')"),
+        ("invoke_xml", '<parameter name="path">z</parameter>'),
+    ],
+)
+def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:
+    """Neither half a file nor another file's path is written: the model is asked again."""
+    (call,) = rescue(WRITTEN[format_name].replace("{}", content), PAGE).calls
+    tools = tool_set([tool("write", {"type": "object", **PAGE["write"]})])
+    assert check_call("write", call.arguments, tools).failures
+
+
+def test_a_pair_that_comes_twice_stays_twice() -> None:
+    pairs = "<arg_key>path</arg_key><arg_value>{}</arg_value>"
+    text = f"<tool_call>write{pairs.format('a')}{pairs.format('b')}</tool_call>"
+    (call,) = rescue(text, PAGE).calls
+    assert call.arguments == '{"path": "a", "path": "b"}'

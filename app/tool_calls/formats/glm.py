@@ -10,7 +10,7 @@ import re
 from app.tool_calls.formats import hermes, python_calls
 from app.tool_calls.formats.base import Block, Call, Format, Source, Where
 from app.tool_calls.formats.json_calls import close, object_text
-from app.tool_calls.formats.literals import dumps, skip_space
+from app.tool_calls.formats.literals import dumps, object_of, skip_space
 from app.tool_calls.formats.typed import typed
 
 _NAME = re.compile(r"\s*([^\s<>(){}\[\]\"'`]{1,200})")
@@ -50,17 +50,17 @@ def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int
     text = src.text
     key_tag, key_end = f"<{prefix}arg_key>", f"</{prefix}arg_key>"
     schema, properties = src.tools.schema(name), src.tools.properties(name)
-    values: dict[str, object] = {}
+    values: list[tuple[str, object]] = []
     at = pos
     while text.startswith(key_tag, at):
         at += len(key_tag)
         key_stop = src.find_first((key_end, f"<{prefix}arg_value>"), at)
         key = text[at:key_stop].strip()
         raw, end = _read_value(src, close(text, key_stop, (key_end,)), prefix)
-        values[key] = typed(raw, properties.get(key), schema)
+        values.append((key, typed(raw, properties.get(key), schema)))
         at = skip_space(text, end)
         pos = end
-    return dumps(values), pos
+    return object_of(values), pos
 
 
 def _read_value(src: Source, pos: int, prefix: str) -> tuple[str, int]:

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import warnings
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from app.tool_calls.formats.base import Source
@@ -52,6 +53,11 @@ def skip_space(text: str, pos: int) -> int:
 def dumps(value: Any) -> str:
     """JSON text as models write it: unescaped Unicode. Raises TypeError for what JSON lacks."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def object_of(members: Iterable[tuple[str, Any]]) -> str:
+    """An object's JSON text. A key that comes twice stays twice: the check says so."""
+    return "{" + ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in members) + "}"
 
 
 def balanced_end(src: Source, pos: int) -> int:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 
 from app.tool_calls.formats.base import Call, Source
 from app.tool_calls.formats.json_calls import object_text
-from app.tool_calls.formats.literals import dumps, skip_space
+from app.tool_calls.formats.literals import object_of, skip_space
 from app.tool_calls.formats.typed import typed
 
+# Tags like its own that one value may hold.
+_MAX_INNER = 24
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*\Z", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tags:
     """How a format writes a call's parameters.
 
@@ -31,6 +34,11 @@ class Tags:
     trim: str = "line"
     known_only: bool = False
 
+    @cached_property
+    def inner(self) -> re.Pattern[str]:
+        """An opening tag of the same name, of whatever kind."""
+        return re.compile(re.escape("<" + self.end[2:-1]) + r"(?=[\s=>])")
+
 
 def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] | None:
     """The call of tool `name` whose parameters begin at `pos`, and the index after the last.
@@ -45,7 +53,7 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
         return Call(name, arguments), end
     schema = src.tools.schema(name)
     properties = src.tools.properties(name)
-    values: dict[str, object] = {}
+    values: list[tuple[str, object]] = []
     end = pos
     while (match := tags.parameter.match(text, at)) is not None:
         key = match.group("key").strip().strip("\"'")
@@ -55,23 +63,55 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
             continue
         said = match.groupdict().get("text")
         if said == "true" and key not in properties:
-            values[key] = raw
+            values.append((key, raw))
         else:
-            values[key] = typed(raw, properties.get(key), schema)
+            values.append((key, typed(raw, properties.get(key), schema)))
     if end == pos and not text.startswith(tags.last, at):
         return None
-    return Call(name, dumps(values)), end
+    if _breaks_off(src, end, tags):
+        rest = src.find_first(tags.last, end)
+        return Call(name, text[pos:rest]), rest
+    return Call(name, object_of(values)), end
+
+
+def _breaks_off(src: Source, pos: int, tags: Tags) -> bool:
+    """Whether a value went on behind the tag that seemed to close it: no one knows how far."""
+    rest = src.find_first(tags.last, pos)
+    left = src.text[pos:rest] if rest < len(src.text) else ""
+    return tags.end in left and bool(left.replace(tags.end, "").strip())
 
 
 def _value(src: Source, name: str, pos: int, tags: Tags) -> tuple[str, int]:
-    end = src.find(tags.end, pos)
+    end = _own_end(src, pos, tags)
     limit = src.find_first(tags.last, pos)
     following = src.find(tags.next_parameter, pos)
     if 0 <= following < (end if end >= 0 else limit) and _is_parameter(src, name, following, tags):
         return trimmed(src.text[pos:following], "all"), following
-    if end < 0 or (limit < end and 0 <= following < end):
+    if end < 0 or limit < following < end:
         return trimmed(src.text[pos:limit], "all"), limit
     return trimmed(src.text[pos:end], tags.trim), end + len(tags.end)
+
+
+def _own_end(src: Source, pos: int, tags: Tags) -> int:
+    """Where the value's own closing tag stands; -1 where there is none.
+
+    A value may hold such tags itself, in pairs: `<parameter>x</parameter>` in a file to write.
+    """
+    end = first = src.find(tags.end, pos)
+    if first < 0:
+        return first
+    inner = 0
+    at = pos
+    for _ in range(_MAX_INNER):
+        inner += len(tags.inner.findall(src.text, at, end))
+        if not inner:
+            return end
+        inner -= 1
+        at = end + len(tags.end)
+        end = src.text.find(tags.end, at)
+        if end < 0:
+            break
+    return first
 
 
 def _is_parameter(src: Source, name: str, pos: int, tags: Tags) -> bool:
