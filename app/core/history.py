@@ -8,15 +8,15 @@ edited or a compacted transcript each go on from the longest beginning that was 
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from .call_keys import Call, digest
-from .progress import News
+from .progress import Brought, Tally
 from .turns import MAX_TURNS, NOTHING_YET, Inputs, Result, Transcript, Turn, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
@@ -24,6 +24,8 @@ MAX_BEGINNINGS: Final = 12  # of one session: its branches and sub-agents
 # An agent may edit its last messages (a cache mark that moves, surroundings taken out again), so
 # the beginnings before the last few replies are kept beside the whole.
 _STEPS_BACK: Final = 3
+_BLOCK: Final = 32  # messages that are hashed at once
+_SYSTEM: Final = ("system", "developer")
 
 
 @dataclass(frozen=True)
@@ -59,20 +61,23 @@ class History:
         return [call.name for turn in self.turns[self.task_start :] for call in turn.calls]
 
     @functools.cached_property
-    def calls(self) -> list[tuple[Call, bool]]:
+    def counts(self) -> Mapping[str, int]:
+        """How often each tool was called in this task."""
+        return Counter(self.names)
+
+    @functools.cached_property
+    def calls(self) -> Brought:
         """This task's calls that can have been answered, oldest first, and which were progress."""
-        turns = self.turns[self.task_start :]
-        later = [turn.inputs for turn in turns[1:]]
-        if self.pending.known:
-            later.append(self.pending)
-        news = News()
-        found: list[tuple[Call, bool]] = []
-        for turn, inputs in zip(turns, later, strict=False):  # the newest may be unanswered
-            results = inputs.results
-            for at, call in enumerate(turn.calls):
-                result = results[at] if results else None  # a window has none
-                found.append((call, news.is_in(call, result)))
-        return found
+        return Tally(self.turns[self.task_start :]).answered(self.pending)
+
+    def counted_by(self, tally: Tally) -> History:
+        """This history, which need not count again what ``tally`` has counted."""
+        starts = self.pending.starts_task
+        self.__dict__["task_start"] = len(self.turns) - (0 if starts else tally.turns)
+        self.__dict__["names"] = [] if starts else list(tally.names)
+        self.__dict__["counts"] = {} if starts else dict(tally.counts)
+        self.__dict__["calls"] = [] if starts else tally.answered(self.pending)
+        return self
 
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
         """The history with a reply as its newest turn."""
@@ -82,7 +87,11 @@ class History:
         if len(new.turns) > len(self.turns):  # nothing was dropped: what is answered is the same
             new.__dict__["task_start"] = self.task_start
             new.__dict__["calls"] = self.calls
-            new.__dict__["names"] = [*self.names, *(call.name for call in turn.calls)]
+            names = [call.name for call in turn.calls]
+            new.__dict__["names"] = [*self.names, *names]
+            counts = new.__dict__["counts"] = dict(self.counts)
+            for name in names:
+                counts[name] = counts.get(name, 0) + 1
         return new
 
 
@@ -94,11 +103,12 @@ class HistoryReader:
     ) -> None:
         self._max_sessions = max_sessions
         self._max_beginnings = max_beginnings
-        self._sessions: OrderedDict[str, OrderedDict[int, Transcript]] = OrderedDict()
+        self._sessions: OrderedDict[str, OrderedDict[_Name, Transcript]] = OrderedDict()
 
     def read(self, session: str, messages: Sequence[Mapping[str, Any]]) -> History:
         """The history that the messages of a request tell. ``session``: its hash."""
-        said = [m for m in messages if m.get("role") not in ("system", "developer")]
+        first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), 0)
+        said = messages[first:] if first else messages
         if any(message.get("role") == "assistant" for message in said):
             transcript = self._continued(self._beginnings(session), said)
         else:
@@ -108,13 +118,14 @@ class HistoryReader:
                 transcript.add(message)
         inputs = transcript.inputs()
         turns = tuple(transcript.turns)
-        return History(turns, inputs, hash((turns[-1].place if turns else 0, inputs.digest)))
+        history = History(turns, inputs, hash((turns[-1].place if turns else 0, inputs.digest)))
+        return history if transcript.tally is None else history.counted_by(transcript.tally)
 
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
-    def _beginnings(self, session: str) -> OrderedDict[int, Transcript]:
-        """What is known of a session: hash of the messages → what they came to."""
+    def _beginnings(self, session: str) -> OrderedDict[_Name, Transcript]:
+        """What is known of a session: its transcripts' beginnings, and what they came to."""
         known = self._sessions.get(session)
         if known is None:
             known = self._sessions[session] = OrderedDict()
@@ -124,58 +135,65 @@ class HistoryReader:
         return known
 
     def _continued(
-        self, known: OrderedDict[int, Transcript], said: Sequence[Mapping[str, Any]]
+        self, known: OrderedDict[_Name, Transcript], said: Sequence[Mapping[str, Any]]
     ) -> Transcript:
-        hashes = _hashes(said)
-        start = len(said)
-        while start and hashes[start - 1] not in known:
-            start -= 1
-        if start:
-            known.move_to_end(hashes[start - 1])
-        begun = known[hashes[start - 1]] if start else Transcript()
-        if start == len(said):
-            return begun
-        transcript = begun.copy()
+        names = _Names(said)
+        begun = self._longest(known, names, len(said))
+        if begun == names.of(len(said)):
+            return known[begun]
+        start = begun.length if begun is not None else 0
+        transcript = known[begun].continued() if begun is not None else Transcript()
         replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
         keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
         for position in range(start, len(said)):
             if position in keep_before:
-                known[hashes[position - 1]] = transcript.copy()
+                known[names.of(position)] = transcript.copy()
             transcript.add(said[position])
-        known[hashes[-1]] = transcript
+        known[names.of(len(said))] = transcript
         while len(known) > self._max_beginnings:
             known.popitem(last=False)
         return transcript
 
+    def _longest(
+        self, known: OrderedDict[_Name, Transcript], names: _Names, most: int
+    ) -> _Name | None:
+        """The longest beginning that is known, of those of ``most`` messages at most."""
+        for length in sorted({name.length for name in known}, reverse=True):
+            if length <= most and (name := names.of(length)) in known:
+                known.move_to_end(name)
+                return name
+        return None
 
-def _hashes(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-    """A hash of each beginning of the messages; this process's own.
 
-    All of a transcript goes through here with every request, so the usual shapes are hashed as they
-    are: a microsecond each, and their text at the speed of memory.
+class _Name(NamedTuple):
+    """Names a transcript's beginning: how many messages, and a hash of them; this process's own."""
+
+    length: int
+    digest: int
+
+
+class _Names:
+    """The names of the beginnings of one request's messages.
+
+    All of a transcript goes through here with every request, so whole blocks are hashed at a time,
+    at about the speed of memory.
     """
-    whole = 0
-    hashes = []
-    for message in messages:
-        get = message.get
-        content = get("content")
-        calls = get("tool_calls")
-        try:
-            if (type(content) is not str and content is not None) or get("function_call"):
-                whole = hash((whole, _dumped(message)))
-            elif calls and len(calls) == 1:
-                call = calls[0]
-                made = call["function"]
-                whole = hash((whole, content, call["id"], made["name"], made["arguments"]))
-            elif calls:
-                said = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in calls]
-                whole = hash((whole, content, *said))
-            else:
-                whole = hash((whole, get("role"), content, get("tool_call_id")))
-        except (TypeError, KeyError):  # an odd shape
-            whole = hash((whole, _dumped(message)))
-        hashes.append(whole)
-    return hashes
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        self._messages = messages
+        self._blocks = [0]  # the hash of no block, of the first one, of the first two …
+
+    def of(self, length: int) -> _Name:
+        """The name of the first ``length`` messages."""
+        blocks, rest = divmod(length, _BLOCK)
+        while len(self._blocks) <= blocks:
+            start = (len(self._blocks) - 1) * _BLOCK
+            block = _dumped(self._messages[start : start + _BLOCK])
+            self._blocks.append(hash((self._blocks[-1], block)))
+        if not rest:
+            return _Name(length, self._blocks[blocks])
+        tail = _dumped(self._messages[length - rest : length])
+        return _Name(length, hash((self._blocks[blocks], tail)))
 
 
 def _dumped(value: Any) -> bytes:

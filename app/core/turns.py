@@ -17,6 +17,7 @@ import orjson
 from . import call_keys
 from .call_keys import Call, digest
 from .chunks import text_of
+from .progress import Tally
 from .tool_errors import is_error
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
@@ -116,23 +117,35 @@ class _Input(NamedTuple):
 
 
 class Transcript:
-    """Makes turns of messages, one message at a time. Copies are cheap: a list of references."""
+    """Makes turns of messages, one message at a time. Copies are cheap: a list of references.
 
-    __slots__ = ("_ids", "_inputs", "_user_beside_results", "turns")
+    ``tally``: of the turns' calls; None where it went along with a copy.
+    """
+
+    __slots__ = ("_ids", "_inputs", "_user_beside_results", "tally", "turns")
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
+        self.tally: Tally | None = Tally()
         self._inputs: list[_Input] = []
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
         # Whether the last input that held tool results held words of the user's, too.
         self._user_beside_results: bool | None = None
 
     def copy(self) -> Transcript:
+        """As it stands now, without the tally."""
         new = Transcript()
+        new.tally = None
         new.turns = list(self.turns)
         new._inputs = list(self._inputs)
         new._ids = self._ids  # never changed in place
         new._user_beside_results = self._user_beside_results
+        return new
+
+    def continued(self) -> Transcript:
+        """A copy to go on with, which takes the tally along."""
+        new = self.copy()
+        new.tally, self.tally = self.tally or Tally(self.turns), None
         return new
 
     def add(self, message: Mapping[str, Any]) -> None:
@@ -188,7 +201,11 @@ class Transcript:
         text = text_of(message.get("content"))
         before = self.turns[-1].place if self.turns else 0
         self.turns.append(output(text, [call for call, _ in calls], inputs, before))
+        if self.tally is not None:
+            self.tally.take(self.turns[-1])
         if len(self.turns) > MAX_TURNS:
+            if self.tally is not None and self.tally.turns > MAX_TURNS:
+                self.tally.drop(self.turns[0])
             del self.turns[0]
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
         self._inputs = []

@@ -318,3 +318,28 @@ def test_an_error(text: str) -> None:
 )
 def test_no_error(text: str) -> None:
     assert not is_error(text)
+
+
+def test_what_is_kept_up_is_what_counting_again_gives() -> None:
+    """Turn by turn, with branches and new tasks: the same as a reader that sees all at once."""
+    again = {"role": "user", "content": "And now the other one."}
+    whole = [USER, *step(1), *step(2), *step(1), assistant(text="Done."), again]
+    whole += [*step(3), *step(1), *step(1)]
+    reader = HistoryReader()
+    for end in (3, 5, 7, 5, 8, 9, 11, 15, 13, 9, 15):
+        kept, counted = reader.read("s", whole[:end]), read(whole[:end])
+        for name in ("task_start", "names", "counts", "calls", "turns", "pending"):
+            assert getattr(kept, name) == getattr(counted, name), (end, name)
+        plain = History(counted.turns, counted.pending)
+        assert (plain.calls, plain.names) == (kept.calls, kept.names)
+        assert (plain.task_start, plain.counts) == (kept.task_start, kept.counts)
+
+
+def test_what_is_kept_up_of_a_task_longer_than_what_is_kept_of_it() -> None:
+    whole = [USER, *(message for number in range(MAX_TURNS + 20) for message in step(number))]
+    reader = HistoryReader()
+    for end in range(len(whole) - 8, len(whole) + 1, 2):
+        history = reader.read("s", whole[:end])
+    assert len(history.turns) == len(history.names) == len(history.calls) == MAX_TURNS
+    assert sum(history.counts.values()) == MAX_TURNS
+    assert history.task_start == 0

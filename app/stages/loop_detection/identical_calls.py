@@ -32,7 +32,7 @@ class IdenticalCalls:
         if last < 0 or not (calls := _counted(history.turns[last], rules)):
             return None
         warn, hard = overrides.identical_calls([call.name for call in calls], rules)
-        if _occurrences(history, rules)[_key(calls, rules)] < min(warn, hard):
+        if _keys(history, rules).count(_key(calls, rules)) < min(warn, hard):
             return None
         counted = count(history, rules)
         if counted.total >= hard:
@@ -54,12 +54,13 @@ class IdenticalCalls:
         )
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        found = _occurrences(history, rules)
-        for turn in history.turns[-rules.tool_calls.window :]:
-            calls = _counted(turn, rules)
-            made = found[_key(calls, rules)] if calls else 0
-            if not calls or (made < 2 and rules.tool_calls.identical_hard > 2):
+        keys = _keys(history, rules)
+        often = Counter(keys)
+        for turn, key in zip(history.turns[-len(keys) :], keys, strict=True):
+            made = often[key] if key else 0
+            if not key or (made < 2 and rules.tool_calls.identical_hard > 2):
                 continue
+            calls = _counted(turn, rules)
             _, hard = overrides.identical_calls([call.name for call in calls], rules)
             reply = Turn(history.pending, 0, "", 0, turn.calls)
             again = History((*history.turns, reply))
@@ -68,10 +69,10 @@ class IdenticalCalls:
         return False
 
 
-def _occurrences(history: History, rules: LoopDetectionSettings) -> Counter[tuple[int, ...]]:
-    """How often each call, or set of calls, was made within the window, in whatever task."""
+def _keys(history: History, rules: LoopDetectionSettings) -> list[tuple[int, ...]]:
+    """What was called in each turn of the window, in whatever task; empty where nothing counts."""
     turns = history.turns[-rules.tool_calls.window :]
-    return Counter(_key(_counted(turn, rules), rules) for turn in turns if turn.calls)
+    return [_key(_counted(turn, rules), rules) if turn.calls else () for turn in turns]
 
 
 def is_exhausted(history: History, rules: LoopDetectionSettings) -> bool:
@@ -174,7 +175,11 @@ def _justifies(
 
 
 def _counted(turn: Turn, rules: LoopDetectionSettings) -> tuple[Call, ...]:
-    return tuple([call for call in turn.calls if call.name not in rules.exempt_tools])
+    calls = turn.calls
+    exempt = rules.exempt_tools
+    if len(calls) == 1:  # as nearly always
+        return calls if calls[0].name not in exempt else ()
+    return tuple([call for call in calls if call.name not in exempt])
 
 
 def _key(calls: tuple[Call, ...], rules: LoopDetectionSettings) -> tuple[int, ...]:

@@ -56,10 +56,9 @@ class NameCycle:
 
 
 def _names(history: History, rules: LoopDetectionSettings) -> list[str]:
-    names = history.names
-    if not any(tool in names for tool in rules.exempt_tools):
-        return names
-    return [name for name in names if name not in rules.exempt_tools]
+    if not any(history.counts.get(tool) for tool in rules.exempt_tools):
+        return history.names
+    return [name for name in history.names if name not in rules.exempt_tools]
 
 
 def _place(history: History, back: int, rules: LoopDetectionSettings) -> int:

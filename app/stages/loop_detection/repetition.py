@@ -37,9 +37,9 @@ class Repetition:
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
         turns = _looked_at(history, rules)
+        by_turn = rules.compare == "turn"
         for period in range(1, min(rules.max_period, len(turns)) + 1):
-            begins = turns[-period]
-            if rules.compare == "turn" and begins.inputs.digest != history.pending.digest:
+            if by_turn and turns[-period].inputs.digest != history.pending.digest:
                 continue
             # The reply would be the last turn of its lap; the laps before it have to be there.
             names = [call.name for turn in turns[-period:] for call in turn.calls]
@@ -56,7 +56,10 @@ def _looked_at(history: History, rules: LoopDetectionSettings) -> Sequence[Turn]
 
 def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple[int, int]]:
     """(period, length) of each suffix of at least two whole laps, in turns."""
+    by_turn = rules.compare == "turn"
     for period in range(1, min(rules.max_period, len(turns) // 2) + 1):
+        if by_turn and turns[-1].inputs.digest != turns[-1 - period].inputs.digest:
+            continue  # as nearly always
         matching = _matching(turns, period, rules, len(turns))
         if matching >= period:
             yield period, matching + period

@@ -6,7 +6,7 @@ needs that the last calls brought nothing new, for a batch of a hundred files is
 
 from __future__ import annotations
 
-from collections import Counter
+from itertools import islice
 from typing import Final
 
 from ...core.call_keys import digest
@@ -24,10 +24,11 @@ class ToolFrequency:
     def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
         if not history.turns or history.pending.starts_task:
             return None
-        counts = _counts(history, rules)
         found: Finding | None = None
         for tool in dict.fromkeys(call.name for call in history.turns[-1].calls):
-            count = counts[tool]
+            if tool in rules.exempt_tools:
+                continue
+            count = history.counts[tool]
             warn, hard = overrides.frequency(tool, rules)
             breaks = count >= hard and not _brings_progress(history, tool, rules)
             if not breaks and (found is not None or count < min(warn, hard)):
@@ -41,25 +42,20 @@ class ToolFrequency:
         return found
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        for tool, count in _counts(history, rules).items():
+        for tool, count in history.counts.items():
+            if tool in rules.exempt_tools:
+                continue
             _, hard = overrides.frequency(tool, rules)
             if count >= hard - 1 and not _brings_progress(history, tool, rules):
                 return True
         return False
 
 
-def _counts(history: History, rules: LoopDetectionSettings) -> Counter[str]:
-    counts = Counter(history.names)
-    for tool in rules.exempt_tools:
-        counts.pop(tool, None)
-    return counts
-
-
 def _brings_progress(history: History, tool: str, rules: LoopDetectionSettings) -> bool:
     if not rules.tool_calls.require_no_progress:
         return False
-    found = [new for call, new in history.calls if call.name == tool]
-    return any(found[-LAST_CALLS:])
+    newest_first = (new for call, new in reversed(history.calls) if call.name == tool)
+    return any(islice(newest_first, LAST_CALLS))
 
 
 def _hint(tool: str, count: int) -> str:
