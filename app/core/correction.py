@@ -46,7 +46,8 @@ def corrected(
     choice = _failed_choice(reply, verdict)
     quoted = ""
     if choice is not None and _can_be_replayed(choice):
-        messages += _replayed(choice, verdict.failures)
+        of_choice = verdict.failures[0].choice if verdict.failures else 0
+        messages += _replayed(choice, [f for f in verdict.failures if f.choice == of_choice])
     elif choice is not None:
         quoted = _quoted(choice)
     text = _sentence(body, verdict.failures, quoted, with_schema=with_schema)

@@ -217,6 +217,13 @@ def test_where_no_tool_may_be_called_none_is_offered() -> None:
     )
 
 
+def test_of_several_choices_each_call_is_told_its_own_failure() -> None:
+    other = CallFailure("search", "wrong_type", "of another choice", 1, 0)
+    *_, result, last = corrected(reply(BAD), FAILED, other)
+    assert result["content"] == f"Error: {MISSING}."
+    assert "of another choice" in last["content"]
+
+
 def test_a_reply_that_misses_its_format() -> None:
     schema = {"type": "object", "required": ["age"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}

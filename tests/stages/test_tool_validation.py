@@ -22,6 +22,11 @@ from tests.stages.tool_replies import (
 NAMED = {"type": "function", "function": {"name": "list_files"}}
 
 
+def allowed(mode: str, *names: str) -> Json:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 @pytest.mark.parametrize(
     ("choice", "reply", "error"),
     [
@@ -29,8 +34,33 @@ NAMED = {"type": "function", "function": {"name": "list_files"}}
         (NAMED, message(call()), 'function "list_files" must be called, not "search"'),
         (NAMED, message(text="Done."), 'function "list_files" must be called'),
         ("required", message(text="Done."), "a function must be called, and none was"),
+        ("any", message(text="Done."), "a function must be called, and none was"),
+        (
+            {"type": "tool", "name": "list_files"},
+            message(call()),
+            'function "list_files" must be called, not "search"',
+        ),
+        (
+            allowed("auto", "list_files", "write_file"),
+            message(call()),
+            'function "list_files" or "write_file" alone may be called, not "search"',
+        ),
+        (
+            allowed("required", "list_files"),
+            message(text="Done."),
+            'function "list_files" must be called',
+        ),
     ],
-    ids=["none", "another one", "named, none", "required"],
+    ids=[
+        "none",
+        "another one",
+        "named, none",
+        "required",
+        "any",
+        "Anthropic's",
+        "not allowed",
+        "allowed, none",
+    ],
 )
 def test_tool_choice_is_obeyed(choice: Any, reply: Json, error: str) -> None:
     outcome = judged(reply, asked(tool_choice=choice))
@@ -45,6 +75,12 @@ def test_tool_choice_is_obeyed(choice: Any, reply: Json, error: str) -> None:
         ("auto", message(call())),
         ("required", message(call())),
         (NAMED, message(call("list_files", "{}"))),
+        ({"type": "function", "name": "search"}, message(call())),
+        (allowed("auto", "list_files"), message(text="Done.")),
+        (allowed("required", "list_files", "search"), message(call())),
+        ({"type": "allowed_tools"}, message(call())),
+        ({"function": 5}, message(call())),
+        (5, message(call())),
         ("required", message(text="I was cu", finish="length")),
     ],
     ids=str,
@@ -53,6 +89,18 @@ def test_what_tool_choice_allows_passes(choice: Any, reply: Json) -> None:
     outcome = judged(reply, asked(tool_choice=choice))
     assert outcome.verdict is None
     assert outcome.repairs is None
+
+
+def test_json_that_was_asked_for_is_no_call() -> None:
+    said = '{"name": "search", "arguments": {"query": "x"}}'
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    outcome = judged(message(text=said), asked(response_format=wanted))
+    assert outcome.choice["message"] == {"role": "assistant", "content": said}
+    schema = {**schema, "required": ["name", "age"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    outcome = judged(message(text=said), asked(response_format=wanted))
+    assert outcome.calls == [("search", {"query": "x"})]
 
 
 def test_text_is_not_made_a_call_where_none_may_be() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -27,6 +27,7 @@ from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
 from .client_history import readable
+from .tool_choice import ToolChoice, read_choice
 
 MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
 
@@ -71,7 +72,7 @@ class _State(StageState):
         self._exchange = exchange
         self._body = exchange.request.body
         self._tools = exchange.request.tools
-        self._choice: Any = self._body.get("tool_choice")
+        self._choice = read_choice(self._body.get("tool_choice"))
         self._needs_ids = not exchange.request.legacy_functions  # function_call has none
         self._failures: list[CallFailure] = []
         self._compiled: ToolSet | None = None
@@ -111,7 +112,7 @@ class _State(StageState):
         if new.calls:
             if _is_cut(new):
                 _drop_half_calls(new)
-        elif new.text and self._rescues():
+        elif new.text and self._rescues() and not self._is_wanted_json(new.text):
             self._rescue(index, new)
         if new.calls:
             self._check_calls(index, new)
@@ -120,6 +121,17 @@ class _State(StageState):
         if not new.calls and not new.failures:
             self._check_format(index, new)
         return new
+
+    def _is_wanted_json(self, text: str) -> bool:
+        """Whether the text is what the request's own schema asks for: then it is no call."""
+        wanted = self._body.get("response_format")
+        if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+            return False
+        given = wanted.get("json_schema")
+        if not isinstance(given, dict) or not given.get("schema"):
+            return False
+        checked = check_response_format(text, wanted, replace(self._stage.options, repair=False))
+        return not checked.failures
 
     def _rescue(self, index: int, new: _Mended) -> None:
         found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas())
@@ -152,7 +164,7 @@ class _State(StageState):
             new.failures.append(CallFailure("", "too_many_calls", error, index))
             return
         if self._body.get("parallel_tool_calls") is False and len(new.calls) > 1:
-            new.calls = new.calls[:1]
+            new.calls, new.rescued = new.calls[:1], new.rescued[:1]
             new.repairs.append("parallel_calls")
         tools = self._tool_set()
         seen: set[str] = set()
@@ -177,26 +189,27 @@ class _State(StageState):
     def _check_tool_choice(self, index: int, new: _Mended) -> None:
         """``tool_choice`` is obeyed, and a finish that speaks of calls has some."""
         by_name = self._tools and self._stage.options.validate_tool_names
-        wanted = self._choice if by_name else None
+        wanted = self._choice if by_name else ToolChoice()
         names = [call.name for call in new.calls]
 
         def fail(kind: str, error: str, tool: str = "") -> None:
             new.failures.append(CallFailure(tool, kind, error, index))
 
-        if wanted == "none":
+        if wanted.none:
             if names:
                 fail("tool_choice", "no function may be called now; answer with text", names[0])
             return
-        named = _named(wanted)
-        if named is not None:
-            wrong = [name for name in names if name != named]
-            if wrong or not names:
+        if wanted.allowed is not None:
+            wrong = [name for name in names if name not in wanted.allowed]
+            if wrong or (wanted.required and not names):
                 came = f', not "{wrong[0]}"' if wrong else ""
-                fail("tool_choice", f'function "{named}" must be called{came}', named)
-            return
+                only = explain.one_of(wanted.allowed)
+                must = "must" if wanted.required else "alone may"
+                fail("tool_choice", f"function {only} {must} be called{came}", wanted.allowed[0])
+                return
         if names or new.failures:
             return
-        if wanted == "required":
+        if wanted.required:
             fail("tool_choice", "a function must be called, and none was")
         elif self._stage.options.validate_json and (
             new.finish_reason in ("tool_calls", "function_call")
@@ -241,7 +254,7 @@ class _State(StageState):
     # What the request says
 
     def _rescues(self) -> bool:
-        return bool(self._tools and self._stage.rules.rescue_text_calls and self._choice != "none")
+        return bool(self._tools and self._stage.rules.rescue_text_calls and not self._choice.none)
 
     def _tool_set(self) -> ToolSet:
         if self._compiled is None:
@@ -275,12 +288,6 @@ def _drop_half_calls(new: _Mended) -> None:
         orjson.loads(new.calls[-1].arguments)
     except orjson.JSONDecodeError:
         new.calls.pop()
-
-
-def _named(tool_choice: Any) -> str | None:
-    function = tool_choice.get("function") if isinstance(tool_choice, dict) else None
-    name = function.get("name") if isinstance(function, dict) else None
-    return name if isinstance(name, str) else None
 
 
 def _new_id() -> str:
