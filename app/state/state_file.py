@@ -293,27 +293,29 @@ class StateFile:
         )
         self._connection = connection
         try:
+            version = self._version(connection)
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}").fetchall()
-            self._migrate(connection)
+            for number, script in enumerate(MIGRATIONS[version:], version + 1):
+                connection.executescript(
+                    f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;"
+                )
             self._identity = _identity(self.path)
         except BaseException:
             self._disconnect()
             raise
 
-    def _migrate(self, connection: sqlite3.Connection) -> None:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """How many of the migrations the file has seen."""
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > len(MIGRATIONS):
             raise StoreError(
                 f"{self.path} was written by a newer version (schema {version}, this one knows "
                 f"{len(MIGRATIONS)}); it is left as it is"
             )
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT;"
-            )
+        return version
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -1,0 +1,56 @@
+"""A process that counts in a SQLite store as hard as it can, to be killed at any moment.
+
+`python -m tests.state.counting FILE [SESSIONS]`: prints a line for each settlement that the store
+has acknowledged: the session, and how often it was settled. Prints nothing before it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+from app.state.sqlite import SqliteStore
+from app.state.store import Limit, SessionDelta, StoreError
+
+TOKENS = 7
+SIZES = {"max_sessions": 10_000, "window_size": 10, "session_ttl": 86_400.0, "events_ttl": 1e6}
+HOUR = Limit("hour", None, rolling=True)
+
+
+def session_limit(name: str) -> Limit:
+    return Limit(f"session:{name}", None, rolling=False)
+
+
+async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) -> None:
+    number = start
+    while not stop.is_set():
+        number += 1
+        now = time.time()
+        limits = [session_limit(name), HOUR]
+        try:
+            await store.reserve(f"{name}:{number}", limits, TOKENS, now, now + 600)
+            await store.settle(f"{name}:{number}", limits, TOKENS, now)
+            await store.commit(name, SessionDelta(turns=1, window=(b"digest",)), now)
+        except StoreError:
+            return
+        os.write(1, f"{name} {number}\n".encode())
+
+
+async def main(path: str, sessions: int) -> None:
+    store = SqliteStore(path, **SIZES)
+    await store.open()
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    names = [f"s{number}" for number in range(sessions)]
+    before = [(await store.load(name, time.time())).turns for name in names]
+    await asyncio.gather(
+        *(count(store, name, start, stop) for name, start in zip(names, before, strict=True))
+    )
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8))

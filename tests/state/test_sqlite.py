@@ -1,0 +1,417 @@
+"""What is the SQLite store's alone: restarts, its file, and what happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.core.breaker import BreakerState
+from app.state import keeper, state_file
+from app.state.sqlite import SqliteStore
+from app.state.store import EventQuery, Limit, SessionDelta, SessionState, Sticky, StoreError
+from tests.state.conftest import EVENTS_TTL, NOW, TTL, MakeStore
+
+ONE_TURN = SessionDelta(turns=1)
+HOUR = Limit("hour", 1000, rolling=True)
+SESSION = Limit("session:a", 1000, rolling=False)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that fails is tried again at once."""
+    monkeypatch.setattr(keeper, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(state_file, "BUSY_SECONDS", 0.05)
+
+
+@pytest.fixture
+async def store(make_sqlite: MakeStore) -> AsyncIterator[SqliteStore]:
+    store = make_sqlite()
+    assert isinstance(store, SqliteStore)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "reliability.db"
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def fails(call: Awaitable[Any], because: str) -> None:
+    with pytest.raises(StoreError, match=because):
+        await call
+
+
+def rows(path: Path, table: str) -> int:
+    """How many a table has; -1 where there is none yet."""
+    connection = sqlite3.connect(path)
+    try:
+        (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    except sqlite3.OperationalError:
+        return -1
+    finally:
+        connection.close()
+    return int(found)
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def given(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+
+
+# What the next process finds
+
+
+async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
+    sticky = {"auto": Sticky("standard", NOW + 300.5)}
+    window = (b"", b"\x00\xff", b"x" * 300)
+    delta = SessionDelta(turns=2, tier="fast", window=window, sticky=sticky)
+    event = {"time": NOW, "kind": "k", "session": "a", "detail": {"ü": [1, None]}}
+    one = make_sqlite()
+    await one.open()
+    await one.commit("b", ONE_TURN, NOW)
+    await one.commit("a", delta, NOW + 1)
+    await one.settle("t", [SESSION, HOUR], 70, NOW)
+    await one.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
+    await one.add_events([event, event])
+    await one.close()
+
+    two = make_sqlite()
+    await two.open()
+    state = SessionState("a", 70, 0, 2, "fast", window, sticky, NOW + 1, NOW + 1)
+    assert await two.load("a", NOW + 2) == state
+    assert [s.session for s in await two.sessions(NOW + 2)] == ["a", "b"]
+    assert await two.breakers() == {"fast": BreakerState(3, NOW + 30, 30.0)}
+    assert await two.events(EventQuery()) == [(1, event), (2, event)]
+    found = await two.reserve("u", [HOUR], 0, NOW + 3539, NOW + 3540)
+    assert found.used == {"hour": 70}  # type: ignore[union-attr]
+    await two.add_events([event])
+    assert [number for number, _ in await two.events(EventQuery())] == [1, 2, 3]
+    await two.close()
+
+
+async def test_reservations_die_with_their_process(make_sqlite: MakeStore) -> None:
+    one = make_sqlite()
+    await one.open()
+    await one.reserve("t", [SESSION], 1000, NOW, NOW + 600)
+    await one.close()
+    two = make_sqlite()
+    await two.open()
+    assert (await two.load("a", NOW)).reserved == 0
+    await two.close()
+
+
+async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: Path) -> None:
+    one = make_sqlite()
+    await one.open()
+    await one.commit("a", ONE_TURN, NOW)
+    await one.settle("t", [SESSION, Limit("session:a:tier:fast", None, False)], 7, NOW)
+    await one.delete("a")
+    assert (rows(path, "sessions"), rows(path, "purses")) == (0, 0)
+    for number in range(20):
+        await one.commit(f"s{number}", ONE_TURN, NOW)
+    assert rows(path, "sessions") == await one.count_sessions() == 5
+    await one.close()
+
+
+async def test_many_commits_are_one_transaction(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = []
+    write = state_file.StateFile.write
+
+    def counted(self: state_file.StateFile, batch: state_file.Batch) -> None:
+        written.append(len(batch.purses))
+        write(self, batch)
+
+    monkeypatch.setattr(state_file.StateFile, "write", counted)
+    limits = [[Limit(f"session:{number}", None, False)] for number in range(200)]
+    await asyncio.gather(*(store.settle("t", limit, 1, NOW) for limit in limits))
+    assert sum(written) == 200
+    assert len(written) <= 2
+
+
+async def test_a_cancelled_request_harms_no_other(store: SqliteStore) -> None:
+    one = asyncio.create_task(store.commit("a", ONE_TURN, NOW))
+    two = asyncio.create_task(store.commit("b", ONE_TURN, NOW))
+    await asyncio.sleep(0)
+    one.cancel()
+    await two
+    assert (await store.load("a", NOW)).turns == 1
+
+
+async def test_after_the_end_it_says_so(make_sqlite: MakeStore) -> None:
+    store = make_sqlite()
+    await store.open()
+    await store.close()
+    await fails(store.commit("a", ONE_TURN, NOW), "is closed")
+
+
+# Housekeeping
+
+
+async def test_old_events_and_idle_sessions_go_in_small_steps(
+    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"STEP": 2, "PAUSE_SECONDS": 0.0, "HOUSEKEEPING_SECONDS": 0.01}.items():
+        monkeypatch.setattr(keeper, name, value)
+    store = make_sqlite()
+    await store.open()
+    old, new = NOW - EVENTS_TTL - 1, NOW - EVENTS_TTL + 1
+    times = [old, old, old, old, old, new]
+    await store.add_events([{"time": at, "kind": "k", "session": ""} for at in times])
+    for number in range(3):
+        await store.commit(f"idle{number}", ONE_TURN, NOW - TTL - 1)
+    await store.commit("b", ONE_TURN, NOW)
+    await store.settle("t", [Limit("hour", None, True)], 5, NOW - 3700)
+    await until(lambda: rows(path, "events") == 1)
+    await until(lambda: rows(path, "sessions") == 1)
+    await until(lambda: rows(path, "hours") == 0)
+    await store.close()
+
+
+async def test_a_file_that_was_deleted_is_written_anew(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    for file in path.parent.iterdir():
+        file.unlink()
+    store._keeper._ask_for_housekeeping()
+    await until(path.exists)
+    await until(lambda: rows(path, "sessions") == 1)
+    assert store.trouble is None
+
+
+# Files that fail
+
+
+async def test_a_second_process_is_told_who_has_the_file(
+    store: SqliteStore, make_sqlite: MakeStore, path: Path
+) -> None:
+    await store.settle("t", [HOUR], 70, NOW)
+    second = make_sqlite()
+    await second.open()
+    assert second.trouble is not None
+    assert f"{path} is in use by another process (pid {os.getpid()})" in second.trouble
+    for call in (second.load("a", NOW), second.settle("t", [HOUR], 1, NOW), second.breakers()):
+        await fails(call, "in use by another process")
+    # It takes over where the first one ends.
+    await store.close()
+    await until(lambda: second.trouble is None)
+    found = await second.reserve("u", [HOUR], 0, NOW, NOW)
+    assert found.used == {"hour": 70}  # type: ignore[union-attr]
+    await second.close()
+    await store.open()
+
+
+@pytest.mark.parametrize("content", [b"no database" * 1000, b"SQLite format 3\0" + b"x" * 5000])
+async def test_a_corrupt_file_is_set_aside(
+    make_sqlite: MakeStore, path: Path, content: bytes
+) -> None:
+    given(path, content)
+    store = make_sqlite()
+    await store.open()
+    assert store.trouble is None
+    await store.commit("a", ONE_TURN, NOW)
+    (aside,) = path.parent.glob("reliability.db.corrupt-*")
+    assert aside.read_bytes() == content
+    await store.close()
+
+
+async def test_a_file_that_breaks_while_in_use_is_written_anew(
+    store: SqliteStore, path: Path
+) -> None:
+    """Nothing that was counted is lost: memory has it."""
+    for number in range(5):
+        await store.commit(f"s{number}", ONE_TURN, NOW)
+    await store.settle("t", [SESSION], 70, NOW)
+    connection = store._keeper._file._connection
+    assert connection is not None
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    with path.open("r+b") as opened:
+        opened.seek(100)
+        opened.write(b"broken" * 10_000)
+    connection.execute("PRAGMA shrink_memory").fetchall()  # so that it looks
+    await fails(store.commit("s0", ONE_TURN, NOW), "malformed")
+    await until(lambda: store.trouble is None)
+    assert rows(path, "sessions") == 5
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
+    assert (await store.load("a", NOW)).used == 70
+
+
+async def test_a_file_of_a_newer_version_is_left_alone(make_sqlite: MakeStore, path: Path) -> None:
+    given(path, b"")
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE newer (x); PRAGMA user_version = 99")
+    connection.close()
+    store = make_sqlite()
+    await store.open()
+    await fails(store.load("a", NOW), "written by a newer version")
+    await store.close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("newer",)]
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+    connection.close()
+
+
+async def test_a_file_of_an_older_version_is_migrated(
+    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make_sqlite()
+    await one.open()
+    await one.commit("a", ONE_TURN, NOW)
+    await one.close()
+    more = "CREATE TABLE more (x); INSERT INTO more VALUES (1)"
+    monkeypatch.setattr(state_file, "MIGRATIONS", (*state_file.MIGRATIONS, more))
+    for _ in range(2):  # the second time there is nothing to do
+        two = make_sqlite()
+        await two.open()
+        assert (await two.load("a", NOW)).turns == 1
+        await two.close()
+        assert rows(path, "more") == 1
+
+
+async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    await fails(store.settle("t", [SESSION], 70, NOW), "database is locked")
+    # Who comes while it fails is told at once, and counted all the same.
+    await fails(store.settle("t", [SESSION], 7, NOW), "database is locked")
+    assert (await store.load("a", NOW)).used == 77
+    other.execute("ROLLBACK")
+    other.close()
+    await until(lambda: store.trouble is None)
+    assert rows(path, "purses") == 1
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[int], None]]:
+    """Files may not grow beyond so many bytes, in this process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_a_full_disk(
+    make_sqlite: MakeStore, path: Path, full_disk: Callable[[int], None]
+) -> None:
+    store = make_sqlite()
+    await store.open()
+    await store.settle("t", [SESSION], 1, NOW)
+    full_disk(size(Path(f"{path}-wal")) + 4096)
+    failed = 0
+    for number in range(50):
+        try:
+            await store.commit(f"s{number}", SessionDelta(turns=1, window=(b"x" * 3000,)), NOW)
+        except StoreError as error:
+            assert "can't be written" in str(error)
+            failed += 1
+    assert failed > 40
+    assert store.trouble is not None
+    await fails(store.settle("t", [SESSION], 6, NOW), "can't be written")
+    full_disk(resource.RLIM_INFINITY)
+    await until(lambda: store.trouble is None)
+    await store.close()
+    again = make_sqlite()
+    await again.open()
+    assert {s.session for s in await again.sessions(NOW)} == {f"s{n}" for n in range(45, 50)}
+    assert (await again.load("a", NOW)).used == 7
+    await again.close()
+
+
+READ_ONLY = """
+import asyncio, os, sys
+from app.state.sqlite import SqliteStore
+from app.state.store import StoreError
+from tests.state.counting import SIZES
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+
+async def main():
+    store = SqliteStore(sys.argv[1], **SIZES)
+    await store.open()
+    print(store.trouble)
+    try:
+        await store.load("a", 0.0)
+    except StoreError:
+        print("serves on")
+    await store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_file_that_may_not_be_written(tmp_path: Path, readable: bool) -> None:
+    if os.getuid() == 0:
+        tmp_path.parent.chmod(0o711)
+        tmp_path.parent.parent.chmod(0o711)
+    folder = tmp_path / "state"
+    folder.mkdir()
+    path = folder / "reliability.db"
+    sqlite3.connect(path).close()
+    path.touch(0o644)
+    tmp_path.chmod(0o755)
+    folder.chmod(0o555 if readable else 0o000)
+    code = READ_ONLY if os.getuid() == 0 else READ_ONLY.replace("os.setgroups", "0 and os.set")
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        timeout=60,
+    )
+    folder.chmod(0o755)
+    assert done.returncode == 0, done.stderr
+    assert f"{path} can't be opened: Permission denied" in done.stdout
+    assert "serves on" in done.stdout
+
+
+async def test_a_disk_that_hangs_holds_up_nobody_for_long(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "STALL_SECONDS", 0.02)
+    goes_on = threading.Event()
+    write = state_file.StateFile.write
+
+    def slow(self: state_file.StateFile, batch: state_file.Batch) -> None:
+        goes_on.wait(20)
+        write(self, batch)
+
+    monkeypatch.setattr(state_file.StateFile, "write", slow)
+    waiting = asyncio.create_task(store.settle("t", [SESSION], 70, NOW))
+    await until(lambda: store.trouble is not None)
+    await fails(store.settle("t", [SESSION], 7, NOW), "the disk takes over")
+    assert (await store.load("a", NOW)).used == 77
+    goes_on.set()
+    await until(lambda: store.trouble is None)
+    await asyncio.gather(waiting, return_exceptions=True)
+    await store.commit("a", ONE_TURN, NOW)
+    assert rows(path, "purses") == 1
+
+
+async def test_an_event_that_is_no_json_is_refused_alone(store: SqliteStore) -> None:
+    await fails(store.add_events([{"time": 1, "kind": "k", "session": "", "x": object()}]), "event")
+    await store.add_events([{"time": 1.0, "kind": "k", "session": ""}])
+    assert len(await store.events(EventQuery())) == 1
