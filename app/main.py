@@ -73,6 +73,7 @@ def build_app(services: Services) -> Edge:
         try:
             yield
         finally:
+            await services.background.close()
             await services.upstream.aclose()
             if services.cloud is not None:
                 await services.cloud.upstream.aclose()

@@ -44,6 +44,9 @@ class Metrics:
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
         self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
+        self.judge_questions = self._counter(
+            "judge_questions", "Questions to the judge of loops, by what came of them", "result"
+        )
         self.truncations = self._counter("truncations", "Replies cut short by us", "kind")
         self.tokens_saved = self._counter("tokens_saved", "Tokens that a cut reply did not cost")
         self.tokens = self._counter("tokens", "Tokens counted", "tier", "direction")

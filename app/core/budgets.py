@@ -62,6 +62,13 @@ def limits_of(exchange: Exchange, settings: Settings) -> tuple[Limit, ...]:
     return tuple(limits)
 
 
+def in_force(exchange: Exchange, settings: Settings) -> tuple[Limit, ...]:
+    """The same; none where budgets are off, or left out for this request."""
+    left_out = "budget" in exchange.controls.bypass
+    enabled = settings.reliability.token_budget.enabled and not left_out
+    return limits_of(exchange, settings) if enabled else ()
+
+
 def tier_limits(exchange: Exchange, tier: str, settings: Settings) -> tuple[Limit, ...]:
     """The budgets of one tier, where it has some."""
     given = settings.reliability.token_budget.per_tier.get(tier)

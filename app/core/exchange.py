@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,6 +100,19 @@ class Incident:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What a stage wants a model to be asked: beside the exchange, once that is over.
+
+    ``tier``: who is asked. ``body``: the request, without its ``model``. ``take``: is given the
+    answer's text, None where none came, and says whether it is one that can be read.
+    """
+
+    tier: str
+    body: Mapping[str, Any]
+    take: Callable[[str | None], bool]
+
+
 @dataclass(slots=True)
 class Exchange:
     """The state of one exchange. ``started`` is in seconds on the clock the shell uses.
@@ -116,6 +129,7 @@ class Exchange:
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
+    - ``inquiry``: what a stage wants a model to be asked after it.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
     """
 
@@ -145,6 +159,7 @@ class Exchange:
     client_timeout: float | None = None
     escalated_from: str = ""
     climbed: bool = False
+    inquiry: Inquiry | None = None
 
     @property
     def hold_whole(self) -> bool:

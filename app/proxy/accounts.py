@@ -17,6 +17,8 @@ STORE_ERROR_SECONDS = 60.0
 
 # What stages report → the event it is kept as (DESIGN §10).
 _EVENTS = {"tool_call_rescued": "tool_call_repaired", "truncated": "loop_warning"}
+# Whose detail an event holds: figures, a tool's name, a digest, a judge's reasoning.
+_TOLD = ("loop_warning", "loop_break")
 
 
 def tier_label(exchange: Exchange) -> str:
@@ -63,7 +65,8 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
             case "tool_call_rescued":
                 metrics.inc(metrics.rescued_tool_calls, *incident.labels)
         kind = _EVENTS.get(incident.kind, incident.kind)
-        events.append((kind, {"labels": list(incident.labels)}))
+        detail = incident.detail if incident.kind in _TOLD else {}
+        events.append((kind, {"labels": list(incident.labels), **detail}))
     exchange.incidents.clear()
     await keep(services, exchange, events)
 

@@ -29,10 +29,7 @@ class Books:
         self._services = services
         self._exchange = exchange
         self._rules = services.settings.reliability.token_budget
-        bypassed = "budget" in exchange.controls.bypass
-        self._limits: tuple[Limit, ...] = ()
-        if self._rules.enabled and not bypassed:
-            self._limits = budgets.limits_of(exchange, services.settings)
+        self._limits: tuple[Limit, ...] = budgets.in_force(exchange, services.settings)
         self._used: dict[str, int] = {}
         self._reserved = False
         self._closed = False

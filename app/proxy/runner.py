@@ -18,17 +18,16 @@ from ..core.failures import error_of, reason_of
 from ..core.next_step import Deliver, Fail, Move, PassOn, Retry, next_step
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import shutting_down
-from . import accounts, climbing, response_headers
+from . import accounts, climbing, judging, response_headers
 from .answer import Answer
 from .books import Books
 from .cloud import CHAT_PATH as DIRECT_PATH
 from .downstream import Downstream
 from .services import Services
 from .tier_queue import QueueTimeout
-from .upstream import RawHeaders, Response, Upstream, UpstreamError
+from .upstream import CHAT_PATH, RawHeaders, Response, Upstream, UpstreamError
 from .watch import ClientLeft, Watch
 
-CHAT_PATH = "/v1/chat/completions"
 _MAX_ERROR_BODY = 1024 * 1024
 JITTER = 0.25  # of a back-off, at most, added to it
 HEALTH_SECONDS = 3.0  # for an answer of a tier's health_url
@@ -76,6 +75,8 @@ class Run:
             self._watch.stop()
             await self._books.close(delivered=isinstance(step, Deliver))
             self.outcome = await self._answer.finish(step, self._attempt)
+            if isinstance(step, Deliver):
+                judging.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
             self._note_client_left()
         except asyncio.CancelledError:

@@ -12,6 +12,7 @@ from ..core.pipeline import Stage
 from ..metrics import Metrics
 from ..settings import Settings
 from ..state.store import Store
+from .background import Background
 from .cloud import Cloud
 from .model_list import ModelList
 from .tier_queue import TierQueues
@@ -33,6 +34,7 @@ class Services:
     wall_clock: Callable[[], float] = time.time
     stopping: bool = field(default=False)
     running: int = field(default=0)
+    background: Background = field(default_factory=Background)
     store_error_said: float = field(default=-inf)  # monotonic seconds
     # What ends a chat completion that is on its way, for the end of the process.
     endings: set[Callable[[], None]] = field(default_factory=set)

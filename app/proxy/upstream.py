@@ -20,6 +20,7 @@ from ..settings import UpstreamSettings
 
 RawHeaders = list[tuple[bytes, bytes]]
 
+CHAT_PATH = "/v1/chat/completions"
 CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0

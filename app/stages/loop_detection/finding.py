@@ -25,7 +25,7 @@ class Finding:
     ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
     ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
     tell the model. ``place``: where in the transcript the run began. ``actions``: what is done in
-    it, as :attr:`Turn.action`.
+    it, as :attr:`Turn.action`. ``reasoning``: a judge's, in its own words.
     """
 
     detector: str
@@ -36,6 +36,7 @@ class Finding:
     hint: str
     place: int
     actions: frozenset[int] = frozenset()
+    reasoning: str = ""
 
 
 class Detector(Protocol):

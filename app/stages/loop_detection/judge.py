@@ -22,7 +22,12 @@ from .finding import Finding, State
 
 MAX_SHOWN: Final = 600  # characters of one message
 MAX_ANSWER_TOKENS: Final = 512
+MAX_THOUGHT_TOKENS: Final = 4096
 MAX_REASONING: Final = 500  # characters kept of the judge's own
+MESSAGE: Final = (
+    "A judge is sure that this agent is stuck ({repeats} turns into its task). Consider rephrasing "
+    "the request or trying a different approach."
+)
 SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
     "properties": {
@@ -63,15 +68,20 @@ def scheduled(history: History, last: Schedule | None, rules: JudgeSettings) -> 
 
     Of a task so long that its beginning is not kept any more, nothing more is asked.
     """
-    first = history.turns[history.task_start] if _length(history) else None
-    task = first.place if first is not None and first.inputs.starts_task else 0
+    task = task_of(history)
     if last is not None and last.task == task:
         return last
     return Schedule(task, rules.after_turns + rules.first_interval)
 
 
+def task_of(history: History) -> int:
+    """Names the task at hand by where it began; 0 where its beginning is not known."""
+    first = history.turns[history.task_start] if _length(history) else None
+    return first.place if first is not None and first.inputs.starts_task else 0
+
+
 def is_due(history: History, schedule: Schedule) -> bool:
-    return _length(history) >= schedule.at
+    return schedule.task != 0 and _length(history) >= schedule.at
 
 
 def after(
@@ -85,9 +95,12 @@ def after(
 
 
 def question(
-    messages: Sequence[Mapping[str, Any]], model: str, rules: JudgeSettings
+    messages: Sequence[Mapping[str, Any]], rules: JudgeSettings, *, reasons: bool = False
 ) -> dict[str, Any]:
-    """The body of the request to the judge, about a client's messages."""
+    """The body of the request to the judge, about a client's messages; its model is left open.
+
+    ``reasons``: the judge thinks before it answers, and needs room for that.
+    """
     shown = [m for m in messages if m.get("role") not in ("system", "developer")]
     task = next((m for m in shown if m.get("role") == "user"), None)
     replies = [i for i, m in enumerate(shown) if m.get("role") == "assistant"]
@@ -97,19 +110,19 @@ def question(
     lines += [_line(message) for message in shown[start:] if message is not task]
     schema = {"name": "loop_judgement", "schema": SCHEMA, "strict": True}
     return {
-        "model": model,
         "messages": [
             {"role": "system", "content": _SYSTEM},
             {"role": "user", "content": "\n".join(lines)},
         ],
         "temperature": 0,
-        "max_tokens": MAX_ANSWER_TOKENS,
+        "max_tokens": MAX_THOUGHT_TOKENS if reasons else MAX_ANSWER_TOKENS,
         "response_format": {"type": "json_schema", "json_schema": schema},
     }
 
 
 def read_answer(text: str) -> Answer | None:
     """The judge's answer; None if it is none. What stands around the JSON object is overlooked."""
+    text = text.rpartition("</think>")[2]
     start, end = text.find("{"), text.rfind("}")
     try:
         value = orjson.loads(text[start : end + 1]) if 0 <= start < end else None
@@ -136,8 +149,22 @@ def found(answer: Answer | None, history: History, rules: JudgeSettings) -> Find
         "or say what stands in the way."
     )
     turn = history.turns[-1]
-    pattern = f"{history.turns[history.task_start].place & (2**64 - 1):016x}"
-    return Finding("judge", State.CIRCUIT_BREAK, _length(history), "", pattern, hint, turn.place)
+    return Finding(
+        "judge",
+        State.CIRCUIT_BREAK,
+        _length(history),
+        "",
+        f"{task_of(history) & (2**64 - 1):016x}",
+        hint,
+        turn.place,
+        reasoning=answer.reasoning,
+    )
+
+
+def ends_it(closed: History) -> bool:
+    """Whether the newest turn is an agent's last word: no calls, where the one before made some."""
+    turns = closed.turns
+    return len(turns) > 1 and not turns[-1].calls and bool(turns[-2].calls)
 
 
 def _length(history: History) -> int:

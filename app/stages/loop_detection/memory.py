@@ -12,9 +12,11 @@ from typing import Final
 
 from ...core.history import History
 from .finding import Finding
+from .judge import Schedule
 
 MAX_HINTS: Final = 64  # remembered of a session
 MAX_BROKEN: Final = 8
+MAX_TASKS: Final = 16  # of one session, at which a judge looks now and then
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,15 @@ class Remembered:
     """One session. ``has_transcript``: its client resends what was said.
 
     ``told``: (pattern, where its run began) → the transcript as it stood when the hint was given.
+    ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
+    one, until it is broken.
     """
 
     has_transcript: bool = False
     told: OrderedDict[tuple[str, str, int], int] = field(default_factory=OrderedDict)
     broken: OrderedDict[str, Broken] = field(default_factory=OrderedDict)
+    schedules: OrderedDict[int, Schedule] = field(default_factory=OrderedDict)
+    judged: OrderedDict[int, Finding] = field(default_factory=OrderedDict)
 
     def tell(self, found: Finding, place: int) -> tuple[bool, bool]:
         """Whether a hint is given for the first time, and whether it is to be given at all.
@@ -61,6 +67,17 @@ class Remembered:
         self.broken.move_to_end(found.pattern)
         while len(self.broken) > MAX_BROKEN:
             self.broken.popitem(last=False)
+
+    def look_again(self, schedule: Schedule) -> None:
+        self.schedules[schedule.task] = schedule
+        self.schedules.move_to_end(schedule.task)
+        while len(self.schedules) > MAX_TASKS:
+            self.schedules.popitem(last=False)
+
+    def note_judged(self, task: int, found: Finding) -> None:
+        self.judged[task] = found
+        while len(self.judged) > MAX_TASKS:
+            self.judged.popitem(last=False)
 
     def broken_before(self, history: History) -> Finding | None:
         """The loop that was broken and that the newest turn would simply go on with.

@@ -12,13 +12,13 @@ from typing import Final, Protocol
 
 from ...core import call_keys, hints
 from ...core.events import Event
-from ...core.exchange import Exchange, Incident, Request
+from ...core.exchange import Exchange, Incident, Inquiry, Request
 from ...core.history import History, HistoryReader, encoded, of_window
 from ...core.pipeline import StageState
 from ...core.reply import ChoiceReply, Reply
 from ...core.verdicts import LoopDetected, Verdict
 from ...settings import LoopDetectionSettings, Settings
-from . import detectors, identical_calls
+from . import detectors, identical_calls, judge
 from .finding import Finding
 from .generation.reply_watch import watch_maker
 from .memory import Remembered, Sessions
@@ -53,6 +53,7 @@ class LoopDetection:
     def __init__(self, settings: Settings, make_watch: MakeWatch | None = None) -> None:
         self.rules = settings.reliability.loop_detection
         self.placements = {name: tier.hint_placement for name, tier in settings.tiers.items()}
+        self._judge = settings.tiers.get(self.rules.judge.tier)
         self._make_watch = make_watch or watch_maker(settings)
         self._reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
@@ -83,6 +84,36 @@ class LoopDetection:
             return of_window(exchange.window, history)
         return history
 
+    def judged(self, exchange: Exchange, history: History) -> Finding | None:
+        """The loop that the judge has found in the task at hand."""
+        if not self.rules.judge.enabled:
+            return None
+        return self.remembered(exchange).judged.get(judge.task_of(history))
+
+    def inquire(self, exchange: Exchange, history: History) -> None:
+        """Leave a question to the judge on the exchange, if it is time for one."""
+        rules = self.rules.judge
+        messages = exchange.request.body["messages"]
+        if not rules.enabled or not any(m.get("role") == "assistant" for m in messages):
+            return
+        remembered = self.remembered(exchange)
+        known = remembered.schedules.get(judge.task_of(history))
+        schedule = judge.scheduled(history, known, rules)
+        if not judge.is_due(history, schedule):
+            return
+
+        def take(text: str | None) -> bool:
+            answer = None if text is None else judge.read_answer(text)
+            remembered.look_again(judge.after(schedule, history, answer, rules))
+            if (found := judge.found(answer, history, rules)) is not None:
+                remembered.note_judged(schedule.task, found)
+            return answer is not None
+
+        take(None)  # so that nobody asks a second time meanwhile
+        reasons = self._judge is not None and self._judge.reasoning
+        body = judge.question(messages, rules, reasons=reasons)
+        exchange.inquiry = Inquiry(rules.tier, body, take)
+
 
 class _State(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
@@ -90,17 +121,20 @@ class _State(StageState):
         self._rules = stage.rules
         self._exchange = exchange
         self._history = stage.history(exchange)
+        self._judged = stage.judged(exchange, self._history)
 
     def hold_whole(self) -> bool:
         """One step before a break nothing may go out that would have to be taken back."""
         return bool(self._history.turns) and (
-            detectors.could_break(self._history, self._rules)
+            self._judged is not None
+            or detectors.could_break(self._history, self._rules)
             or self._stage.remembered(self._exchange).could_break(self._history)
         )
 
     def on_request(self, request: Request) -> None:
         if not self._history.turns or isinstance(self._exchange.model_failure, LoopDetected):
             return  # after a break its own hint says it all
+        self._stage.inquire(self._exchange, self._history)
         told = self._due()
         if not told:
             return
@@ -126,6 +160,8 @@ class _State(StageState):
     def _due(self) -> list[Finding]:
         """What is to be told in this request, the gravest first."""
         found = list(detectors.findings(self._history, self._rules))
+        if self._judged is not None:
+            found.insert(0, self._judged)
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
@@ -151,13 +187,19 @@ class _State(StageState):
         found = detectors.breaks(closed, self._rules)
         if found is None:
             found = self._stage.remembered(self._exchange).broken_before(closed)
+        if found is None and not judge.ends_it(closed):
+            found = self._judged
         return found
 
     def _break(
         self, reply: Reply, index: int, closed: History, found: Finding
     ) -> LoopDetected | None:
         self._note("loop_break", found, "circuit_break")
-        self._stage.remembered(self._exchange).note_break(found, closed)
+        remembered = self._stage.remembered(self._exchange)
+        if found is self._judged:
+            remembered.judged.pop(judge.task_of(self._history), None)
+        else:
+            remembered.note_break(found, closed)
         said = f"circuit_break;detector={found.detector}"
         if self._rules.on_break == "stop":
             self._exchange.reply_notes["Loop"] = said
@@ -169,7 +211,7 @@ class _State(StageState):
         return LoopDetected(
             found.detector,
             found.repeats,
-            MESSAGE.format(repeats=found.repeats),
+            _message(found),
             hint=found.hint,
             pattern=found.pattern,
             believable=bool(names) and not identical_calls.is_exhausted(closed, self._rules),
@@ -186,6 +228,8 @@ class _State(StageState):
 
     def _note(self, kind: str, found: Finding, action: str) -> None:
         detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
+        if found.reasoning:
+            detail["reasoning"] = found.reasoning
         self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
 
 
@@ -216,6 +260,11 @@ def _says_the_same(said: Finding, other: Finding) -> bool:
     )
 
 
+def _message(found: Finding) -> str:
+    words = judge.MESSAGE if found.detector == "judge" else MESSAGE
+    return words.format(repeats=found.repeats)
+
+
 def _stop(reply: Reply, index: int, found: Finding) -> None:
     """Take the looping calls out and say so; that is all the client's agent gets to go on with.
 
@@ -224,10 +273,9 @@ def _stop(reply: Reply, index: int, found: Finding) -> None:
     choice = reply.choices[index]
     calls = list(dict.fromkeys(call.name for call in choice.tool_calls))
     what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    said = (
-        f"[Stopped: {what} is part of a loop ({found.detector}, {found.repeats}x). Try a different "
-        "approach.]"
-    )
+    often = f"{found.repeats} turns" if found.detector == "judge" else f"{found.repeats}x"
+    why = f"is part of a loop ({found.detector}, {often})"
+    said = f"[Stopped: {what} {why}. Try a different approach.]"
     choice.text = f"{choice.text}\n\n{said}" if choice.text.strip() else said
     choice.tool_calls = []
     choice.finish_reason = "stop"

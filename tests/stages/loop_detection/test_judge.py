@@ -52,7 +52,7 @@ def test_another_task_counts_anew() -> None:
 
 def test_what_it_is_shown() -> None:
     secret: Json = {"role": "system", "content": "The system prompt."}
-    body = judge.question([secret, *run(30)], "standard", RULES)
+    body = judge.question([secret, *run(30)], RULES)
     system, said = body["messages"]
     assert (system["role"], said["role"]) == ("system", "user")
     assert TASK["content"] in said["content"]
@@ -60,7 +60,6 @@ def test_what_it_is_shown() -> None:
     assert "found 29" in said["content"]
     assert "found 9\n" not in said["content"]
     assert "The system prompt." not in said["content"]
-    assert body["model"] == "standard"
     assert body["response_format"]["json_schema"]["schema"]["required"] == [
         "reasoning",
         "confidence",
@@ -69,13 +68,13 @@ def test_what_it_is_shown() -> None:
 
 
 def test_long_messages_are_cut() -> None:
-    body = judge.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], "m", RULES)
+    body = judge.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], RULES)
     assert len(body["messages"][1]["content"]) < 20 * 1000
 
 
 @pytest.mark.parametrize("messages", [[], [user("Hi.")], [says("Hi.")], [{"role": "tool"}]])
 def test_a_question_about_little(messages: list[Json]) -> None:
-    assert judge.question(messages, "m", RULES)["messages"]
+    assert judge.question(messages, RULES)["messages"]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +83,7 @@ def test_a_question_about_little(messages: list[Json]) -> None:
         ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95, "same call")),
         ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0, "r")),
         ('{"confidence": 0}', Answer(0.0, "")),
+        ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', Answer(0.2, "")),
         ("", None),
         ("I think it loops.", None),
         ('{"confidence": "high"}', None),

@@ -1,0 +1,195 @@
+"""Asking a model what a stage wants to know: beside the exchanges, and never in their way.
+
+A question is asked once its exchange has been delivered, as a task of its own: through the tier's
+queue, within a time, and within the budgets of the session and the hour. Whatever goes wrong, there
+is no answer, and that is all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import orjson
+
+from .. import log
+from ..core import budgets
+from ..core.attempt import Attempt
+from ..core.build_request import build
+from ..core.exchange import ClientRequest, Exchange, Inquiry
+from ..core.prompt_size import estimate_prompt_tokens
+from ..core.tiers import Route
+from ..state.store import Refused, StoreError
+from . import accounts
+from .services import Services
+from .tier_queue import QueueTimeout
+from .upstream import CHAT_PATH, RawHeaders, Response, UpstreamError
+
+SECONDS: Final = 120.0  # for a question, with the wait for a place in the tier's queue
+SPARE_SECONDS: Final = 60.0  # a reservation outlives its question by this much
+# In the tier's queue all questions are one more client, which takes turns with the others.
+_IN_QUEUE: Final = "judge"
+
+
+def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
+    """Begin to ask what a stage left on an exchange, which is over; nothing is waited for.
+
+    ``headers``: those that went upstream with the exchange.
+    """
+    inquiry, exchange.inquiry = exchange.inquiry, None
+    if inquiry is None or services.stopping:
+        return
+    if services.background.is_full or not _may_ask(services, exchange, inquiry.tier):
+        _count(services, "left_out")
+        return
+    asked = _exchange_of(exchange, inquiry)
+    services.background.start(_Question(services, asked, inquiry, headers).run())
+
+
+def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
+    """The question as an exchange of its own, in the same session."""
+    tier = inquiry.tier
+    body = {**inquiry.body, "model": tier}
+    size = len(orjson.dumps(body))
+    return Exchange(
+        f"{exchange.id}:judge",
+        ClientRequest(body, tier, stream=True, include_usage=True, size=size),
+        exchange.controls,
+        exchange.session,
+        Route((tier,)),
+        asyncio.get_running_loop().time(),
+        tier=tier,
+        owner=exchange.owner,
+    )
+
+
+def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
+    """Whether the tier is there to be asked, and the transcript may go where it is."""
+    escalation = services.settings.reliability.escalation
+    may_leave = exchange.controls.cloud and escalation.cloud
+    if not services.settings.tiers[tier].local and not may_leave:
+        return False
+    return tier not in services.tier_states.view().passed_over
+
+
+def _count(services: Services, result: str) -> None:
+    services.metrics.inc(services.metrics.judge_questions, result)
+
+
+class _Question:
+    """One question: an exchange with one attempt and no stages."""
+
+    def __init__(
+        self, services: Services, asked: Exchange, inquiry: Inquiry, headers: RawHeaders
+    ) -> None:
+        settings = services.settings
+        self._services = services
+        self._asked = asked
+        self._inquiry = inquiry
+        self._headers = headers
+        within = budgets.in_force(asked, settings)
+        self._limits = (
+            (*within, *budgets.tier_limits(asked, asked.tier, settings)) if within else ()
+        )
+        self._attempt = Attempt(
+            asked,
+            build(asked, settings, None),
+            (),
+            lambda stage, error: None,  # there are no stages
+            hold_whole=True,
+            hold_seconds=0.0,
+        )
+        self._spent = 0
+
+    async def run(self) -> None:
+        """Ask, and hand the answer over."""
+        text: str | None = None
+        result = "failed"
+        try:
+            async with asyncio.timeout(SECONDS):
+                text, result = await self._within_budget()
+        except TimeoutError:
+            result = "timed_out"
+        except (QueueTimeout, UpstreamError, orjson.JSONDecodeError):
+            pass
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+        except Exception as error:  # nobody waits for this task: it has to say so itself
+            log.fault("judge_fault", error, request_id=self._asked.id)
+        readable = self._inquiry.take(text)
+        _count(self._services, result if readable or text is None else "no_answer")
+
+    async def _within_budget(self) -> tuple[str | None, str]:
+        """The answer's text, and what came of the question, in a word.
+
+        Tokens are set aside under every policy: what we ask for ourselves is never what takes a
+        session over its budget.
+        """
+        services = self._services
+        if not self._limits:
+            return await self._in_turn()
+        ticket, body = self._asked.id, self._asked.request.body
+        tokens = estimate_prompt_tokens(body) + int(body.get("max_tokens") or 0)
+        now = services.wall_clock()
+        expires = now + SECONDS + SPARE_SECONDS
+        found = await services.store.reserve(ticket, self._limits, tokens, now, expires)
+        if isinstance(found, Refused):
+            return None, "no_budget"
+        try:
+            return await self._in_turn()
+        finally:
+            now = services.wall_clock()
+            await services.store.settle(ticket, self._limits, self._spent, now)
+
+    async def _in_turn(self) -> tuple[str | None, str]:
+        queue = self._services.queues[self._asked.tier]
+        if queue is None:
+            return await self._call()
+        ticket = await queue.enter(_IN_QUEUE)
+        try:
+            return await self._call()
+        finally:
+            queue.leave(ticket)
+
+    async def _call(self) -> tuple[str | None, str]:
+        content = orjson.dumps(self._attempt.request.body)
+        response = await self._services.upstream.send("POST", CHAT_PATH, self._headers, content)
+        try:
+            if response.status >= 400:
+                return None, "failed"
+            try:
+                await self._read(response)
+            finally:
+                self._count_tokens()
+        finally:
+            await response.aclose()
+        attempt = self._attempt
+        choice = attempt.reply.choices.get(0)
+        if attempt.verdict is not None or choice is None:
+            return None, "failed"
+        return choice.text, "answered"
+
+    def _count_tokens(self) -> None:
+        services = self._services
+        tier = self._asked.tier
+        count_cached = services.settings.reliability.token_budget.count_cached_prompt
+        spent = budgets.spent_by(
+            self._asked.request, self._attempt.reply, count_cached=count_cached
+        )
+        services.metrics.inc(services.metrics.tokens, tier, "input", by=spent.prompt)
+        services.metrics.inc(services.metrics.tokens, tier, "output", by=spent.output)
+        self._spent = spent.total
+
+    async def _read(self, response: Response) -> None:
+        attempt = self._attempt
+        if b"event-stream" not in response.header(b"content-type").lower():
+            completion = orjson.loads(await response.read())
+            if isinstance(completion, dict) and completion.get("choices"):
+                attempt.take_completion(completion, 0.0)
+            return
+        while not attempt.over:
+            data = await response.next_bytes()
+            if data:
+                attempt.feed(data, 0.0)
+            else:
+                attempt.end(0.0)
