@@ -118,7 +118,8 @@ class RedisLink:
         return answer
 
     def _lose(self, error: BaseException) -> None:
-        sentence = f"Redis can't be reached: {error or f'no answer in {CALL_SECONDS:g} s'}"
+        reason = str(error) or f"no answer in {CALL_SECONDS:g} s"
+        sentence = f"Redis can't be reached: {reason}"
         if self._lost in (None, _NOT_ASKED):
             log.get().error("store_fails", reason=sentence)
         self._lost = sentence

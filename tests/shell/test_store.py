@@ -1,0 +1,114 @@
+"""What proxies keep, with real files and a real Redis: counted before the client knows, shared."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from app.state import redis_link
+from tests.shell.asking import ask
+from tests.shell.conftest import StartProxy
+from tests.support.redis_server import RedisServer
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ScriptedServer
+
+USED = 13  # what `text_stream` says it used
+AGENT = {"X-MLX-Stack-Session": "agent-one"}
+BUDGET = "reliability.token_budget"
+NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
+HARD = {f"{BUDGET}.policy": "hard_stop"}
+
+
+@pytest.fixture
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+def shared(redis: RedisServer) -> dict[str, Any]:
+    return {"state.backend": "redis", "state.redis_url": redis.url, **NO_LOOPS}
+
+
+async def store_of(proxy: RunningProxy) -> str:
+    found: str = (await proxy.client.get("/ready")).json()["store"]
+    return found
+
+
+async def used(proxy: RunningProxy) -> Any:
+    return (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()["used"]
+
+
+def tokens_on_disk(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT used FROM purses WHERE name LIKE 'session:%'").fetchall()
+    connection.close()
+    return sum(sum(orjson.loads(one).values()) for (one,) in found)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_a_client_has_seen_finished_is_on_the_disk(
+    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path, stream: bool
+) -> None:
+    path = tmp_path / "state.db"
+    proxy = await start_proxy({"state.backend": "sqlite", "state.path": str(path), **NO_LOOPS})
+    upstream.always(lambda _: text_stream("Hello"))
+    for number in range(1, 6):
+        response = await ask(proxy, AGENT, stream=stream)
+        assert response.status_code == 200
+        assert tokens_on_disk(path) == number * USED
+    assert await store_of(proxy) == "ok"
+
+
+async def test_two_proxies_share_one_budget(
+    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+) -> None:
+    rules = {**HARD, f"{BUDGET}.per_session": 20 * USED, f"{BUDGET}.max_output_tokens": 20}
+    proxies = [await start_proxy({**shared(redis), **rules}) for _ in range(2)]
+    upstream.always(lambda _: text_stream("Hello"))
+    responses = await asyncio.gather(*(ask(proxies[n % 2], AGENT) for n in range(64)))
+    statuses = [response.status_code for response in responses]
+    assert set(statuses) == {200, 429}
+    # Each reply that came is counted once, none beyond the budget, and both proxies know.
+    assert statuses.count(200) <= 20
+    for proxy in proxies:
+        assert await used(proxy) == statuses.count(200) * USED
+
+
+async def test_redis_goes_and_comes_back(
+    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+) -> None:
+    proxy = await start_proxy(shared(redis))
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    redis.kill()
+    responses = await asyncio.gather(*(ask(proxy, AGENT) for _ in range(16)))
+    assert [response.status_code for response in responses] == [200] * 16
+    ready = await proxy.client.get("/ready")
+    assert "Redis can't be reached" in ready.json()["store"]
+    redis.start()
+    async with asyncio.timeout(20):
+        while await store_of(proxy) != "ok":  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    await ask(proxy, AGENT)
+    assert await used(proxy) == USED
+
+
+async def test_a_hard_stop_wants_the_truth(
+    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+) -> None:
+    proxy = await start_proxy({**shared(redis), **HARD})
+    upstream.always(lambda _: text_stream("Hello"))
+    redis.kill()
+    response = await ask(proxy, AGENT)
+    assert (response.status_code, response.json()["error"]["scope"]) == (429, "store")
+    assert upstream.calls == []

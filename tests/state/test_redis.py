@@ -1,0 +1,257 @@
+"""What is the Redis store's alone: replicas, a server that goes and comes, keys that expire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from app.core.breaker import BreakerState
+from app.state import redis_link
+from app.state.redis import RedisStore
+from app.state.store import EventQuery, Limit, Reserved, SessionDelta, StoreError
+from tests.state.conftest import EVENTS_TTL, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
+from tests.support.redis_server import RedisServer
+
+HOUR = Limit("hour", 1000, rolling=True)
+SESSION = Limit("session:a", 1000, rolling=False)
+BOTH = [SESSION, HOUR]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that failed is asked again at once."""
+    monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[RedisServer]:
+    """One that a test may stop, kill and freeze."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+async def replicas(make_redis: MakeStore) -> AsyncIterator[list[RedisStore]]:
+    stores = [make_redis(), make_redis()]
+    async with AsyncExitStack() as stack:
+        for store in stores:
+            await store.open()
+            stack.push_async_callback(store.close)
+        yield stores  # type: ignore[misc]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def failed(store: RedisStore) -> str:
+    with pytest.raises(StoreError) as caught:
+        await store.load("a", NOW)
+    return str(caught.value)
+
+
+# Replicas
+
+
+async def test_two_replicas_never_exceed_a_limit(replicas: list[RedisStore]) -> None:
+    async def exchange(number: int) -> int:
+        store = replicas[number % 2]
+        found = await store.reserve(f"t{number}", BOTH, 30, NOW, NOW + 60)
+        return int(isinstance(found, Reserved))
+
+    admitted = await asyncio.gather(*(exchange(number) for number in range(64)))
+    assert sum(admitted) == 33
+    assert (await replicas[0].load("a", NOW)).reserved == 990
+    await asyncio.gather(
+        *(replicas[(n + 1) % 2].settle(f"t{n}", BOTH, 10, NOW) for n in range(64) if admitted[n])
+    )
+    for store in replicas:
+        found = await store.reserve("probe", BOTH, 0, NOW, NOW)
+        assert found == Reserved({"session:a": 330, "hour": 330})
+        assert (await store.load("a", NOW)).reserved == 0
+
+
+async def test_two_replicas_keep_one_window(replicas: list[RedisStore]) -> None:
+    async def exchange(number: int) -> None:
+        delta = SessionDelta(turns=1, window=(number.to_bytes(2),))
+        await replicas[number % 2].commit("a", delta, NOW)
+
+    await asyncio.gather(*(exchange(number) for number in range(64)))
+    one, two = [await store.load("a", NOW) for store in replicas]
+    assert one == two
+    assert (one.turns, len(set(one.window))) == (64, WINDOW_SIZE)
+
+
+async def test_a_reservation_of_a_dead_replica_expires(replicas: list[RedisStore]) -> None:
+    await replicas[0].reserve("t", [SESSION], 1000, NOW, NOW + 60)
+    await replicas[0].close()
+    assert not isinstance(
+        await replicas[1].reserve("u", [SESSION], 1, NOW + 59, NOW + 99), Reserved
+    )
+    assert isinstance(await replicas[1].reserve("u", [SESSION], 1, NOW + 60, NOW + 99), Reserved)
+
+
+# Keys
+
+
+async def test_every_key_has_the_tag_and_expires(
+    replicas: list[RedisStore], redis_server: RedisServer
+) -> None:
+    store = replicas[0]
+    await store.commit("a", SessionDelta(turns=1, tier="fast", window=(b"x",)), NOW)
+    await store.reserve("t", BOTH, 10, NOW, NOW + 60)
+    await store.settle("u", [*BOTH, Limit("session:a:tier:fast", None, False)], 7, NOW)
+    await store.save_breaker("fast", BreakerState(1))
+    await store.add_events([{"time": NOW, "kind": "k", "session": "a"}])
+    async with Redis.from_url(redis_server.url) as redis:
+        left = {key.decode(): await redis.ttl(key) for key in await redis.keys("*")}
+    assert len(left) >= 9
+    assert all(key.startswith("{mlx-stack}:") for key in left)
+    forever = EVENTS_TTL + 31 * 86_400
+    assert {key: seconds for key, seconds in left.items() if not 0 < seconds <= forever} == {}
+    for key in ("s:a", "p:session:a", "sessions"):
+        assert TTL <= left["{mlx-stack}:" + key] <= TTL + 86_400
+
+
+async def test_old_events_and_idle_sessions_go_in_small_steps(
+    make_redis: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.state.redis.STEP", 2)
+    store = make_redis()
+    assert isinstance(store, RedisStore)
+    await store.open()
+    old = NOW - EVENTS_TTL - 1
+    await store.add_events([{"time": at, "kind": "k", "session": ""} for at in [old] * 3 + [NOW]])
+    for number in range(3):
+        await store.commit(f"idle{number}", SessionDelta(turns=1), NOW - TTL - 1)
+    await store.commit("b", SessionDelta(turns=1), NOW - TTL)
+    assert [await store.tidy() for _ in range(3)] == [4, 2, 0]
+    assert await store.count_sessions() == 1
+    assert [number for number, _ in await store.events(EventQuery())] == [4]
+    await store.close()
+
+
+# A server that goes away
+
+
+async def test_it_goes_away_and_comes_back_under_load(own_server: RedisServer) -> None:
+    store = redis_store(own_server.url)
+    await store.open()
+    stop = asyncio.Event()
+    outcomes: list[bool] = []
+
+    async def exchanges(name: str) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            try:
+                await store.load(name, NOW)
+                await store.reserve(f"{name}{number}", [HOUR], 0, NOW, NOW + 60)
+                await store.settle(f"{name}{number}", [HOUR], 1, NOW)
+                outcomes.append(True)
+            except StoreError:
+                outcomes.append(False)
+            await asyncio.sleep(0.001)
+
+    async def happens(outcome: bool) -> None:
+        outcomes.clear()
+        await until(lambda: outcomes.count(outcome) > 20)
+
+    running = [asyncio.create_task(exchanges(f"s{n}")) for n in range(16)]
+    for _ in range(3):
+        await happens(True)
+        own_server.kill()
+        await happens(False)
+        assert store.trouble is not None
+        own_server.start()
+        await happens(True)
+        await until(lambda: store.trouble is None)
+    stop.set()
+    await asyncio.gather(*running)
+    # Since the last start: what was acknowledged, and nothing twice.
+    probe = await store.reserve("probe", [Limit("hour", None, True)], 0, NOW, NOW)
+    assert isinstance(probe, Reserved)
+    assert probe.used["hour"] > 0
+    await store.close()
+
+
+async def test_a_server_that_hangs_is_waited_for_only_once(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_link, "CALL_SECONDS", 0.2)
+    store = redis_store(own_server.url)
+    await store.open()
+    await store.settle("t", [SESSION], 70, NOW)
+    own_server.freeze()
+    assert "no answer" in await failed(store)
+    # From now on nobody waits: the call that nobody makes can't take long.
+    link = store._link
+    monkeypatch.setattr(link, "_execute", None)
+    monkeypatch.setattr(link, "_ping", asyncio.Event().wait)
+    assert "no answer" in await failed(store)
+    monkeypatch.undo()
+    own_server.thaw()
+    await until(lambda: store.trouble is None)
+    assert (await store.load("a", NOW)).used == 70
+    await store.close()
+
+
+async def test_a_start_without_a_server(own_server: RedisServer) -> None:
+    own_server.kill()
+    store = redis_store(own_server.url)
+    await store.open()
+    assert "can't be reached" in await failed(store)
+    assert store.trouble is not None
+    own_server.start()
+    await until(lambda: store.trouble is None)
+    await store.commit("a", SessionDelta(turns=1), NOW)
+    await store.close()
+    assert await failed(store) == "Redis is closed"
+
+
+async def test_scripts_that_the_server_has_forgotten_are_sent_again(
+    replicas: list[RedisStore], redis_server: RedisServer
+) -> None:
+    await replicas[0].settle("t", [SESSION], 7, NOW)
+    redis_server.ask("SCRIPT", "FLUSH")
+    await replicas[0].settle("t", [SESSION], 7, NOW)
+    assert (await replicas[1].load("a", NOW)).used == 14
+
+
+async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
+    store = redis_store(own_server.url)
+    await store.open()
+    await store.commit("a", SessionDelta(turns=1), NOW)
+    own_server.ask("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(StoreError, match=r"Redis refuses: .*maxmemory"):
+        await store.commit("a", SessionDelta(turns=1), NOW)
+    assert (await store.load("a", NOW)).turns == 1
+    assert store.trouble is not None  # to read goes well, which does not hide it
+    own_server.ask("CONFIG", "SET", "maxmemory", "0")
+    await store.commit("a", SessionDelta(turns=1), NOW)
+    assert store.trouble is None
+    assert (await store.load("a", NOW)).turns == 2
+    await store.close()
+
+
+async def test_a_cancelled_request_leaves_no_answer_for_the_next(
+    replicas: list[RedisStore],
+) -> None:
+    store = replicas[0]
+    for number in range(20):
+        gone = asyncio.create_task(store.settle("t", [SESSION], 0, NOW))
+        for _ in range(number % 7):
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        assert (await store.load(f"s{number}", NOW)).session == f"s{number}"
+    assert store.trouble is None
