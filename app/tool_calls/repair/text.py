@@ -35,6 +35,8 @@ _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data.
 _LEADING_DATA: Final = re.compile(r'["=}]')
 _TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
+# What ends like JSON was some: a quotation mark inside a string had ended that too early.
+_ENDS_AS_DATA: Final = re.compile(r"[\"'][\s}\])]*[}\]][\s}\])]*\Z")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
 # What may go together with unescaped quotes without opening a second reading.
@@ -105,6 +107,8 @@ def _read_leniently(
         except Unreadable:
             raise strict_error from None
         inner = _read(inner_text, max_depth, root, encodings - 1)
+        if _only_quotes_are_escaped(text, inner.value):
+            raise strict_error
         return replace(inner, rules=("double_encoded", *inner.rules))
     start, rules = _skip_leading(text, root, strict_error)
     try:
@@ -119,6 +123,16 @@ def _read_leniently(
         inner = _read(reading.value.strip(_EDGES), max_depth, root, encodings - 1)
         return replace(inner, rules=tuple(dict.fromkeys([*rules, "double_encoded", *inner.rules])))
     return _rooted(replace(reading, rules=tuple(dict.fromkeys(rules))), root)
+
+
+def _only_quotes_are_escaped(text: str, value: Any) -> bool:
+    """Whether `text` says something else where only its quotes are escaped, not its backslashes."""
+    if "\\" not in text.replace('\\"', ""):
+        return False
+    try:
+        return bool(parse_exactly(text.replace('\\"', '"')) != value)
+    except Unreadable:
+        return False
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
@@ -187,7 +201,8 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
     if rest == "```":
         rules["code_fence"] = None
     elif rest:
-        if _TRAILING_DATA.match(rest):
+        cut_short = (rest != '"' and rest.count('"') % 2 == 1) or _ENDS_AS_DATA.search(rest[-200:])
+        if cut_short or _TRAILING_DATA.match(rest):
             raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
         rules["trailing_text"] = None
     return list(rules)
