@@ -142,6 +142,7 @@ class Attempt:
         cut = self.verdict
         if isinstance(cut, Cut):
             self._finish(cut)
+            self.reply.cut = True
         self.verdict = self._pipeline.end(self.reply) or cut
         return self.verdict
 

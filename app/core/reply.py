@@ -83,13 +83,17 @@ class ChoiceReply:
 
 @dataclass(slots=True)
 class Reply:
-    """All choices of one attempt. ``mended`` holds the choices that stages changed."""
+    """All choices of one attempt. ``mended`` holds the choices that stages changed.
+
+    ``cut``: it was ended by us, so its usage never came.
+    """
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
     usage: Usage | None = None
     error: UpstreamErrorEvent | None = None
     mended: set[int] = field(default_factory=set)
     finished: bool = False  # every choice seen so far has its finish_reason
+    cut: bool = False
 
     def choice(self, index: int) -> ChoiceReply:
         found = self.choices.get(index)

@@ -2,7 +2,8 @@
 
 A stream whose model server dies reaches us with an invented ``finish_reason: "stop"`` and
 ``[DONE]``. Often it has no text. Where it has some, its one tell is the usage, which LiteLLM then
-counts itself: it has ``completion_tokens_details`` and no ``cached_tokens``. A server that sends
+counts itself: it has ``completion_tokens_details`` and no ``cached_tokens``, or comes too late to
+be waited for. A server that sends
 no usage of its own looks the same in every good reply, so the tell counts only for local tiers
 that have shown that they do.
 """
@@ -39,9 +40,11 @@ class Escalation:
 
     def made_up(self, tier: str, reply: Reply) -> bool:
         """Whether a reply's end is LiteLLM's invention; each reply is to be asked about once."""
-        if tier not in self._local or reply.usage is None:
+        if tier not in self._local or reply.cut:
             return False
-        return self._seen[tier].made_up(reply.usage.counted_by_litellm)
+        usage = reply.usage
+        # None: LiteLLM may take seconds to count, and nobody waits for it after the finish_reason.
+        return self._seen[tier].made_up(usage is None or usage.counted_by_litellm)
 
 
 class _Usages:

@@ -80,6 +80,19 @@ def test_an_end_that_litellm_made_up_is_seen_where_the_server_counts_itself(own:
     assert isinstance(verdict, UpstreamFailed) and verdict.reason == "server_error"
 
 
+def test_a_usage_that_never_came_tells_the_same_unless_we_cut_the_reply_ourselves() -> None:
+    """LiteLLM counts a long reply for seconds after its finish_reason."""
+    half = reply({"content": "Half an"})
+    half.usage = None
+    assert isinstance(judged(half, known(OWN)), UpstreamFailed)
+    assert judged(half) is None
+    half.cut = True
+    stage = known(OWN)
+    assert judged(half, stage) is None
+    half.cut = False
+    assert isinstance(judged(half, stage), UpstreamFailed), "and the cut one was not counted"
+
+
 def test_but_not_where_litellm_always_counts() -> None:
     """A server that sends no usage: every good reply of it looks like a dead one."""
     stage = known(LITELLMS, count=50)
