@@ -1,6 +1,6 @@
 """Keeps a state file abreast of its image in memory: group commit, failures, housekeeping.
 
-One task on the event loop decides, one thread does the work. All that changes while a transaction
+The event loop decides, one thread does the work. All that changes while a transaction
 runs is written by the next one. A file that fails is opened and written again each second; until
 then who waits is told at once, and nothing is lost from memory.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from .. import log
 from .image import Image
-from .state_file import FileCorrupt, StateFile
+from .state_file import Batch, FileCorrupt, StateFile
 from .store import StoreError
 from .worker import Worker
 
@@ -40,13 +41,18 @@ class Keeper:
         self.trouble: str | None = f"{file.path} is not open yet"
         self.known = False  # the file was read, so that memory has the truth
         self._error: StoreError | None = None  # what keeps us from writing
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[asyncio.Future[None]] = []  # for a transaction to come,
+        self._in_flight: list[asyncio.Future[None]] = []  # and for the one that runs
+        self._began: float | None = None  # the loop's time at which that one began
+        self._flush_comes = False
+        self._stalled = False
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._house_due = False
         self._complained = False
 
     async def start(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._wanted = asyncio.Event()
+        loop = self._loop = asyncio.get_running_loop()
+        self._wanted = asyncio.Event()  # something but a mere transaction
         self._stopping: asyncio.Future[None] = loop.create_future()
         self._worker = Worker("mlx-stack-state")
         await self._try()
@@ -58,6 +64,8 @@ class Keeper:
     async def stop(self) -> None:
         """Write all there is, and close the file."""
         self._house_timer.cancel()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
         self._stopping.set_result(None)
         self._wanted.set()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
@@ -70,9 +78,9 @@ class Keeper:
         """Wait until all that has changed so far is in the file. Raises StoreError."""
         if self.trouble is not None:
             raise StoreError(self.trouble)
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(waiter)
-        self._wanted.set()
+        self._flush_soon()
         await waiter
 
     async def ask(self, job: Callable[[StateFile], Result]) -> Result:
@@ -83,10 +91,59 @@ class Keeper:
             return await self._do(lambda: job(self._file))
         except FileCorrupt as error:
             self._fail(error)
-            self._wanted.set()
             raise
 
-    # The task
+    # Transactions: no task, for waking one costs as much as the rest
+
+    def _flush_soon(self) -> None:
+        """In this turn of the loop others may add to it."""
+        if not self._flush_comes and self._began is None:
+            self._flush_comes = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_comes = False
+        if self._began is not None or self._error is not None:
+            return  # another will follow that one, or comes when the file is well
+        if not self._image.dirty:
+            self._tell_all(None)
+            return
+        batch = self._image.take()
+        if not self._image.dirty:  # else what they wait for may be in the next batch
+            self._in_flight, self._waiting = self._waiting, []
+        self._began = self._loop.time()
+        if self._stall_timer is None:
+            self._stall_timer = self._loop.call_later(STALL_SECONDS, self._look_for_stall)
+        self._worker.post(partial(self._file.write, batch), partial(self._flushed, batch))
+
+    def _flushed(self, batch: Batch, _: None, error: BaseException | None) -> None:
+        waiting, self._in_flight = self._in_flight, []
+        self._began = None
+        if error is not None:
+            self._image.put_back(batch)
+            self._waiting += waiting
+            self._fail(error)
+            return
+        _tell(waiting, None)
+        if self._stalled:
+            self._stalled = False
+            self._say_well()
+        if self._image.dirty or self._waiting:
+            self._flush()
+
+    def _look_for_stall(self) -> None:
+        self._stall_timer = None
+        if self._began is None:
+            return
+        left = self._began + STALL_SECONDS - self._loop.time()
+        if left > 0:
+            self._stall_timer = self._loop.call_later(left, self._look_for_stall)
+            return
+        self._stalled = True
+        self._say_stall()
+        _tell(self._in_flight, StoreError(self.trouble))
+
+    # The task, for all else
 
     async def _run(self) -> None:
         while not self._stopping.done():
@@ -96,9 +153,9 @@ class Keeper:
                 continue
             await self._wanted.wait()
             self._wanted.clear()
-            await self._write_all()
             if self._house_due and self._error is None:
                 await self._keep_house()
+        await self._do(_nothing)  # after the transaction that runs
         if self._error is not None:
             await self._try()
         await self._write_all()
@@ -112,10 +169,10 @@ class Keeper:
     async def _write_batch(self) -> None:
         batch = self._image.take()
         waiting: list[asyncio.Future[None]] = []
-        if not self._image.dirty:  # else what they wait for may be in the next batch
+        if not self._image.dirty:  # as in _flush
             waiting, self._waiting = self._waiting, waiting
         try:
-            await self._do(lambda: self._file.write(batch))
+            await self._do(partial(self._file.write, batch))
         except Exception as error:
             self._image.put_back(batch)
             self._waiting += waiting
@@ -173,7 +230,7 @@ class Keeper:
             self._fail(error)
         pause = PAUSE_SECONDS if more else HOUSEKEEPING_SECONDS
         self._house_timer = asyncio.get_running_loop().call_later(pause, self._ask_for_housekeeping)
-        self._wanted.set()  # for what it has forgotten
+        self._flush_soon()  # for what it has forgotten
 
     # Failures
 
@@ -182,20 +239,26 @@ class Keeper:
         done = self._worker.do(job)
         await asyncio.wait([done], timeout=STALL_SECONDS)
         if not done.done():
-            self._say_trouble(f"{self._file.path}: the disk takes over {STALL_SECONDS:g} s")
-            self._tell_all(StoreError(self.trouble))
+            self._say_stall()
             await asyncio.wait([done])
             if done.exception() is None and self._error is None and self.known:
                 self._say_well()
         return done.result()
 
-    def _fail(self, error: Exception) -> None:
+    def _say_stall(self) -> None:
+        self._say_trouble(f"{self._file.path}: the disk takes over {STALL_SECONDS:g} s")
+        self._tell_all(StoreError(self.trouble))
+
+    def _fail(self, error: BaseException) -> None:
+        """From now on the task tries, and all others are refused."""
         if not isinstance(error, StoreError):  # ours, and a bug: said with its place, and survived
             log.fault("store_fault", error)
             error = StoreError(f"{self._file.path} can't be written: {type(error).__name__}")
         self._error = error
+        self._stalled = False
         self._say_trouble(str(error))
         self._tell_all(error)
+        self._wanted.set()
 
     def _say_trouble(self, sentence: str) -> None:
         if sentence != self.trouble:
@@ -212,6 +275,10 @@ class Keeper:
     def _tell_all(self, error: StoreError | None) -> None:
         waiting, self._waiting = self._waiting, []
         _tell(waiting, error)
+
+
+def _nothing() -> None:
+    return None
 
 
 def _tell(waiting: list[asyncio.Future[None]], error: StoreError | None) -> None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from ..core.breaker import BreakerState
 from . import rows
 from .ledger import Purse
@@ -27,13 +29,14 @@ from .rolling_hour import RollingHour
 from .store import EventQuery, SessionState, StoreError
 
 BUSY_SECONDS = 1.0  # how long another program's transaction on the file is waited for
+LOG_PAGES = 4_000  # of the log, after which a commit also moves them into the file: 16 MB
 LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the disk when it is empty
 
 # One script for each version; what a script did, a later one changes.
 MIGRATIONS = (
     """
     CREATE TABLE sessions (
-        id TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL, window BLOB NOT NULL,
+        id TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL, window TEXT NOT NULL,
         sticky TEXT NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
     ) WITHOUT ROWID;
     -- Tokens by scope, as JSON: those of a session are forgotten together.
@@ -56,30 +59,36 @@ MIGRATIONS = (
     """,
 )
 
-# By table: how a row is made of a name and its value, how it is written, how it is deleted.
-_TABLES: Mapping[str, tuple[Callable[[str, Any], tuple[Any, ...]], str, str]] = {
+# By table: how a row is made of a name and its value, its columns, the first of which is its key.
+_TABLES: Mapping[str, tuple[Callable[[str, Any], tuple[Any, ...]], tuple[str, ...]]] = {
     "sessions": (
         rows.session,
-        "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?)",
-        "DELETE FROM sessions WHERE id = ?",
+        ("id", "turns", "tier", "window", "sticky", "first_seen", "last_seen"),
     ),
-    "purses": (
-        rows.purse,
-        "INSERT OR REPLACE INTO purses VALUES (?, ?, ?)",
-        "DELETE FROM purses WHERE name = ?",
-    ),
-    "hours": (
-        rows.hour,
-        "INSERT OR REPLACE INTO hours VALUES (?, ?)",
-        "DELETE FROM hours WHERE scope = ?",
-    ),
-    "breakers": (
-        rows.breaker,
-        "INSERT OR REPLACE INTO breakers VALUES (?, ?, ?, ?)",
-        "DELETE FROM breakers WHERE tier = ?",
-    ),
+    "purses": (rows.purse, ("name", "used", "touched")),
+    "hours": (rows.hour, ("scope", "buckets")),
+    "breakers": (rows.breaker, ("tier", "failures", "degraded_until", "cooldown")),
 }
-_ADD_EVENT = "INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)"
+_EVENT = ("number", "time", "kind", "session", "body")
+
+
+def _put(table: str, columns: tuple[str, ...]) -> str:
+    """One statement for all rows, given as JSON.
+
+    Python's module lets go of the interpreter's lock for each statement; getting it back from a
+    busy event loop takes up to 5 ms, so that a statement a row would make a burst take seconds.
+    """
+    values = ", ".join(f"json_extract(value, '$[{n}]')" for n in range(len(columns)))
+    names = ", ".join(columns)
+    return f"INSERT OR REPLACE INTO {table} ({names}) SELECT {values} FROM json_each(?)"  # noqa: S608
+
+
+_PUTS = {table: _put(table, columns) for table, (_, columns) in _TABLES.items()}
+_DELETES = {
+    table: f"DELETE FROM {table} WHERE {columns[0]} IN (SELECT value FROM json_each(?))"  # noqa: S608
+    for table, (_, columns) in _TABLES.items()
+}
+_ADD_EVENTS = _put("events", _EVENT)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -169,15 +178,16 @@ class StateFile:
     def write(self, batch: Batch) -> None:
         """One transaction. Raises StoreError, FileCorrupt: then nothing of it is written."""
         with self._said("can't be written"), self._transaction() as connection:
-            for table, (row_of, put, delete) in _TABLES.items():
+            for table, (row_of, _) in _TABLES.items():
                 given = getattr(batch, table)
-                if given:
-                    changed = (row_of(k, v) for k, v in given.items() if v is not None)
-                    connection.executemany(put, changed)
-                    gone = ((k,) for k, v in given.items() if v is None)
-                    connection.executemany(delete, gone)
+                changed = [row_of(k, v) for k, v in given.items() if v is not None]
+                if changed:
+                    connection.execute(_PUTS[table], (orjson.dumps(changed).decode(),))
+                if len(changed) < len(given):
+                    gone = [k for k, v in given.items() if v is None]
+                    connection.execute(_DELETES[table], (orjson.dumps(gone).decode(),))
             if batch.events:
-                connection.executemany(_ADD_EVENT, batch.events)
+                connection.execute(_ADD_EVENTS, (orjson.dumps(batch.events).decode(),))
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileCorrupt."""
@@ -297,6 +307,7 @@ class StateFile:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("PRAGMA journal_mode = WAL").fetchall()
             connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}").fetchall()
             connection.execute(f"PRAGMA journal_size_limit = {LARGEST_LOG}").fetchall()
             for number, script in enumerate(MIGRATIONS[version:], version + 1):
                 connection.executescript(

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-_Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
+Done = Callable[[Any, BaseException | None], None]
 
 
 class Worker:
@@ -18,14 +19,18 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], Done] | None] = SimpleQueue()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def do(self, job: Callable[[], Result]) -> asyncio.Future[Result]:
         """Run ``job`` in the thread; what it returns or raises is the future's."""
         future: asyncio.Future[Result] = self._loop.create_future()
-        self._jobs.put((job, future))
+        self.post(job, partial(_give, future))
         return future
+
+    def post(self, job: Callable[[], Any], done: Done) -> None:
+        """Run ``job`` in the thread, then ``done`` in the loop with what it returned or raised."""
+        self._jobs.put((job, done))
 
     def stop(self) -> None:
         """End the thread, once all that was given to it is done."""
@@ -33,14 +38,14 @@ class Worker:
 
     def _run(self) -> None:
         while (given := self._jobs.get()) is not None:
-            job, future = given
+            job, done = given
             try:
                 result, error = job(), None
             except BaseException as caught:  # it is the caller's
                 result, error = None, caught
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(_give, future, result, error)
-            del given, job, future, result, error
+                self._loop.call_soon_threadsafe(done, result, error)
+            del given, job, done, result, error
 
 
 def _give(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
