@@ -124,7 +124,7 @@ class Exchange:
       after text had.
     - ``retried``: same-tier retries so far on this tier, by reason; ``retries``: of all tiers.
     - ``model_failure``: the last one that the model itself made.
-    - ``hint``: what every further attempt is told.
+    - ``hint``: what every further attempt on this tier is told.
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a

@@ -148,7 +148,8 @@ class Run:
         assert attempt is not None
         exchange.reply_notes.clear()
         exchange.text_retried = exchange.committed is not None and bool(exchange.committed.text)
-        exchange.hint = step.hint or exchange.hint
+        # What one tier was told is none of the next one's business.
+        exchange.hint = step.hint or ("" if isinstance(step, Move) else exchange.hint)
         if isinstance(verdict, OutputTruncated):
             exchange.session_was_cut = True
         elif not isinstance(verdict, UpstreamFailed):

@@ -11,7 +11,7 @@ from tests.shell.asking import ask, checked_error, payloads, text_of
 from tests.shell.calling import deltas, finishes, messages_of
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
-from tests.support.replies import chunk, data, text_stream
+from tests.support.replies import DONE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Piece, Reply, ScriptedServer
 from tests.tool_calls.calls import parameters, tool
@@ -164,3 +164,23 @@ async def test_bypass_leaves_the_reply_alone(
     upstream.will(text_stream(*[STUCK] * 40))
     response = await ask(proxy, {"x-mlx-stack-bypass": "loop"})
     assert response.json()["choices"][0]["message"]["content"] == STUCK * 40
+
+
+async def test_the_next_tier_is_not_told_what_was_said_to_the_one_before(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A tier that thinks without end is told to answer directly; the next one gets the request."""
+    proxy = await start_proxy(
+        {
+            "reliability.escalation.chain": ["fast", "standard"],
+            "reliability.loop_detection.generation.max_reasoning_tokens": 10,
+        }
+    )
+    thoughts = [data(chunk({"reasoning_content": f"thought number {n}, "})) for n in range(60)]
+    thinking = Reply.sse(*thoughts, data(chunk({}, "stop")), DONE)
+    upstream.will(thinking, thinking, text_stream("Hello"))
+    response = await ask(proxy)
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    first, again, last = [messages_of(call) for call in upstream.calls]
+    assert "Answer directly" in again[-1]["content"]
+    assert last == first
