@@ -30,6 +30,7 @@ QUESTION = [{"role": "user", "content": "Who are you?"}]
 # Good replies before, from which the proxy knows what the tier's usage looks like.
 WARM_UP = 12
 LONG, SHORT = 4000, 120  # tokens; the long replies don't end by themselves
+LEAST = 3000  # characters of all, before the fault: LiteLLM counts long texts for seconds
 RESTART_SECONDS = 120
 
 
@@ -143,7 +144,7 @@ class Crowd:
 
     def __init__(self, stack: RunningStack) -> None:
         self._stack = stack
-        self._reading = self._ended = 0
+        self._reading = self._ended = self._characters = 0
         self._sdk = openai.AsyncOpenAI(
             base_url=f"{stack.url}/v1", api_key="local", max_retries=0, timeout=120
         )
@@ -159,6 +160,7 @@ class Crowd:
             for number, one in enumerate(everyone[: STREAMS // 2]):
                 group.create_task(self._one(number, one))
             await _until(lambda: self._reading + self._ended >= STREAMS // 2)
+            await _until(lambda: self._characters >= LEAST)
             # What is asked now waits for a first token until the fault comes.
             signal_fast(self._stack, signal.SIGSTOP)
             for number, one in enumerate(everyone[STREAMS // 2 :], STREAMS // 2):
@@ -202,6 +204,7 @@ class Crowd:
             for choice in chunk.choices:
                 said = choice.delta.content or ""
                 self._reading += bool(said) and not ended.text
+                self._characters += len(said)
                 ended.text += said
                 for call in choice.delta.tool_calls or ():
                     ended.calls += [call.function.name] if call.function.name else []
