@@ -37,6 +37,9 @@ _MUST_NOT_BE: Final = re.compile(
 )
 _SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
 
+# What `<div>` may be a value of.
+_OF_MARKUP: Final = frozenset({"query", "search", "selector", "element", "tag", "component"})
+
 # What a placeholder begins with; everything else is settled by one comparison with the name.
 _SUSPICIOUS: Final = re.compile(
     r"\s*(?:[<\[{…]|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
@@ -231,7 +234,7 @@ def is_placeholder(value: str, parameter: str) -> bool:
         if _ASKING.match(inner):
             return True
         # `<div>` is something to look for, and `{id}` a part of many templates.
-        return angled[1] is not None and not searching and parameter not in ("query", "selector")
+        return angled[1] is not None and not searching and _OF_MARKUP.isdisjoint(words(parameter))
     example = _EXAMPLE.fullmatch(text)
     if example is not None:
         return squash(example[1]) == own or squash(example[1]) in map(squash, words(parameter))

@@ -257,3 +257,9 @@ def test_string_is_a_type(name: str) -> None:
 def test_a_blank_is_a_key(name: str) -> None:
     assert of(name, " ") == []
     assert of(name, "") == ["empty_value"]
+
+
+@pytest.mark.parametrize("name", ["query", "search", "selector", "element", "tag"])
+def test_a_tag_is_something_to_look_for(name: str) -> None:
+    assert of(name, "<div>") == []
+    assert of(name, f"<{name}>") == of(name, "<your value>") == ["placeholder"]

@@ -227,7 +227,7 @@ def _is_shown(lead: str, where: Where) -> bool:
     said = _before_tags(lead).rstrip()[-_SENTENCE_LENGTH:]
     sentence = _SENTENCE.split(said)[-1]
     words = sentence.lower()
-    if _TRANSCRIPT.search(said):
+    if ":" in said[-4:] and _TRANSCRIPT.search(said):
         return True
     if any(hint in words for hint in _EXAMPLE_HINTS) and _EXAMPLE.search(sentence):
         return True
