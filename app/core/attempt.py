@@ -143,6 +143,8 @@ class Attempt:
         if isinstance(cut, Cut):
             self._finish(cut)
             self.reply.cut = True
+        if self.reply.usage is None:  # what it cost is estimated by what was written
+            self.reply.generated = self.reply.written()
         self.verdict = self._pipeline.end(self.reply) or cut
         return self.verdict
 

@@ -126,12 +126,7 @@ def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spe
     if usage is not None and (usage.prompt_tokens or usage.completion_tokens):
         cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
         return Spent(usage.prompt_tokens - cached, usage.completion_tokens, estimated=False)
-    written = 0
-    for choice in reply.choices.values():
-        calls = "".join(call.name + call.arguments for call in choice.tool_calls)
-        text = choice.text + choice.reasoning + choice.refusal + calls
-        written += len(text.encode("utf-8", "surrogatepass"))
-    output = -(-written // BYTES_PER_OUTPUT_TOKEN)
+    output = -(-reply.written() // BYTES_PER_OUTPUT_TOKEN)
     return Spent(max(estimate_prompt_tokens(request.body), 1), output, estimated=True)
 
 

@@ -85,7 +85,8 @@ class ChoiceReply:
 class Reply:
     """All choices of one attempt. ``mended`` holds the choices that stages changed.
 
-    ``cut``: it was ended by us, so its usage never came.
+    ``cut``: it was ended by us, so its usage never came. ``generated``: UTF-8 bytes that the model
+    wrote, noted before stages take any of them out.
     """
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
@@ -94,6 +95,16 @@ class Reply:
     mended: set[int] = field(default_factory=set)
     finished: bool = False  # every choice seen so far has its finish_reason
     cut: bool = False
+    generated: int = 0
+
+    def written(self) -> int:
+        """UTF-8 bytes that the model wrote: more than there are left, once it was mended."""
+        size = 0
+        for choice in self.choices.values():
+            calls = "".join([call.name + call.arguments for call in choice.tool_calls])
+            text = choice.text + choice.reasoning + choice.refusal + calls
+            size += len(text.encode("utf-8", "surrogatepass"))
+        return max(size, self.generated)
 
     def choice(self, index: int) -> ChoiceReply:
         found = self.choices.get(index)
