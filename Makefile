@@ -14,12 +14,12 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench score faults clean
+.PHONY: help run test lint format types unit e2e bench bench-state kills score faults clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  %-10s %s\n' $$name "$$text"; done
+		while IFS='|' read -r name text; do printf '  %-11s %s\n' $$name "$$text"; done
 
 run: $(LOCAL)  ## install what is needed, then start the whole local stack
 	@$(BIN)/mlx-stack-proxy up $(ARGS)
@@ -41,6 +41,12 @@ e2e: $(DEV)  ## only the tests against the real stack
 
 bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
 	$(BIN)/python -m tests.bench.bench_proxy $(ARGS)
+
+bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
+	@$(BIN)/python -m tests.bench.bench_state $(ARGS)
+
+kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, nothing counted twice
+	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py $(ARGS)
 
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)

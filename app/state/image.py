@@ -52,8 +52,8 @@ class Image:
         self.ledger.all_changed()
         self._breakers_changed = dict.fromkeys(self.breakers)
 
-    @property
-    def dirty(self) -> bool:
+    def is_dirty(self) -> bool:
+        """Whether anything is still to be written."""
         changes = self._changes
         names = (changes.sessions, changes.purses, changes.hours, self._breakers_changed)
         return any(names) or bool(self._events)

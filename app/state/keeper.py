@@ -105,11 +105,11 @@ class Keeper:
         self._flush_comes = False
         if self._began is not None or self._error is not None:
             return  # another will follow that one, or comes when the file is well
-        if not self._image.dirty:
+        if not self._image.is_dirty():
             self._tell_all(None)
             return
         batch = self._image.take()
-        if not self._image.dirty:  # else what they wait for may be in the next batch
+        if not self._image.is_dirty():  # else what they wait for may be in the next batch
             self._in_flight, self._waiting = self._waiting, []
         self._began = self._loop.time()
         if self._stall_timer is None:
@@ -128,7 +128,7 @@ class Keeper:
         if self._stalled:
             self._stalled = False
             self._say_well()
-        if self._image.dirty or self._waiting:
+        if self._image.is_dirty() or self._waiting:
             self._flush()
 
     def _look_for_stall(self) -> None:
@@ -161,7 +161,7 @@ class Keeper:
         await self._write_all()
 
     async def _write_all(self) -> None:
-        while self._image.dirty and self._error is None:
+        while self._image.is_dirty() and self._error is None:
             await self._write_batch()
         if self._error is None:
             self._tell_all(None)
@@ -169,7 +169,7 @@ class Keeper:
     async def _write_batch(self) -> None:
         batch = self._image.take()
         waiting: list[asyncio.Future[None]] = []
-        if not self._image.dirty:  # as in _flush
+        if not self._image.is_dirty():  # as in _flush
             waiting, self._waiting = self._waiting, waiting
         try:
             await self._do(partial(self._file.write, batch))

@@ -89,6 +89,7 @@ class Ledger:
             tier=delta.tier or old.tier,
             window=window,
             sticky=_merged(old, delta) if delta.sticky else old.sticky,
+            first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
         )
         self.sessions.move_to_end(session)

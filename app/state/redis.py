@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
-from .redis_link import RedisLink, Script
+from . import redis_link
+from .redis_link import NotSent, RedisLink, Script
 from .rows import pack, unpack
 from .store import (
     EventQuery,
@@ -36,7 +41,20 @@ HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps
 STEP = 200  # what one step of the housekeeping forgets, at most
 
+# A call whose answer was lost is made again only while the server surely remembers it: ten minutes.
+SURE_SECONDS = 500.0
+MOST_DEBTS = 10_000  # settlements and commits kept for a server that is away, the newest
+
 _STICKY = b"sticky:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Debt:
+    """What is still to be added. ``sure_until``: monotonic seconds; None: it was never sent."""
+
+    script: str
+    args: tuple[str | bytes | int, ...]
+    sure_until: float | None
 
 
 class RedisStore:
@@ -65,7 +83,11 @@ class RedisStore:
         self._events_ttl = repr(float(events_ttl))
         self._clock = clock
         self._scripts = {name: Script(name) for name in _SCRIPTS}
-        self._housekeeper: asyncio.Task[None] | None = None
+        me = secrets.token_hex(8)
+        self._calls = (f"{me}:{n}" for n in itertools.count())
+        self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
+        self._owes = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def trouble(self) -> str | None:
@@ -73,13 +95,17 @@ class RedisStore:
 
     async def open(self) -> None:
         await self._link.open()
-        self._housekeeper = asyncio.create_task(self._keep_house())
+        self._tasks = [
+            asyncio.create_task(self._keep_house()),
+            asyncio.create_task(self._keep_paying()),
+        ]
 
     async def close(self) -> None:
-        if self._housekeeper is not None:
-            self._housekeeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._housekeeper
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(StoreError):
+            await self._pay()
         await self._link.close()
 
     # Sessions
@@ -92,10 +118,9 @@ class RedisStore:
         sticky: list[str] = []
         for model, entry in delta.sticky.items():
             sticky += (model, f"{entry.until!r} {entry.tier}" if entry is not None else "")
-        await self._run(
+        await self._add(
+            now,
             "commit",
-            _time(now),
-            self._ttl,
             session,
             delta.turns,
             delta.tier,
@@ -136,7 +161,7 @@ class RedisStore:
         given: list[str | int] = []
         for limit in limits:
             given += (limit.scope, int(limit.rolling))
-        await self._run("settle", _time(now), self._ttl, ticket, used, *given)
+        await self._add(now, "settle", ticket, used, *given)
 
     # Breakers and events
 
@@ -181,6 +206,35 @@ class RedisStore:
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
         return await self._link.run(self._scripts[name], *args)
+
+    async def _add(self, now: float, name: str, *args: str | bytes | int) -> None:
+        """Add something; what fails is added later, once. Raises StoreError all the same."""
+        call = next(self._calls)
+        try:
+            await self._run(name, _time(now), self._ttl, call, *args)
+        except StoreError as error:
+            sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
+            self._debts.append(_Debt(name, (call, *args), sure_until))
+            self._owes.set()
+            raise
+
+    async def _keep_paying(self) -> None:
+        while True:
+            await self._owes.wait()
+            await asyncio.sleep(redis_link.RETRY_SECONDS)
+            with contextlib.suppress(StoreError):
+                await self._pay()
+
+    async def _pay(self) -> None:
+        """Add what could not be added, as of now. Raises StoreError."""
+        while self._debts:
+            debt = self._debts[0]
+            if debt.sure_until is None or time.monotonic() < debt.sure_until:
+                await self._run(debt.script, _time(self._clock()), self._ttl, *debt.args)
+            # Else it may have been added, and nobody remembers: better once too few than twice.
+            if self._debts and self._debts[0] is debt:
+                self._debts.popleft()
+        self._owes.clear()
 
     async def _keep_house(self) -> None:
         while True:

@@ -1,8 +1,9 @@
 """The way to a Redis or Valkey server: scripts, bounded waits, and a short circuit.
 
-A call is never tried twice: one whose answer was lost may have happened, and would count twice.
+No call is made twice here: one whose answer was lost may have happened.
 After a failure of the connection, calls fail at once, without waiting, until a ping in the
-background succeeds: at once if the failure was a passing one, else one is sent each second.
+background succeeds: at once if the failure was a passing one, else one is sent each second. A call
+without an answer is followed by such a ping, which finds out whether it's the server's fault.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 from importlib import resources
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostConnection
@@ -22,13 +23,19 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from .. import log
 from .store import StoreError
 
-CALL_SECONDS = 0.5  # for a call as a whole, connecting included
+SOCKET_SECONDS = 0.5  # for the server's answer, and for a connection
+CALL_SECONDS = 1.0  # for a call as a whole, waiting for a free connection included
 RETRY_SECONDS = 1.0
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
 
-_LOST = (LostConnection, RedisTimeout, TimeoutError, OSError)
+_LOST = (LostConnection, OSError)
+_NO_ANSWER = "Redis gave no answer in time"
 _NOT_ASKED = "Redis was not asked yet"
 _LUA = resources.files(__package__) / "lua"
+
+
+class NotSent(StoreError):
+    """The call was not made: it has surely not happened."""
 
 
 class Script:
@@ -45,18 +52,20 @@ class RedisLink:
     """``prefix``: what all keys begin with; it is the scripts' only key."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        pool = BlockingConnectionPool.from_url(
+        pool = ConnectionPool.from_url(
             url,
-            max_connections=MAX_CONNECTIONS,
-            timeout=CALL_SECONDS,
-            socket_timeout=CALL_SECONDS,
-            socket_connect_timeout=CALL_SECONDS,
+            max_connections=2 * MAX_CONNECTIONS,  # pings and calls given up come on top
+            socket_timeout=SOCKET_SECONDS,
+            socket_connect_timeout=SOCKET_SECONDS,
             retry=Retry(NoBackoff(), 0),
             protocol=2,
+            driver_info=None,  # nothing to say but the command: a connection is made in no time
         )
         self._redis = Redis(connection_pool=pool)
         self._execute: Any = self._redis.execute_command  # untyped there
         self._prefix = prefix
+        # First come, first served, which redis-py's own blocking pool is not.
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
         self._lost: str | None = _NOT_ASKED  # else why calls fail at once
         self._refused: dict[str, str] = {}  # by script: what the server said instead
         self._check = asyncio.Event()
@@ -99,10 +108,13 @@ class RedisLink:
     async def _guarded(self, name: str, call: Any) -> Any:
         if self._lost is not None:
             call.close()
-            raise StoreError(self._lost)
+            raise NotSent(self._lost)
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(CALL_SECONDS), self._places:
                 answer = await call
+        except (TimeoutError, RedisTimeout):
+            self._check.set()  # a busy process of ours may be the reason: a ping finds out
+            raise StoreError(_NO_ANSWER) from None
         except _LOST as error:
             self._lose(error)
             raise StoreError(self._lost) from error
@@ -112,14 +124,15 @@ class RedisLink:
                 log.get().error("store_fails", reason=sentence, what=name)
             self._refused[name] = sentence
             raise StoreError(sentence) from error
+        finally:
+            call.close()  # it may never have begun
         if name in self._refused:
             del self._refused[name]
             log.get().info("store_works", what=name)
         return answer
 
     def _lose(self, error: BaseException) -> None:
-        reason = str(error) or f"no answer in {CALL_SECONDS:g} s"
-        sentence = f"Redis can't be reached: {reason}"
+        sentence = f"Redis can't be reached: {error}"
         if self._lost in (None, _NOT_ASKED):
             log.get().error("store_fails", reason=sentence)
         self._lost = sentence
@@ -144,7 +157,8 @@ class RedisLink:
             async with asyncio.timeout(CALL_SECONDS):
                 await self._execute("PING")
         except Exception as error:  # whatever it is, it is no answer
-            self._lose(error)
+            timed_out = isinstance(error, (TimeoutError, RedisTimeout))
+            self._lose(StoreError("no answer") if timed_out else error)
             return False
         if self._lost not in (None, _NOT_ASKED):
             log.get().info("store_works")

@@ -13,6 +13,7 @@ from redis.asyncio import Redis
 from app.core.breaker import BreakerState
 from app.state import redis_link
 from app.state.redis import RedisStore
+from app.state.redis_link import NotSent
 from app.state.store import EventQuery, Limit, Reserved, SessionDelta, StoreError
 from tests.state.conftest import EVENTS_TTL, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
 from tests.support.redis_server import RedisServer
@@ -177,22 +178,43 @@ async def test_it_goes_away_and_comes_back_under_load(own_server: RedisServer) -
         await until(lambda: store.trouble is None)
     stop.set()
     await asyncio.gather(*running)
-    # Since the last start: what was acknowledged, and nothing twice.
-    probe = await store.reserve("probe", [Limit("hour", None, True)], 0, NOW, NOW)
-    assert isinstance(probe, Reserved)
-    assert probe.used["hour"] > 0
+    await store.close()
+
+
+async def test_what_is_spent_while_it_is_away_is_counted_later_and_once(
+    own_server: RedisServer,
+) -> None:
+    store = redis_store(own_server.url)
+    await store.open()
+    await store.reserve("t", BOTH, 100, NOW, NOW + 60)
+    own_server.freeze()
+    lost = asyncio.gather(
+        *(store.settle("t", BOTH, 1, NOW) for _ in range(8)),
+        *(store.commit("a", SessionDelta(turns=1), NOW) for _ in range(8)),
+        return_exceptions=True,
+    )
+    assert {type(one) for one in await lost} == {StoreError}
+    await until(lambda: store.trouble is not None)
+    with pytest.raises(NotSent):
+        await store.settle("u", BOTH, 1, NOW)
+    own_server.thaw()  # it now does what it was sent, though nobody waits for the answers
+    await until(lambda: not store._debts)
+    assert store.trouble is None
+    found = await store.load("a", NOW)
+    assert (found.used, found.reserved, found.turns) == (9, 0, 8)
     await store.close()
 
 
 async def test_a_server_that_hangs_is_waited_for_only_once(
     own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(redis_link, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(redis_link, "SOCKET_SECONDS", 0.2)
     store = redis_store(own_server.url)
     await store.open()
     await store.settle("t", [SESSION], 70, NOW)
     own_server.freeze()
     assert "no answer" in await failed(store)
+    await until(lambda: store.trouble is not None)
     # From now on nobody waits: the call that nobody makes can't take long.
     link = store._link
     monkeypatch.setattr(link, "_execute", None)

@@ -8,6 +8,7 @@
 --   PREFIX:h:SCOPE     hash   tokens by minute
 --   PREFIX:r:SCOPE     hash   "EXPIRES TOKENS" by ticket
 --   PREFIX:t:TICKET    list   the scopes that a ticket has reserved in
+--   PREFIX:o:CALL      text   a call that has added something, so that it is not added again
 
 local PREFIX = KEYS[1]
 local DAY = 86400
@@ -25,6 +26,11 @@ end
 
 local function purse_key(scope)
   return PREFIX .. ':p:' .. purse_of(scope)
+end
+
+-- Whether a call was made before, its answer lost on the way. A later one of that name does nothing.
+local function made_before(call)
+  return not redis.call('SET', PREFIX .. ':o:' .. call, '1', 'NX', 'EX', 600)
 end
 
 local function forget(session)
