@@ -33,7 +33,7 @@ from .core.next_step import Deliver, Move, Retry, next_step
 from .core.pipeline import Stage
 from .core.session_id import identify
 from .core.tiers import Route
-from .core.verdicts import Cut, InvalidToolCall, UpstreamFailed, Verdict
+from .core.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
 from .errors import ProxyError
 from .settings import Settings
 
@@ -112,6 +112,9 @@ class Replay:
     def record(self, record: Any, line: int = 0) -> Outcome:
         """The outcome of one record. Raises :class:`BadRecord`."""
         exchange = self._exchange(record)
+        for stage in self._stages:  # nothing that another record has left behind
+            if (forget := getattr(stage, "forget", None)) is not None:
+                forget(exchange.session.hash)
         faults: list[str] = []
         attempt = Attempt(
             exchange,
@@ -139,6 +142,8 @@ class Replay:
         common["failures"] = _failures(verdict)
         if isinstance(verdict, UpstreamFailed):
             reason = f"{reason}: {verdict.message}"
+        elif isinstance(verdict, LoopDetected):
+            reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
         if isinstance(step, (Retry, Move)):
             said = self._correction(exchange, attempt, verdict, step)
             return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
@@ -165,6 +170,8 @@ class Replay:
     def _correction(
         self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry | Move
     ) -> str:
+        if isinstance(verdict, LoopDetected):
+            return step.hint
         if not isinstance(verdict, InvalidToolCall) or not step.correct:
             return ""
         # As a system message of its own the correction stands alone, wherever it will be put.
@@ -218,7 +225,11 @@ def _delivered(
     )
     action = RESCUED if formats else REPAIRED if repairs else DELIVERED
     reason = reason_of(verdict) or ""
-    if action == DELIVERED and attempt.reply.mended:
+    if truncated := exchange.reply_notes.get("Truncated"):
+        reason = f"cut: {truncated}"
+    elif loop := exchange.reply_notes.get("Loop"):  # `on_break: stop` delivers what is left
+        reason = f"loop: {loop}"
+    elif action == DELIVERED and attempt.reply.mended:
         reason = "half a call was dropped"
     return Outcome(
         action=action,

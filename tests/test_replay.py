@@ -205,3 +205,28 @@ def test_stdin(
 def test_no_such_file(tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["replay", str(tmp_path / "none"), "--config", config]) == 2
     assert capsys.readouterr().err.endswith("none: No such file or directory\n")
+
+
+def circling(laps: int) -> Json:
+    """A request whose history calls the same so many times, with the same result."""
+    call = GOOD["choices"][0]["message"]["tool_calls"][0]
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": call["id"], "content": "Nothing found."}
+    return {**REQUEST, "messages": [*REQUEST["messages"], *[said, result] * laps]}
+
+
+def test_loops_each_record_on_its_own() -> None:
+    third, fourth = ({"request": circling(laps), "reply": GOOD} for laps in (2, 3))
+    outcomes = replayed(third, fourth, third, third)
+    assert [one["action"] for one in outcomes] == ["delivered", "retried", "delivered", "delivered"]
+    assert outcomes[1]["reason"] == "loop_detected: repetition, 3x"
+    assert "You have called search with the same arguments 3 times" in outcomes[1]["correction"]
+
+
+def test_calls_that_are_cut() -> None:
+    call = GOOD["choices"][0]["message"]["tool_calls"][0]
+    calls = [{**call, "id": f"call_{number}"} for number in range(9)]
+    (one,) = replayed(record(completion({"content": None, "tool_calls": calls}, "tool_calls")))
+    assert one["action"] == "delivered"
+    assert one["reason"] == "cut: repeated_tool_calls"
+    assert len(one["reply"]["choices"][0]["message"]["tool_calls"]) == 2

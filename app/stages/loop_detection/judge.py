@@ -174,7 +174,8 @@ def _length(history: History) -> int:
 
 def _line(message: Mapping[str, Any]) -> str:
     parts = [f"[{message.get('role')}] {_cut(text_of(message.get('content')))}".rstrip()]
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             parts.append(f"  calls {function.get('name')}({_cut(str(function.get('arguments')))})")

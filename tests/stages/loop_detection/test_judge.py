@@ -106,3 +106,9 @@ def test_what_it_comes_to(confidence: float, breaks: bool) -> None:
         assert found.level is State.CIRCUIT_BREAK
         assert (found.detector, found.repeats) == ("judge", 33)
     assert judge.found(None, history(run(33)), RULES) is None
+
+
+@pytest.mark.parametrize("calls", [None, 5, "x", {}, [None, 5, {"function": None}]])
+def test_a_question_about_odd_messages(calls: object) -> None:
+    odd: list[Json] = [{"role": None}, {"role": "assistant", "content": 5, "tool_calls": calls}]
+    json.dumps(judge.question(odd, RULES))
