@@ -132,7 +132,8 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     arguments = function.get("arguments")
-    if isinstance(arguments, (dict, list)):  # some servers forget to encode them
+    was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
+    if was_object:
         arguments = orjson.dumps(arguments).decode()
     return ToolCallDelta(
         choice,
@@ -140,6 +141,7 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
         _string(call.get("id")),
         _string(function.get("name")),
         _string(arguments),
+        was_object,
     )
 
 

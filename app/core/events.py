@@ -36,13 +36,17 @@ class RefusalDelta:
 
 @dataclass(slots=True)
 class ToolCallDelta:
-    """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty."""
+    """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty.
+
+    ``was_object``: the arguments came as JSON itself, not as its text.
+    """
 
     choice: int
     index: int
     id: str
     name: str
     arguments: str
+    was_object: bool = False
 
 
 @dataclass(slots=True)

@@ -213,7 +213,9 @@ class _Rules:
         if verdict.status is None or self._exchange.headers_sent:
             # By keep-alive: what upstream said has to go into the stream.
             return Fail(invalid(verdict.message, status=verdict.status or 400))
-        return PassOn(verdict.status, verdict.headers, verdict.body)
+        # A server that says so with a 500 means the request all the same.
+        status = verdict.status if verdict.status < 500 else 400
+        return PassOn(status, verdict.headers, verdict.body)
 
     def _retry_of_server_error(self, verdict: UpstreamFailed) -> Retry | None:
         if verdict.reason != "server_error" or verdict.final:

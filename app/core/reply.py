@@ -19,11 +19,15 @@ from .events import (
 
 @dataclass(slots=True)
 class ToolCall:
-    """One call. ``arguments`` is the text the model wrote, meant to be a JSON object."""
+    """One call. ``arguments`` is the text the model wrote, meant to be a JSON object.
+
+    ``was_object``: upstream sent the object itself; what goes out has to be its text.
+    """
 
     id: str
     name: str
     arguments: str
+    was_object: bool = False
 
 
 class ChoiceReply:
@@ -67,12 +71,14 @@ class ChoiceReply:
     def add_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.get(delta.index)
         if call is None:
-            call = self._calls[delta.index] = ToolCall(delta.id, delta.name, delta.arguments)
+            call = ToolCall(delta.id, delta.name, delta.arguments, delta.was_object)
+            self._calls[delta.index] = call
             self.tool_calls.append(call)
             return
         call.id = call.id or delta.id
         call.name = call.name or delta.name
         call.arguments += delta.arguments
+        call.was_object = call.was_object or delta.was_object
 
     def add_text(self, text: str) -> None:
         self._text.append(text)

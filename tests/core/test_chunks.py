@@ -66,7 +66,7 @@ def frame(data: bytes) -> Frame:
         ),
         (
             {"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
-            [ToolCallDelta(0, 0, "", "f", '{"a":1}')],
+            [ToolCallDelta(0, 0, "", "f", '{"a":1}', was_object=True)],
         ),
         ({"tool_calls": [{"index": 0, "function": None}]}, [ToolCallDelta(0, 0, "", "", "")]),
         ({"function_call": {"name": "f"}}, [ToolCallDelta(0, 0, "", "f", "")]),

@@ -11,7 +11,17 @@ import openai
 import pytest
 
 from tests.shell.asking import CHAT, MESSAGES, WITH_USAGE, ask, body, text_of, without_notes
-from tests.support.replies import DONE, chunk, data, stream_bytes, text_chunks, text_stream
+from tests.shell.calling import delta, deltas
+from tests.support.replies import (
+    DONE,
+    chunk,
+    data,
+    stream,
+    stream_bytes,
+    text_chunks,
+    text_stream,
+    with_role,
+)
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ARRIVAL_SECONDS, Piece, Reply, ScriptedServer, Wait
 from tests.tool_calls.calls import SEARCH
@@ -212,3 +222,22 @@ async def test_several_calls_and_text_around_them(
     assert len({call.id for call in calls}) == 2
     assert (choice.message.content or "").split() == ["Both.", "Done."]
     assert choice.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_arguments_that_came_as_an_object_go_out_as_its_text(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Ollama's native spelling: every SDK expects a string there."""
+    call = delta("", id="call_1")
+    call["tool_calls"][0]["function"]["arguments"] = {"query": "quokka"}
+    upstream.will(stream(with_role(call, finish="tool_calls")))
+    response = await ask(proxy, tools=[SEARCH], stream=streamed)
+    if streamed:
+        calls = [one["tool_calls"][0] for one in deltas(response) if "tool_calls" in one]
+        arguments = "".join(call["function"]["arguments"] for call in calls)
+    else:
+        message = response.json()["choices"][0]["message"]
+        arguments = message["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == {"query": "quokka"}
+    assert response.headers.get("x-mlx-stack-repairs", "arguments_not_text") == "arguments_not_text"

@@ -288,9 +288,10 @@ async def test_a_failure_after_keep_alive_is_an_error_event(
 
 @both
 async def test_a_finished_reply_whose_stream_stays_open_is_delivered(
-    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+    streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """It must not run into the silence limit, which would make a failure of it."""
+    proxy = await start_proxy({"tiers.fast.idle_timeout": 0.5})
     upstream.will(Reply.sse(ROLE, TEXT, END, SILENCE))
     response = await ask(proxy, **asked(streamed))
     assert response.status_code == 200

@@ -170,6 +170,8 @@ class _State(StageState):
         seen: set[str] = set()
         for position, call in enumerate(new.calls):
             checked = check_call(call.name, call.arguments, tools, self._stage.options, self._known)
+            if call.was_object:
+                new.repairs.append("arguments_not_text")
             new.repairs += checked.repairs
             new.failures += (
                 CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
