@@ -24,7 +24,7 @@ from .. import log
 from .store import StoreError
 
 SOCKET_SECONDS = 0.5  # for the server's answer, and for a connection
-CALL_SECONDS = 1.0  # for a call as a whole, waiting for a free connection included
+CALL_SECONDS = 2.0  # for a call as a whole, waiting for a free connection included
 RETRY_SECONDS = 1.0
 MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
 
@@ -111,6 +111,8 @@ class RedisLink:
             raise NotSent(self._lost)
         try:
             async with asyncio.timeout(CALL_SECONDS), self._places:
+                if self._lost is not None:  # while this one waited for its place
+                    raise NotSent(self._lost)
                 answer = await call
         except (TimeoutError, RedisTimeout):
             self._check.set()  # a busy process of ours may be the reason: a ping finds out
@@ -154,7 +156,7 @@ class RedisLink:
 
     async def _ping(self) -> bool:
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(SOCKET_SECONDS):
                 await self._execute("PING")
         except Exception as error:  # whatever it is, it is no answer
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))

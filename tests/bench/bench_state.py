@@ -9,6 +9,7 @@ sessions if nothing else is said; the same figures on the way show whether they 
 from __future__ import annotations
 
 import asyncio
+import gc
 import platform
 import shutil
 import subprocess
@@ -91,8 +92,8 @@ async def fill(store: Store, first: int, last: int) -> None:
         await store.settle("none", [Limit(f"session:{name}", None, rolling=False)], 54_321, now)
         await store.commit(name, delta, now)
 
-    for start in range(first, last, 256):
-        await asyncio.gather(*(one(n) for n in range(start, min(start + 256, last))))
+    for start in range(first, last, 64):
+        await asyncio.gather(*(one(n) for n in range(start, min(start + 64, last))))
 
 
 async def bench(label: str, store: Store, most: int, size: object = None) -> None:
@@ -137,6 +138,8 @@ async def main(most: int) -> None:
         store = SqliteStore(str(path), **sizes, events_ttl=1e6)
         await bench("sqlite", store, most)
         print(f"{path.stat().st_size / most:.0f} bytes a session in the file")
+        del store
+        gc.collect()
         started = time.perf_counter()
         again = SqliteStore(str(path), **sizes, events_ttl=1e6)
         await again.open()
