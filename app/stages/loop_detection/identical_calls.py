@@ -72,7 +72,15 @@ class IdenticalCalls:
 def _keys(history: History, rules: LoopDetectionSettings) -> list[tuple[int, ...]]:
     """What was called in each turn of the window, in whatever task; empty where nothing counts."""
     turns = history.turns[-rules.tool_calls.window :]
-    return [_key(_counted(turn, rules), rules) if turn.calls else () for turn in turns]
+    if rules.tool_calls.key == "salient":
+        return [_key(_counted(turn, rules), rules) for turn in turns]
+    exempt = rules.exempt_tools
+    return [
+        (turn.calls[0].loose,)  # one call, as nearly always
+        if len(turn.calls) == 1 and turn.calls[0].name not in exempt
+        else _key(_counted(turn, rules), rules)
+        for turn in turns
+    ]
 
 
 def is_exhausted(history: History, rules: LoopDetectionSettings) -> bool:
