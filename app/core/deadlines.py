@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..settings import TierSettings
 from .verdicts import LeftOpen, UpstreamFailed
 
-# After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take seconds
-# to count a long text; a server that neither sends them nor closes keeps nobody waiting for longer.
+# After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take
+# seconds to count a long text; who neither sends them nor closes keeps nobody waiting for longer.
 AFTER_FINISH_SECONDS = 10.0
 # Where a tier has a health_url: silence after which the server is asked, and how many questions in
 # a row it may leave unanswered.
