@@ -31,6 +31,7 @@ _NOT_SENT_UP = frozenset(
         b"expect",
         b"origin",
         b"cookie",
+        b"x-litellm-num-retries",  # attempts would multiply
     }
 )
 _ALWAYS = [

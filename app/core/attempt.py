@@ -20,6 +20,7 @@ from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
+from .upstream_answers import failure_inside
 from .verdicts import Cut, UpstreamFailed, Verdict
 
 _OF_ONE_CHUNK = frozenset({"choices", "usage"})
@@ -180,10 +181,7 @@ class Attempt:
             if self._watched:
                 self.verdict = self._pipeline.on_event(event)
             if isinstance(event, UpstreamErrorEvent):
-                what = event.message or event.type
-                self.verdict = UpstreamFailed(
-                    "server_error", f"an error inside the stream: {what}", status=200
-                )
+                self.verdict = failure_inside(event.message or event.type)
             if self.verdict is not None:
                 if isinstance(self.verdict, Cut):
                     self._keep_cut(chunk)

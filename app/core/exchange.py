@@ -123,7 +123,7 @@ class Exchange:
     - ``committed``: None until content has gone out. ``text_retried``: another attempt followed
       after text had.
     - ``retried``: same-tier retries so far on this tier, by reason; ``retries``: of all tiers.
-    - ``model_failure``: the last one that the model itself made.
+    - ``model_failure``: the last one that a model itself made, on the tier ``failed_on``.
     - ``hint``: what every further attempt on this tier is told.
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
@@ -148,6 +148,7 @@ class Exchange:
     headers_sent: bool = False
     incidents: list[Incident] = field(default_factory=list)
     model_failure: Verdict | None = None
+    failed_on: str = ""
     text_retried: bool = False
     last_response: dict[str, Any] | None = None
     retried: dict[str, int] = field(default_factory=dict)

@@ -50,7 +50,7 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     if sticky in tiers and exchange.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
-    if not fitting:
+    if all(tier in view.passed_over for tier in fitting):  # none, or none that is up: look back
         fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
     if not fitting:
         return _largest(tiers, settings, view)
@@ -71,12 +71,14 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
     """The start of a session that has used up its budget, under ``policy: escalate``.
 
     It stays on ``downgrade_tier``, with no way up from there. None: the client named a tier by
-    header, or the request doesn't fit there.
+    header, the request doesn't fit there, the tier is degraded, or it is in the cloud and the
+    request may not go there.
     """
     tier = settings.reliability.token_budget.downgrade_tier
     if exchange.controls.tier is not None or not exchange.route.tiers:
         return None
-    if not fits(tier, exchange.request, settings, view):
+    away = not settings.tiers[tier].local and tier not in exchange.route.tiers
+    if away or tier in view.passed_over or not fits(tier, exchange.request, settings, view):
         return None
     first = exchange.route.first
     exchange.route = replace(exchange.route, tiers=(tier,))

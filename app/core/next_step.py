@@ -148,7 +148,7 @@ class _Rules:
             isinstance(before, LoopDetected)
             and verdict.believable
             and verdict.calls == before.calls
-            and exchange.escalated_from
+            and exchange.failed_on != exchange.tier
         ):
             return Deliver()  # two tiers want the very same call: it may be a rightful wait
         if tier := self._next_tier(reason):

@@ -90,6 +90,14 @@ def _lacking(message: str) -> str:
     return ""
 
 
+def failure_inside(what: str) -> UpstreamFailed:
+    """The failure behind an error that came inside an answer of status 200."""
+    if overflow.is_overflow(what):
+        said = f"the prompt does not fit: {_one_line(what)}"
+        return UpstreamFailed("context_overflow", said, window=overflow.window_in(what))
+    return UpstreamFailed("server_error", f"an error inside the answer: {what}", status=200)
+
+
 def quoted_error(body: bytes) -> str:
     """The sentence in an error body, shortened to one line; empty if there is none."""
     try:

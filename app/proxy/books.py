@@ -7,6 +7,7 @@ A store that fails stops nothing, but where ``policy: hard_stop`` needs the trut
 from __future__ import annotations
 
 import asyncio
+import secrets
 
 from .. import log
 from ..core import budgets, ladder
@@ -30,6 +31,8 @@ class Books:
         self._exchange = exchange
         self._rules = services.settings.reliability.token_budget
         self._limits: tuple[Limit, ...] = budgets.in_force(exchange, services.settings)
+        # The request's own id is the client's choice, and two of one id must not share a ticket.
+        self._ticket = f"{exchange.id}:{secrets.token_hex(8)}"
         self._used: dict[str, int] = {}
         self._reserved = False
         self._closed = False
@@ -75,14 +78,15 @@ class Books:
         tier = exchange.route.tiers[0] if exchange.route.tiers else ""
         known = self._services.settings.tiers.get(tier)
         patience = known.queue_timeout if known is not None else 60.0
-        give_up = self._services.wall_clock() + patience
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + patience
         tokens = self._most_tokens(tier) if hard else 0
         while True:
             now = self._services.wall_clock()
             expires = now + self._longest() + SPARE_SECONDS
             try:
                 found = await self._services.store.reserve(
-                    exchange.id, limits, tokens, now, expires
+                    self._ticket, limits, tokens, now, expires
                 )
             except StoreError as error:
                 accounts.store_failed(self._services, error)
@@ -92,7 +96,7 @@ class Books:
                 self._used = dict(found.used)
                 self._warn()
                 return None
-            if not found.waits_for_others or now >= give_up:
+            if not found.waits_for_others or clock() >= give_up:
                 return await self._refuse(found)
             await asyncio.sleep(POLL_SECONDS)
 
@@ -152,11 +156,11 @@ class Books:
         services = self._services
         now = services.wall_clock()
         if self._reserved or self._spent:
-            await services.store.settle(self._exchange.id, self._limits, self._spent, now)
+            await services.store.settle(self._ticket, self._limits, self._spent, now)
         for tier, tokens in self._by_tier.items():
             limits = budgets.tier_limits(self._exchange, tier, services.settings)
             if limits:
-                ticket = f"{self._exchange.id}:{tier}"
+                ticket = f"{self._ticket}:{tier}"
                 await services.store.settle(ticket, limits, tokens, now)
         await self._tell_crossed()
 

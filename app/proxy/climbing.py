@@ -65,7 +65,7 @@ async def reserve(
     services: Services, cloud: Cloud, exchange: Exchange, attempt: Attempt
 ) -> UpstreamFailed | None:
     """Keep a climb into the cloud within its cap; who names the tier himself is not held back."""
-    if not exchange.escalated_from:
+    if exchange.tier == exchange.route.first:
         return None
     body = attempt.request.body
     most = int(body.get("max_tokens") or body.get("max_completion_tokens") or 0)

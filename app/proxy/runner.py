@@ -62,6 +62,7 @@ class Run:
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
+        self._never_sent = False  # the last call: its connection was refused
         self._wait = 0.0  # seconds before the next upstream call
         self._timed: tuple[bool, bool, float | None] = (False, False, None)
         self.outcome = "error"
@@ -120,7 +121,9 @@ class Run:
         while True:
             verdict = await self._attempt_on(exchange.tier)
             if self._called_at is not None:
-                status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
+                failed = verdict if isinstance(verdict, UpstreamFailed) else None
+                status = failed.status if failed is not None else 200
+                self._never_sent = failed is not None and failed.refused
                 self._record(reason_of(verdict), status, self._clock() - self._called_at)
                 await climbing.note_tier(services, exchange, verdict)
             self._note_committed()
@@ -154,6 +157,7 @@ class Run:
             exchange.session_was_cut = True
         elif not isinstance(verdict, UpstreamFailed):
             exchange.model_failure = verdict
+            exchange.failed_on = exchange.tier
         self._before = Before(attempt.reply, verdict, step)
         if isinstance(step, Move):
             await climbing.move(self._services, exchange, step.tier, step.reason)
@@ -269,7 +273,7 @@ class Run:
                 response.status,
                 response.headers,
                 await response.read(_MAX_ERROR_BODY),
-                our_key=self._our_key,
+                our_key=self._our_key or self._exchange.tier in self._exchange.route.direct,
                 our_choice=bool(self._exchange.route.tiers),
             )
         self._answer.public = response_headers.public(response.headers)
@@ -305,9 +309,7 @@ class Run:
             return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
         if not isinstance(completion, dict) or not completion.get("choices"):
             what = upstream_answers.quoted_error(body)
-            return UpstreamFailed(
-                "server_error", f"upstream's answer is no chat completion: {what}", status=200
-            )
+            return upstream_answers.failure_inside(f"no chat completion, but: {what}")
         out = attempt.take_completion(completion, self._clock())
         if out:
             await self._answer.send(out)
@@ -377,7 +379,7 @@ class Run:
         reply = self._attempt.reply if self._attempt is not None else None
         if reply is None:
             return
-        spent = self._books.count(record, reply)
+        spent = None if self._never_sent else self._books.count(record, reply)
         accounts.count_attempt(self._services, exchange, record, spent)
 
     def _observe_first_byte(self, now: float) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from .. import log
 from ..core.breaker import Breakers, BreakerState
 from ..core.ladder import TierView
-from ..core.verdicts import UpstreamFailed, Verdict
+from ..core.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
 from ..state.store import Store
 
@@ -51,8 +51,8 @@ class TierStates:
 
     async def note(self, tier: str, verdict: Verdict | None) -> dict[str, Any] | None:
         """Learn from how a call ended; the event that it makes, if any. May raise StoreError."""
-        if tier not in self._tiers:
-            return None
+        if tier not in self._tiers or isinstance(verdict, Rejected):
+            return None  # the end of this process says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
             return await self._succeeded(tier)
         self._learn(tier, verdict)

@@ -51,12 +51,14 @@ class _Usages:
     """Who counted the tokens of a tier's replies. ``runs``: of replies that LiteLLM counted."""
 
     def __init__(self) -> None:
-        self._own = self._runs = self._run = 0
+        self._own = self._runs = self._run = self._between = 0
 
     def made_up(self, counted_by_litellm: bool) -> bool:
         if not counted_by_litellm:
             self._own += 1
-            self._run = 0
+            self._between += 1
+            if self._between >= self._run:  # some of the clients still get a good reply, not most
+                self._run = self._between = 0
             return False
         self._run += 1
         if self._run == 1:

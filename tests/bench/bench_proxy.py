@@ -52,6 +52,7 @@ def start_servers(
         "aiohttp relay": lambda: servers.start_relay("aiohttp", upstream.port, folder),
         "httpx relay": lambda: servers.start_relay("httpx", upstream.port, folder),
         "transport relay": lambda: servers.start_relay("transport", upstream.port, folder),
+        "its frame": lambda: servers.start_proxy(upstream.port, folder, stages=False),
         "this proxy": lambda: servers.start_proxy(upstream.port, folder),
         HEAVY_SERVER: lambda: servers.start_litellm(upstream.port, folder, load.KEY),
     }

@@ -27,8 +27,16 @@ PROXY_CONFIG = {
     "upstream": {"max_connections": STREAM_LIMIT},
     "tiers": {"fast": {"model": "fast", "max_concurrency": STREAM_LIMIT}},
     "reliability": {"escalation": {"chain": ["fast"]}},
-    "state": {"backend": "memory"},
     "observability": {"log_level": "warning"},
+}
+NO_STAGES = {
+    "state": {"backend": "memory"},
+    "reliability": {
+        "escalation": {"chain": ["fast"], "enabled": False},
+        "loop_detection": {"enabled": False},
+        "tool_validation": {"enabled": False},
+        "token_budget": {"enabled": False},
+    },
 }
 
 
@@ -143,18 +151,26 @@ def start_relay(kind: str, upstream: int, folder: Path) -> Server:
     return server
 
 
-def start_proxy(upstream: int, folder: Path, wrapper: list[str] | None = None) -> Server:
-    """The proxy as anyone starts it; `wrapper` is what runs `app` instead of `python -m`."""
+def start_proxy(
+    upstream: int, folder: Path, wrapper: list[str] | None = None, *, stages: bool = True
+) -> Server:
+    """The proxy as anyone starts it; `wrapper` is what runs `app` instead of `python -m`.
+
+    Without `stages` none of them decides anything, and nothing is kept on the disk: what is left is
+    the way of a request through the proxy.
+    """
     port = free_port()
+    changes = {"state": {"path": str(folder / f"state-{port}.db")}} if stages else NO_STAGES
     config = {
         **PROXY_CONFIG,
+        **changes,
         "server": {**PROXY_CONFIG["server"], "port": port},
         "upstream": {**PROXY_CONFIG["upstream"], "base_url": f"http://127.0.0.1:{upstream}"},
     }
     file = folder / f"proxy-{port}.yaml"
     file.write_text(yaml.safe_dump(config))
     argv = [sys.executable, "-m", *(wrapper or []), "app", "serve", "--config", str(file)]
-    server = start("this proxy", port, argv, folder)
+    server = start("this proxy" if stages else "its frame", port, argv, folder)
     server.wait_ready("/health", 30)
     return server
 

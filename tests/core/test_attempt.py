@@ -150,7 +150,7 @@ def test_an_error_inside_the_stream(error: Any) -> None:
     out = one.feed(data(chunk({"content": "a"})) + data({"error": error}), 0.0)
     assert out == data(chunk({"content": "a"}))
     assert isinstance(one.verdict, UpstreamFailed)
-    assert one.verdict.message == "an error inside the stream: out of memory"
+    assert one.verdict.message == "an error inside the answer: out of memory"
     assert not one.verdict.client_fault
 
 

@@ -108,3 +108,21 @@ def test_what_a_request_needs() -> None:
     assert ladder.needs(client_request(tools=TOOLS)) == {"tools"}
     assert ladder.needs(client_request(tools=TOOLS, tool_choice="none")) == frozenset()
     assert ladder.needs(client_request(messages=[IMAGE])) == {"images"}
+
+
+def test_a_sticky_tier_that_is_down_is_no_trap() -> None:
+    """The session's own tier is up: back to that rather than to where nothing answers."""
+    view = TierView({"standard": 9.0, "longctx": 9.0})
+    assert start(asking(), view, sticky="standard") == Start("fast")
+
+
+def test_a_downgrade_stays_on_this_machine() -> None:
+    whole = from_mapping(
+        {
+            "tiers": {"fast": {}, "premium": {"local": False}},
+            "reliability": {"token_budget": {"policy": "escalate", "downgrade_tier": "premium"}},
+        }
+    )
+    assert ladder.downgraded(exchange(tiers=("fast",)), whole, TierView()) is None
+    allowed = exchange(tiers=("fast", "premium"))
+    assert ladder.downgraded(allowed, whole, TierView()) == Start("premium", "budget_exceeded")

@@ -393,7 +393,7 @@ def test_a_broken_loop_goes_up_with_the_hint() -> None:
 
 
 def test_two_tiers_that_want_the_same_call_are_believed() -> None:
-    whole = climbing("loop_detected", model_failure=HINTED, escalated_from="fast")
+    whole = climbing("loop_detected", model_failure=HINTED, failed_on="fast")
     whole.tier = "standard"
     assert step(whole, HINTED) == Deliver()
     assert step(whole, replace(HINTED, believable=False)) == Move(
@@ -406,7 +406,9 @@ def test_where_no_tier_is_left_the_same_one_has_one_last_try() -> None:
     hint = "Do not call it again."
     whole = after("loop_detected")
     assert step(whole, HINTED) == Retry("loop_detected", 1, last=True, hint=hint)
-    again = after("loop_detected", retried={"loop_detected": 1}, model_failure=HINTED)
+    again = after(
+        "loop_detected", retried={"loop_detected": 1}, model_failure=HINTED, failed_on="fast"
+    )
     assert isinstance(step(again, HINTED), Fail)
 
 

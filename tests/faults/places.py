@@ -34,7 +34,7 @@ from tests.support.scripted_server import (
     closed_port,
 )
 
-KEY_VARIABLE = "MLX_STACK_FAULTS_KEY"
+KEY_VARIABLE = "FAULTS_LITELLM_KEY"
 # So many good replies come before: what tells a dead server's made-up end is known by then.
 WARM_UP = 12
 TIERS = ("fast", "standard")
