@@ -154,7 +154,8 @@ def _sentence(
         more = ", …" if len(names) > MAX_LISTED_TOOLS else ""
         lines.append(f"Available tools: {', '.join(names[:MAX_LISTED_TOOLS])}{more}.")
     if with_schema:
-        lines += _schemas(body, {failure.tool for failure in failures})
+        told = _schemas(body, {failure.tool for failure in failures})
+        lines += told or _all_schemas(body, names)
     return "\n".join(lines)
 
 
@@ -173,6 +174,12 @@ def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
         if schema:
             lines.append(f"The arguments of {function['name']} must match: {schema}")
     return lines
+
+
+def _all_schemas(body: Mapping[str, Any], names: list[str]) -> list[str]:
+    """Where nobody knows which tool was meant (mlx-lm loses the text): all, if they are few."""
+    lines = _schemas(body, set(names))
+    return lines if sum(map(len, lines)) <= MAX_SCHEMA else []
 
 
 def _format_schema(body: Mapping[str, Any]) -> list[str]:

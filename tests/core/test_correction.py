@@ -189,6 +189,18 @@ def test_the_schema_in_full() -> None:
     assert json.loads(schema) == SEARCH["function"]["parameters"]
 
 
+def test_after_a_lost_call_the_schemas_of_all_tools() -> None:
+    """Its text is lost, so nobody knows which tool was meant."""
+    lost = CallFailure("", "lost_call", "a function was to be called, but could not be read")
+    *_, last = corrected(reply(), lost, with_schema=True)
+    for tool in TOOLS:
+        assert f"The arguments of {tool['function']['name']} must match: " in last["content"]
+    big = copy.deepcopy(SEARCH)
+    big["function"]["parameters"]["description"] = "x" * 4_000
+    *_, last = corrected(reply(), lost, with_schema=True, tools=[big, big])
+    assert " must match: " not in last["content"]
+
+
 def test_a_huge_schema_is_not_told() -> None:
     big = copy.deepcopy(SEARCH)
     big["function"]["parameters"]["description"] = "x" * 10_000
