@@ -46,7 +46,7 @@ bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,
 	@$(BIN)/python -m tests.bench.bench_state $(ARGS)
 
 kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, nothing counted twice
-	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py $(ARGS)
+	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py tests/shell/test_counts_survive.py $(ARGS)
 
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)
