@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import os
+import random
 import socket
 import sys
 import time
@@ -26,11 +28,17 @@ PATIENCE = 30.0
 MakeSpec = Callable[..., ChildSpec]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(in_a_row: int = 1) -> int:
+    """The first of some free ports. Below those that systems give out, which may go at any time."""
+    while True:
+        first = random.randrange(20_000, 30_000)
+        with contextlib.ExitStack() as probes:
+            try:
+                for port in range(first, first + in_a_row):
+                    probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
 
 
 def alive(pid: int) -> bool:

@@ -33,7 +33,7 @@ def ports() -> list[str]:
     return [
         *("--port", str(free_port())),
         *("--litellm-port", str(free_port())),
-        *("--model-port", str(free_port())),
+        *("--model-port", str(free_port(2))),
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_taken_port_is_one_line_before_anything_is_started(
 def test_a_run_directory_in_use_is_one_line(start_up: StartUp, tmp_path: Path) -> None:
     read_to(start_up().stdout, "starting")
     others = ["--port", str(free_port()), "--litellm-port", str(free_port())]
-    process = start_up(*others, "--model-port", str(free_port()))
+    process = start_up(*others, "--model-port", str(free_port(2)))
     out, errors = process.communicate(timeout=30)
     assert (process.returncode, out, errors.count("\n")) == (1, "", 1)
     assert "in use by another `mlx-stack-proxy up`" in errors
