@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.formats.table import REASONING, REASONING_ENDS, SHOWN
 from app.tool_calls.text_calls import Holdback, Rescued, rescue
+from tests.tool_calls.floods import MARKERS
 from tests.tool_calls.test_text_samples import JSON, SAMPLES, TOOLS
 
 EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
@@ -117,15 +117,13 @@ def test_a_bare_value_that_ends_and_is_no_call_flows() -> None:
     assert flowed == fenced + "x" * 100
 
 
-def test_endless_space_behind_a_marker_or_in_front_of_all_costs_little() -> None:
+def test_endless_space_behind_a_marker_or_in_front_of_all_is_kept() -> None:
     for start in ("<tool_call>", "{", "", "```json"):
         holdback = Holdback(TOOLS)
         flowed = holdback.feed(start)
-        started = time.process_time()
         for _ in range(20_000):
             flowed += holdback.feed("\n    ")
         flowed += holdback.finish().content
-        assert time.process_time() - started < 1.5
         assert flowed == start + "\n    " * 20_000
 
 
@@ -197,64 +195,9 @@ def test_a_long_call_in_small_pieces_is_even() -> None:
     assert_even(text, [cuts.randrange(len(text)) for _ in range(2_000)])
 
 
-FLOODS = [
-    "{",
-    "[",
-    "<",
-    "```",
-    "`",
-    '"',
-    '{"',
-    "[{",
-    "<tool_call>",
-    "</think>",
-    "<think>",
-    "```\n",
-    '{"name": "find_book"} ',
-    '{"name": "find_book", "arguments": {"a": ',
-    '<tool_call>{"name": "find_book", "arguments": {',
-    "<tool_call>find_book",
-    "<function=find_book>",
-    "[TOOL_CALLS]find_book{",
-    "\n[find_book(",
-    "Action: find_book\n",
-    "<|channel|>commentary to=functions.find_book<|message|>",
-    '[Calling tool: find_book({"',
-    "<function_calls>find_book(",
-    "]<]minimax[>[<tool_call>",
-    '<|tool_call>call:find_book{title:<|"|>',
-    "<tool_call>find_book<arg_key>a",
-    "\n[a",
-    "For example: <tool_call>{",
-    '<|action_start|><|plugin|>{"name": "find_book" x',
-    "```tool_code\nfind_book(",
-    '<|tool_call_start|>{"name": "find_book" ',
-]
-
-
-def seconds(text: str) -> float:
-    """The best of three: processor time, so that a busy machine does not fail the test."""
-    times = []
-    for _ in range(3):
-        started = time.process_time()
-        rescue(text, TOOLS)
-        times.append(time.process_time() - started)
-    return min(times)
-
-
-@pytest.mark.parametrize("flood", FLOODS)
-def test_floods_of_markers_take_linear_time(flood: str) -> None:
-    half = seconds(flood * (500_000 // len(flood)))
-    whole = seconds(flood * (1_000_000 // len(flood)))
-    # Twice the text, twice the time; a limit that holds on a slow and busy machine, too.
-    assert whole < 3.5 * half + 0.05
-    assert whole < 0.4
-
-
-def test_a_chunk_of_prose_costs_microseconds() -> None:
-    holdback = Holdback(TOOLS)
-    words = ["The", " quick", " brown", " fox", " jumps", ".", "\n", " It", " was", " to"] * 1_000
-    started = time.process_time()
-    for word in words:
-        holdback.feed(word)
-    assert (time.process_time() - started) / len(words) < 20e-6
+@pytest.mark.parametrize("flood", MARKERS)
+def test_floods_of_markers_end_and_lose_nothing(flood: str) -> None:
+    # A rule that is worse than linear takes minutes; what it costs: tests.bench.bench_check.
+    text = flood * (1_000_000 // len(flood))
+    found = rescue(text, TOOLS)
+    assert found.calls or found.content == text
