@@ -14,7 +14,7 @@ from ..proxy import accounts
 from ..proxy.downstream import Downstream
 from ..proxy.runner import Run
 from ..proxy.services import Services
-from ..proxy.upstream import passed_on
+from ..proxy.upstream import CHAT_HEADERS, passed_on
 from ..proxy.watch import Watch
 from .access import Access, given_key
 from .control_headers import client_timeout, read_controls
@@ -34,11 +34,6 @@ _NOT_SENT_UP = frozenset(
         b"x-litellm-num-retries",  # attempts would multiply
     }
 )
-_ALWAYS = [
-    (b"content-type", b"application/json"),
-    (b"accept", b"text/event-stream, application/json"),
-    (b"accept-encoding", b"identity"),
-]
 LARGE_BODY = 1024 * 1024
 
 
@@ -74,7 +69,7 @@ class ChatCompletions:
         if not parsed.stream:
             exchange.client_timeout = client_timeout(request.headers)
         exchange.owner = given_key(request)
-        up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *_ALWAYS]
+        up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *CHAT_HEADERS]
         headers, our_key = self._access.upstream_headers(up)
         run = Run(
             services,

@@ -11,14 +11,9 @@ from hashlib import blake2b
 
 from ..settings import Settings, TokenLimits
 from .exchange import ClientRequest, Exchange
-from .prompt_size import estimate_prompt_tokens
+from .prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
 from .reply import Reply
 from .verdicts import Rejected
-
-# UTF-8 bytes of a reply a token, where upstream sent no usage (English prose; code has fewer, so
-# that the estimate is rather low there).
-BYTES_PER_OUTPUT_TOKEN = 4
-MAX_RETRY_AFTER = 3600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,19 +55,24 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
         case InvalidToolCall():
             return _validation_error(exchange, verdict)
         case Rejected():
-            return ProxyError(
-                verdict.status,
-                verdict.type,
-                verdict.message,
-                extra=verdict.extra,
-                retry_after=verdict.retry_after,
-            )
+            return rejection(verdict)
         case UpstreamFailed():
             return _upstream_error(exchange, verdict)
         case OutputTruncated():
             return _all_failed(exchange, f"cut by the limit on {verdict.limit}")
         case _:
             return _all_failed(exchange, "an empty reply")
+
+
+def rejection(verdict: Rejected) -> ProxyError:
+    """The error of a request that is refused before any upstream call."""
+    return ProxyError(
+        verdict.status,
+        verdict.type,
+        verdict.message,
+        extra=verdict.extra,
+        retry_after=verdict.retry_after,
+    )
 
 
 def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:

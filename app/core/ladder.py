@@ -137,11 +137,6 @@ def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierVi
     return request.size <= room or estimate_prompt_tokens(request.body) <= room
 
 
-def prompt_tokens(request: ClientRequest) -> int:
-    """The prompt's tokens, as estimated."""
-    return estimate_prompt_tokens(request.body)
-
-
 def needs(request: ClientRequest) -> frozenset[str]:
     """The abilities of :data:`ABILITIES` that a request asks of a model."""
     found = set()

@@ -29,6 +29,18 @@ from .verdicts import (
 BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
 MAX_OBEYED_RETRY_AFTER = 5.0  # a tier that asks for more is left
 MAX_EMPTY_RETRIES = 1
+# Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
+# and what doesn't fit is seen again by its length.
+LASTING = frozenset(
+    {
+        "tool_validation_failure",
+        "loop_detected",
+        "timeout",
+        "server_error",
+        "empty_response",
+        "output_truncated",
+    }
+)
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 

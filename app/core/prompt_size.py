@@ -13,6 +13,9 @@ from .exchange import ClientRequest
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
 BYTES_PER_TOKEN = 3.5
+# Of what a model writes, English prose has about 4 (the same tokenizers) and code fewer: such an
+# estimate is rather low, so that a limit is not undercut.
+BYTES_PER_OUTPUT_TOKEN = 4
 # Beside its text, a message costs the template's own marks.
 TOKENS_PER_MESSAGE = 4
 # A picture's size can't be told from its URL; 1,000 is the order of OpenAI's high-detail cost.

@@ -89,7 +89,7 @@ def route(
         return _forward(start, "model", cloud, listed, settings)
     passes = settings.reliability.escalation.unknown_models == "passthrough"
     if passes or (listed is not None and is_listed(model, listed)):
-        if not _cloud_allowed(cloud, settings):
+        if not cloud_allowed(cloud, settings):
             raise NoSuchTier(
                 f"model {model[:64]!r} is no tier, so nothing says that it stays on this machine, "
                 "which was asked for; name a tier",
@@ -105,7 +105,7 @@ def _forward(
 ) -> Route:
     chain = settings.reliability.escalation.chain
     later = chain[chain.index(start) + 1 :] if start in chain else ()
-    allowed = _cloud_allowed(cloud, settings)
+    allowed = cloud_allowed(cloud, settings)
     if not allowed and not settings.tiers[start].local and param == "X-MLX-Stack-Tier":
         raise NoSuchTier(
             f"tier {start!r} is not on this machine, and only local ones may be", param
@@ -123,5 +123,6 @@ def _forward(
     return Route(tuple(reachable or tiers[:1]), direct=frozenset(direct))
 
 
-def _cloud_allowed(asked: bool, settings: Settings) -> bool:
+def cloud_allowed(asked: bool, settings: Settings) -> bool:
+    """Whether anything may leave this machine; ``asked``: what the client's header allows."""
     return asked and settings.reliability.escalation.cloud

@@ -10,9 +10,10 @@ import asyncio
 import secrets
 
 from .. import log
-from ..core import budgets, ladder
+from ..core import budgets
 from ..core.budgets import Limit, Spent
 from ..core.exchange import AttemptRecord, Exchange
+from ..core.prompt_size import estimate_prompt_tokens
 from ..core.reply import Reply
 from ..core.verdicts import Rejected
 from ..state.store import Refused, SessionDelta, SessionState, Sticky, StoreError
@@ -106,7 +107,7 @@ class Books:
         asked = exchange.request.max_tokens
         most = budgets.most_output(exchange, tier, self._services.settings)
         output = min(asked, most) if asked else most
-        whole = ladder.prompt_tokens(exchange.request) + output
+        whole = estimate_prompt_tokens(exchange.request.body) + output
         return min([whole, *(limit.most for limit in self._limits if limit.most)])
 
     def _longest(self) -> float:

@@ -5,25 +5,13 @@ from __future__ import annotations
 from ..core import ladder
 from ..core.attempt import Attempt
 from ..core.exchange import Exchange
+from ..core.next_step import LASTING
 from ..core.verdicts import UpstreamFailed, Verdict
 from ..state.store import StoreError
 from . import accounts
 from .books import Books
 from .cloud import Cloud
 from .services import Services
-
-# Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
-# and what doesn't fit is seen again by its length.
-LASTING = frozenset(
-    {
-        "tool_validation_failure",
-        "loop_detected",
-        "timeout",
-        "server_error",
-        "empty_response",
-        "output_truncated",
-    }
-)
 
 
 async def start(services: Services, exchange: Exchange, books: Books) -> None:

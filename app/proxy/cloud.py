@@ -9,17 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from ..core.budgets import Limit
+from ..core.budgets import Limit, spent_by
 from ..core.exchange import Exchange
 from ..core.prompt_size import estimate_prompt_tokens
 from ..core.reply import Reply
 from ..core.verdicts import UpstreamFailed
 from ..settings import CloudFallbackSettings, UpstreamSettings
 from ..state.store import Refused, Store
-from .upstream import RawHeaders, Upstream
+from .upstream import CHAT_HEADERS, RawHeaders, Upstream
 
 CHAT_PATH = "/chat/completions"
-CHARACTERS_PER_TOKEN = 4  # of a reply that came without usage
 _SPARE_SECONDS = 60.0  # a reservation outlives its call by this much
 
 
@@ -43,11 +42,7 @@ class Cloud:
         )
 
     def headers(self) -> RawHeaders:
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"accept", b"text/event-stream, application/json"),
-            (b"accept-encoding", b"identity"),
-        ]
+        headers = [*CHAT_HEADERS]
         if key := os.environ.get(self._settings.api_key_env):
             headers.append((b"authorization", f"Bearer {key}".encode()))
         return headers
@@ -74,12 +69,7 @@ class Cloud:
 
     async def settle(self, exchange: Exchange, reply: Reply) -> None:
         """Count what a call really used. May raise ``StoreError``."""
-        usage = reply.usage
-        if usage is not None:
-            used = usage.prompt_tokens + usage.completion_tokens
-        else:
-            written = sum(len(c.text) + len(c.reasoning) for c in reply.choices.values())
-            used = estimate_prompt_tokens(exchange.request.body) + written // CHARACTERS_PER_TOKEN
+        used = spent_by(exchange.request, reply, count_cached=True).total
         await self._store.settle(self._ticket(exchange), self._limits, used, self._clock())
 
     @staticmethod

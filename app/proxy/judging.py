@@ -18,7 +18,7 @@ from ..core.attempt import Attempt
 from ..core.build_request import build
 from ..core.exchange import ClientRequest, Exchange, Inquiry
 from ..core.prompt_size import estimate_prompt_tokens
-from ..core.tiers import Route
+from ..core.tiers import Route, cloud_allowed
 from ..state.store import Refused, StoreError
 from . import accounts
 from .services import Services
@@ -65,9 +65,8 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
 
 def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
     """Whether the tier is there to be asked, and the transcript may go where it is."""
-    escalation = services.settings.reliability.escalation
-    may_leave = exchange.controls.cloud and escalation.cloud
-    if not services.settings.tiers[tier].local and not may_leave:
+    settings = services.settings
+    if not settings.tiers[tier].local and not cloud_allowed(exchange.controls.cloud, settings):
         return False
     return tier not in services.tier_states.view().passed_over
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..core import budgets
 from ..core.budgets import Limit
+from ..core.failures import rejection
 from ..core.session_id import SessionId
 from ..core.usage_tail import UsageTail
-from ..errors import ProxyError
 from ..state.store import Refused, StoreError
 from . import accounts
 from .services import Services
@@ -41,14 +41,7 @@ class PassthroughBooks:
             accounts.store_failed(self._services, error)
             return
         if isinstance(found, Refused):
-            said = budgets.refusal(found.limit, found.used, found.resets_in)
-            raise ProxyError(
-                said.status,
-                said.type,
-                said.message,
-                extra=said.extra,
-                retry_after=said.retry_after,
-            )
+            raise rejection(budgets.refusal(found.limit, found.used, found.resets_in))
 
     def feed(self, data: bytes) -> None:
         if self._limits:

@@ -21,6 +21,12 @@ from ..settings import UpstreamSettings
 RawHeaders = list[tuple[bytes, bytes]]
 
 CHAT_PATH = "/v1/chat/completions"
+# What every chat completion says of its own body, and of what it takes.
+CHAT_HEADERS: RawHeaders = [
+    (b"content-type", b"application/json"),
+    (b"accept", b"text/event-stream, application/json"),
+    (b"accept-encoding", b"identity"),
+]
 CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ....settings import GenerationSettings
 from ....tool_calls.formats.table import REASONING
 from .periodic import BLOCK, PeriodicText, Repetition
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
-
-# UTF-8 bytes of reasoning a token: English prose has about 4 (OpenAI's and Llama 3's tokenizers).
-# Code and numbers have fewer, so a limit is not undercut.
-BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +107,7 @@ class _Thinking:
     __slots__ = ("_closer", "_limit", "_size", "_state", "_tail")
 
     def __init__(self, rules: GenerationSettings, reasoning: bool) -> None:
-        self._limit = rules.max_reasoning_tokens * BYTES_PER_TOKEN
+        self._limit = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
         self._state = "inside" if reasoning else "before"
         self._closer = ""
         self._size = 0
@@ -136,4 +133,4 @@ class _Thinking:
                 return 0
             self._tail = piece[-len(self._closer) :]
         self._size += size
-        return self._size // BYTES_PER_TOKEN if self._size > self._limit else 0
+        return self._size // BYTES_PER_OUTPUT_TOKEN if self._size > self._limit else 0

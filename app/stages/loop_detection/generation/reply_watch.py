@@ -13,13 +13,14 @@ from typing import Final
 from ....core.call_keys import digest
 from ....core.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta
 from ....core.exchange import Exchange, Incident, Request
+from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ....core.reply import ChoiceReply, Reply
 from ....core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ....settings import LoopDetectionSettings, Settings
 from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
 from .calls import NativeCalls, Repeats
-from .flow import BYTES_PER_TOKEN, EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
+from .flow import EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
 from .periodic import Repetition
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
@@ -237,7 +238,7 @@ class ReplyWatch:
         if not known:
             return
         flows = [*self._texts.values(), *self._reasonings.values()]
-        written = sum(flow.size for flow in flows) // BYTES_PER_TOKEN
+        written = sum(flow.size for flow in flows) // BYTES_PER_OUTPUT_TOKEN
         saved = max(min(known) - written, 0)
         self._exchange.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
 
