@@ -8,7 +8,6 @@ import resource
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import yaml
+
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 STREAM_LIMIT = 4096
@@ -46,13 +47,6 @@ def cpu_seconds(process: psutil.Process) -> float:
         return time.clock_gettime((~process.pid << 3) | 2)  # as clock_getcpuclockid() makes it
     times = process.cpu_times()
     return times.user + times.system
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def allow_many_sockets(wanted: int = 8192) -> int:

@@ -18,21 +18,12 @@ import httpx
 import psutil
 
 from app.local_stack.guarded_process import Lifeline, guarded
+from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 # On two busy cores it takes half a minute.
 START_SECONDS = 300.0
 READY_LINE = "Ctrl-C stops all of it."
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            first: int = probe.getsockname()[1]
-        if first + count < 65536 and all(is_free(first + i) for i in range(count)):
-            return first
 
 
 def is_free(port: int) -> bool:
@@ -59,7 +50,7 @@ class RunningStack:
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self.port = free_ports(4)
+        self.port = free_port(4)
         self.litellm_port = self.port + 1
         self.model_ports = {"fast": self.port + 2, "standard": self.port + 3}
         self.options = [

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.e2e.running_stack import RunningStack, free_ports
+from tests.e2e.running_stack import RunningStack
 from tests.faults import real_tier
 from tests.faults.catalogue import FAULTS, REFUSED, RETRIES
 from tests.faults.litellm import LiteLLM
@@ -30,6 +30,7 @@ from tests.faults.places import (
 )
 from tests.faults.real_tier import Crowd, Ended
 from tests.faults.table import Table, commit
+from tests.support.ports import free_port
 
 PLACES = ("upstream", "litellm", "behind", "real")
 COOLDOWNS_ON = {
@@ -55,7 +56,7 @@ async def upstream(table: Table, silence: float) -> str:
 
 
 def one_litellm(folder: Path, changes: dict[str, object] | None = None) -> tuple[LiteLLM, Behind]:
-    first = free_ports(3)
+    first = free_port(3)
     ports = {"fast": first + 1, "standard": first + 2}
     litellm = LiteLLM(folder, first, ports, changes)
     litellm.wait_ready()

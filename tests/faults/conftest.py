@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import missing
-from tests.e2e.running_stack import free_ports
 from tests.faults.litellm import LiteLLM
 from tests.faults.places import Behind
+from tests.support.ports import free_port
 
 HERE = Path(__file__).parent
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def behind_ports() -> dict[str, int]:
-    first = free_ports(3)
+    first = free_port(3)
     return {"litellm": first, "fast": first + 1, "standard": first + 2}
 
 

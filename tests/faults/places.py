@@ -23,6 +23,7 @@ from tests.faults.catalogue import (
 )
 from tests.faults.clients import CLIENTS, Client, Json, Outcome, ask, judged
 from tests.faults.litellm import LiteLLM
+from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import (
@@ -31,7 +32,6 @@ from tests.support.scripted_server import (
     Reply,
     ScriptedServer,
     WhenWhole,
-    closed_port,
 )
 
 KEY_VARIABLE = "FAULTS_LITELLM_KEY"
@@ -205,7 +205,7 @@ WELL = WhenWhole(_well)
 
 async def at_no_upstream(silence: float, retries: int) -> list[Row]:
     """LiteLLM isn't there at all."""
-    url = f"http://127.0.0.1:{closed_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     async with running_proxy(url, settings(silence, retries)) as proxy:
         outcomes = [(client, await ask(proxy.client, client)) for client in CLIENTS]
     return [Row("refused", c, one, {"fast": one.attempts}) for c, one in outcomes]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
 import os
-import random
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -21,24 +18,12 @@ from app.local_stack.console import Console
 from app.local_stack.guarded_process import Lifeline
 from app.local_stack.probes import HttpProbe
 from app.local_stack.supervisor import Supervisor
+from tests.support.ports import free_port
 
 CHILD = Path(__file__).with_name("scripted_child.py")
 PATIENCE = 30.0
 
 MakeSpec = Callable[..., ChildSpec]
-
-
-def free_port(in_a_row: int = 1) -> int:
-    """The first of some free ports. Below those that systems give out, which may go at any time."""
-    while True:
-        first = random.randrange(20_000, 30_000)
-        with contextlib.ExitStack() as probes:
-            try:
-                for port in range(first, first + in_a_row):
-                    probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return first
 
 
 def alive(pid: int) -> bool:

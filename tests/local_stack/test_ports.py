@@ -6,8 +6,7 @@ import pytest
 
 from app.local_stack import ports
 from app.local_stack.ports import PortTaken, require_free
-
-from .conftest import free_port
+from tests.support.ports import free_port
 
 
 def test_free_ports_pass() -> None:

@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from app.local_stack.probes import Hopeless, HttpProbe, ModelServerProbe
+from tests.support.ports import free_port
 
-from .conftest import free_port, until
+from .conftest import until
 
 Answer = Callable[[str], bytes]
 

@@ -12,7 +12,9 @@ from typing import IO
 
 import pytest
 
-from .conftest import free_port, mentioning, until
+from tests.support.ports import free_port
+
+from .conftest import mentioning, until
 
 REPOSITORY = Path(__file__).parents[2]
 

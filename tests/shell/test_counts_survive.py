@@ -18,9 +18,10 @@ import pytest
 import yaml
 
 from tests.shell.asking import CHAT, body
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
-from tests.support.running_proxy import listening_socket, proxy_config
+from tests.support.running_proxy import proxy_config
 from tests.support.scripted_server import ScriptedServer
 
 USED = 13  # tokens of `text_stream`
@@ -33,8 +34,7 @@ class Proxy:
     """A proxy in a process of its own, on a port that it keeps over restarts."""
 
     def __init__(self, folder: Path, upstream: str, name: str = "proxy", **changes: Any) -> None:
-        with listening_socket() as found:
-            self.port: int = found.getsockname()[1]
+        self.port = free_port()
         settings = {"server.port": self.port, **changes}
         self._config = folder / f"{name}.yaml"
         self._config.write_text(yaml.safe_dump(proxy_config(upstream, settings)))

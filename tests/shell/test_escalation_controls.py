@@ -13,6 +13,7 @@ from tests.shell.asking import ask, checked_error, payloads, text_of
 from tests.shell.calling import note_of
 from tests.shell.climbing import asked, by_model, settings, three_tiers
 from tests.shell.conftest import StartProxy
+from tests.support.ports import free_port
 from tests.support.replies import chunk, data, litellm_error
 from tests.support.scripted_server import (
     RESET,
@@ -20,7 +21,6 @@ from tests.support.scripted_server import (
     Reply,
     ScriptedServer,
     Wait,
-    closed_port,
 )
 
 DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
@@ -316,7 +316,7 @@ async def test_the_last_tiers_retry_after_reaches_the_client(
 
 
 async def test_a_refused_connection_is_said_at_once(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(settings(retries=3), url=f"http://127.0.0.1:{closed_port()}")
+    proxy = await start_proxy(settings(retries=3), url=f"http://127.0.0.1:{free_port()}")
     async with asyncio.timeout(5):
         response = await ask(proxy)
     error = checked_error(response, 503, "upstream_unavailable")

@@ -7,9 +7,10 @@ import pytest
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value
+from tests.support.ports import free_port
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import RESET, Reply, ScriptedServer, closed_port
+from tests.support.scripted_server import RESET, Reply, ScriptedServer
 
 
 async def test_models_lists_auto_and_the_tiers_first(
@@ -27,7 +28,7 @@ async def test_models_lists_auto_and_the_tiers_first(
 
 
 async def test_models_with_upstream_down_are_the_tiers(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
     response = await proxy.client.get("/v1/models")
     if response.status_code == 200:
         assert [one["id"] for one in response.json()["data"]] == ["auto", "fast", "standard"]
@@ -36,7 +37,7 @@ async def test_models_with_upstream_down_are_the_tiers(start_proxy: StartProxy) 
 
 
 async def test_health_is_the_process_alone(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
     assert (await proxy.client.get("/health")).status_code == 200
 
 
@@ -60,7 +61,7 @@ async def test_not_ready_when_litellm_is_not(
 
 
 async def test_not_ready_when_nothing_listens(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
     assert (await proxy.client.get("/ready")).status_code == 503
 
 

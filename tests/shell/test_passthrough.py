@@ -10,9 +10,10 @@ import pytest
 
 from tests.shell.asking import checked_error
 from tests.shell.conftest import StartProxy
+from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait, closed_port
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 OK = Reply.json({"ok": True})
 BINARY = bytes(range(256)) * 40
@@ -216,7 +217,7 @@ async def test_no_content_and_redirects(upstream: ScriptedServer, proxy: Running
 
 
 async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
     checked_error(await proxy.client.get("/v1/files"), 503, "upstream_unavailable")
 
 

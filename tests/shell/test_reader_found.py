@@ -35,6 +35,7 @@ from tests.shell.asking import (
     text_of,
 )
 from tests.shell.conftest import StartProxy
+from tests.support.ports import free_port
 from tests.support.replies import (
     DONE,
     TOOLS,
@@ -47,7 +48,7 @@ from tests.support.replies import (
     with_role,
 )
 from tests.support.running_proxy import RunningProxy, proxy_config, running_proxy
-from tests.support.scripted_server import SILENCE, Call, Delay, Reply, ScriptedServer, closed_port
+from tests.support.scripted_server import SILENCE, Call, Delay, Reply, ScriptedServer
 
 JSON = (("content-type", "application/json"),)
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
@@ -273,7 +274,7 @@ class Command:
     """``serve`` as a process whose log goes to a pipe that nobody has to read."""
 
     def __init__(self, upstream: ScriptedServer, folder: Path, grace: float) -> None:
-        self.port = closed_port()
+        self.port = free_port()
         changes = {"server.port": self.port, "server.shutdown_grace_seconds": grace}
         self.config = folder / "config.yaml"
         self.config.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))

@@ -10,9 +10,10 @@ import pytest
 from app.cli import main
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
+from tests.support.ports import free_port
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, closed_port
+from tests.support.scripted_server import Reply, ScriptedServer
 
 AGENT = {"X-MLX-Stack-Session": "agent-one"}
 
@@ -66,6 +67,6 @@ async def test_events(
 
 
 async def test_no_proxy(capsys: pytest.CaptureFixture[str]) -> None:
-    url = f"http://127.0.0.1:{closed_port()}"
+    url = f"http://127.0.0.1:{free_port()}"
     assert await asyncio.to_thread(main, ["status", "--url", url]) == 1
     assert f"no proxy answers at {url}" in capsys.readouterr().err

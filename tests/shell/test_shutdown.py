@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from tests.shell.asking import CHAT, body, text_of
+from tests.support.ports import free_port
 from tests.support.replies import DONE, data, text_chunks, text_stream
 from tests.support.running_proxy import proxy_config
-from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait, closed_port
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
 GENEROUS = 20  # seconds; a hang is what would fail here
@@ -46,7 +47,7 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serve(upstream: ScriptedServer, folder: Path, grace: float) -> AsyncIterator[Served]:
-    port = closed_port()
+    port = free_port()
     changes = {"server.port": port, "server.shutdown_grace_seconds": grace}
     file = folder / "config.yaml"
     file.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))

@@ -19,6 +19,7 @@ from tests.shell.asking import (
 )
 from tests.shell.conftest import StartProxy
 from tests.support import replies
+from tests.support.ports import free_port
 from tests.support.replies import (
     DONE,
     USAGE,
@@ -35,7 +36,6 @@ from tests.support.scripted_server import (
     SILENCE,
     Reply,
     ScriptedServer,
-    closed_port,
 )
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
@@ -102,7 +102,7 @@ async def test_failures_before_any_content_are_an_error_response(
 
 @both
 async def test_a_refused_connection(streamed: bool, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(url=f"http://127.0.0.1:{closed_port()}")
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
     error = checked_error(await ask(proxy, **asked(streamed)), 503, "upstream_unavailable")
     assert [attempt["tier"] for attempt in error["attempts"]] == ["fast"]
 

@@ -13,7 +13,8 @@ from app.state.memory import MemoryStore
 from app.state.redis import RedisStore
 from app.state.sqlite import SqliteStore
 from app.state.store import Store
-from tests.support.redis_server import RedisServer, free_port
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
 
 MAX_SESSIONS = 5
 WINDOW_SIZE = 3

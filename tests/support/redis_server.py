@@ -10,13 +10,7 @@ import time
 from pathlib import Path
 
 from tests.conftest import require_program
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+from tests.support.ports import free_port
 
 
 class RedisServer:

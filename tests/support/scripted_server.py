@@ -361,11 +361,3 @@ class _BodyReader:
             del buffer[: start + size + 2]
             self.complete = not size
         return taken
-
-
-def closed_port() -> int:
-    """A port of this machine on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,0 +1,23 @@
+"""Ports of this machine on which nothing listens."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+
+# Below those that systems give out by themselves, which may be somebody else's at any moment.
+LOWEST, HIGHEST = 20_000, 30_000
+
+
+def free_port(in_a_row: int = 1) -> int:
+    """A free port; the first of so many free ones in a row."""
+    while True:
+        first = random.randrange(LOWEST, HIGHEST)
+        with contextlib.ExitStack() as probes:
+            try:
+                for port in range(first, first + in_a_row):
+                    probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
