@@ -53,8 +53,13 @@ class Metrics:
         self.stage_faults = self._counter("stage_faults", "Faults in our own stages", "stage")
         self.store_errors = self._counter("store_errors", "Failed calls of the session store")
         self.passthrough = self._counter("passthrough", "Requests passed through", "status")
+        self.refused = self._counter(
+            "refused", "Requests answered with an error before they were an exchange", "status"
+        )
         self.overhead = self._histogram(
-            "overhead_seconds", "Time until the first upstream call, queueing left out", _OVERHEAD
+            "overhead_seconds",
+            "From the whole request to its first upstream call, the tier's queue left out",
+            _OVERHEAD,
         )
         self.first_token = self._histogram(
             "first_token_seconds", "Time to the first byte of an attempt's body", _SECONDS, "tier"

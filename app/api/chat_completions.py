@@ -59,6 +59,7 @@ class ChatCompletions:
             body = await read_body(receive, most)
         except ClientGone:
             return
+        arrived = clock()
         if len(body) > LARGE_BODY:  # to check a million messages takes a while
             parsed = await asyncio.to_thread(client_request.parse, body)
         else:
@@ -78,8 +79,8 @@ class ChatCompletions:
             our_key=our_key,
             downstream=downstream,
             watch=Watch(receive),
+            arrived=arrived,
         )
-        services.metrics.overhead.observe(clock() - started)
         try:
             await run.run()
         finally:

@@ -55,6 +55,7 @@ class Edge:
             await self._route(request, scope, receive, downstream)
         except ProxyError as error:
             if not downstream.started:
+                services.metrics.inc(services.metrics.refused, str(error.status))
                 await _refuse(error, request, receive, send)
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error, request_id=request.id if request else "")

@@ -22,10 +22,15 @@ LOOP_RETRY_AFTER = 5  # seconds
 
 
 def reason_of(verdict: Verdict | None) -> str | None:
-    """Why an attempt failed, in the words of DESIGN §7; None if it was delivered."""
+    """Why an attempt failed, in the words of DESIGN §7; None if it was delivered.
+
+    ``client_error``: upstream refuses what the client asks, which is nobody's failure here.
+    """
     match verdict:
         case None | Cut() | LeftOpen():
             return None
+        case UpstreamFailed(reason="server_error", client_fault=True):
+            return "client_error"
         case UpstreamFailed():
             return verdict.reason
         case LoopDetected():

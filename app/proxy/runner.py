@@ -34,7 +34,10 @@ HEALTH_SECONDS = 3.0  # for an answer of a tier's health_url
 
 
 class Run:
-    """One exchange on its way. ``headers``: those for LiteLLM. ``our_key``: we put the key in."""
+    """One exchange on its way. ``headers``: those for LiteLLM. ``our_key``: we put the key in.
+
+    ``arrived``: when the request was whole.
+    """
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class Run:
         our_key: bool,
         downstream: Downstream,
         watch: Watch,
+        arrived: float,
     ) -> None:
         self._services = services
         self._exchange = exchange
@@ -62,6 +66,7 @@ class Run:
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
+        self._ours: float | None = arrived  # the same, later by the wait in a queue; None: counted
         self._never_sent = False  # the last call: its connection was refused
         self._wait = 0.0  # seconds before the next upstream call
         self._timed: tuple[bool, bool, float | None] = (False, False, None)
@@ -206,7 +211,10 @@ class Run:
             await asyncio.sleep(self._wait)
         queue = self._services.queues[tier]
         session = self._exchange.session.hash
+        asked = self._clock()
         ticket = await queue.enter(session) if queue is not None else None
+        if self._ours is not None:
+            self._ours += self._clock() - asked
         probing = self._services.tier_states.begin(tier)
         try:
             return await self._call_somewhere(attempt)
@@ -246,6 +254,9 @@ class Run:
         self._watch.rearm()
         self._whole = False
         content = orjson.dumps(attempt.request.body)
+        if self._ours is not None:
+            self._services.metrics.overhead.observe(self._clock() - self._ours)
+            self._ours = None
         verdict: Verdict | None
         try:
             self._response = await upstream.send("POST", path, headers, content)

@@ -1,0 +1,109 @@
+"""The fast tier fails in each way once, and /metrics says exactly that."""
+
+from __future__ import annotations
+
+import re
+
+from tests.shell.asking import ask, ask_raw
+from tests.shell.calling import BAD, GOOD, TOOLS, calling
+from tests.shell.climbing import by_model
+from tests.shell.conftest import StartProxy
+from tests.shell.test_loops_within_a_reply import STUCK, endless
+from tests.support.replies import chunk, data, litellm_error, stream, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import CLOSE, SILENCE, Reply, ScriptedServer
+
+SETTINGS = {
+    "reliability.escalation": {
+        "chain": ["fast", "standard"],
+        "max_retries_before_escalate": 1,
+        "sticky_seconds": 0,
+        "degrade": {"failures": 1000},
+    },
+    "reliability.tool_validation.max_retries": 1,
+    "tiers.fast.first_token_timeout": 1.0,
+    "tiers.fast.tool_silence_timeout": 1.0,
+}
+ROLE = data(chunk({"role": "assistant", "content": ""}))
+TEXT_CALL = '<tool_call>{"name": "search", "arguments": {"query": "quokka"}}</tool_call>'
+COUNTERS = re.compile(r"mlx_stack_(\w+?)(?:_total)?(?:\{(.*)\})? (\S+)")
+UNSTEADY = ("tokens", "tokens_saved")  # estimated where no usage came
+
+
+async def counted(proxy: RunningProxy) -> dict[str, float]:
+    """Every counter and every histogram's count, but what is zero: `name{tier,reason}`."""
+    found = {}
+    for line in (await proxy.client.get("/metrics")).text.splitlines():
+        if line.startswith("#") or "_bucket" in line or "_sum" in line or "_created" in line:
+            continue
+        match = COUNTERS.fullmatch(line)
+        assert match is not None, line
+        labels = ",".join(re.findall(r'"([^"]*)"', match[2] or ""))
+        if float(match[3]) and match[1] not in UNSTEADY:
+            found[f"{match[1]}{{{labels}}}"] = float(match[3])
+    return found
+
+
+async def test_each_failure_is_counted_once(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(SETTINGS)
+    well = by_model()  # the tool call that the tests' tools allow, or text
+
+    async def serve(*replies: Reply, tools: bool = False) -> int:
+        upstream.will(*replies, *[well] * 3)
+        response = await ask(proxy, **({"tools": TOOLS} if tools else {}))
+        upstream.script.clear()
+        return response.status_code
+
+    assert await serve(text_stream()) == 200
+    assert await serve(calling(GOOD), tools=True) == 200
+    # Repaired, rescued, and one retry that helps.
+    assert await serve(calling('{"query": "quokka",}'), tools=True) == 200
+    assert await serve(stream(text_chunks(TEXT_CALL)), tools=True) == 200
+    assert await serve(calling(BAD), calling(GOOD), tools=True) == 200
+    # What only the next tier helps with.
+    assert await serve(calling(BAD), calling(BAD), calling(GOOD), tools=True) == 200
+    assert await serve(endless({"content": STUCK})) == 200
+    assert await serve(Reply.sse(SILENCE)) == 200
+    assert await serve(*[litellm_error(500, "no")] * 2) == 200
+    assert await serve(*[Reply.sse(ROLE, CLOSE)] * 2) == 200
+    assert await serve(*[stream(text_chunks())] * 2) == 200
+    # What is the client's own.
+    assert await serve(litellm_error(400, "no such parameter")) == 400
+    assert (await ask_raw(proxy, b"{")).status_code == 400
+    assert (await proxy.client.get("/v1/files")).status_code == 599  # the script has no reply
+
+    assert await counted(proxy) == {
+        "requests{ok,fast}": 5,
+        "requests{ok,standard}": 6,
+        "requests{client_error,fast}": 1,
+        "refused{400}": 1,
+        "passthrough{599}": 1,
+        "attempts{ok,fast}": 5,
+        "attempts{ok,standard}": 6,
+        "attempts{tool_validation_failure,fast}": 3,
+        "attempts{loop_detected,fast}": 1,
+        "attempts{timeout,fast}": 1,
+        "attempts{server_error,fast}": 4,
+        "attempts{client_error,fast}": 1,
+        "attempts{empty_response,fast}": 2,
+        "retries{tool_validation_failure,fast}": 2,
+        "retries{server_error,fast}": 2,
+        "retries{empty_response,fast}": 1,
+        "escalations{fast,tool_validation_failure,standard}": 1,
+        "escalations{fast,loop_detected,standard}": 1,
+        "escalations{fast,timeout,standard}": 1,
+        "escalations{fast,server_error,standard}": 2,
+        "escalations{fast,empty_response,standard}": 1,
+        "tool_call_failures{missing_required,fast}": 3,
+        "tool_call_repairs{trailing_comma}": 1,
+        "rescued_tool_calls{hermes_json}": 1,
+        "loops{circuit_break,generation}": 1,
+        "overhead_seconds_count{}": 12,
+        "first_token_seconds_count{fast}": 13,
+        "first_token_seconds_count{standard}": 6,
+        "request_seconds_count{fast}": 6,
+        "request_seconds_count{standard}": 6,
+        "sessions{}": 1,
+    }

@@ -1,0 +1,84 @@
+"""The registry against docs/metrics.md, both ways."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.main import build_services
+from app.metrics import Metrics
+from app.settings import Settings
+from tests.support.running_proxy import proxy_config
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+ROW = re.compile(r"^\| `(mlx_stack_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+
+# What DESIGN §10 promises to those who watch.
+PROMISED = {
+    "mlx_stack_requests_total": {"tier", "outcome"},
+    "mlx_stack_attempts_total": {"tier", "result"},
+    "mlx_stack_retries_total": {"tier", "reason"},
+    "mlx_stack_escalations_total": {"from_tier", "to_tier", "reason"},
+    "mlx_stack_loops_total": {"detector", "action"},
+    "mlx_stack_tool_call_failures_total": {"tier", "kind"},
+    "mlx_stack_tool_call_repairs_total": {"kind"},
+    "mlx_stack_rescued_tool_calls_total": {"format"},
+    "mlx_stack_truncations_total": {"kind"},
+    "mlx_stack_tokens_total": {"tier", "direction"},
+    "mlx_stack_tokens_saved_total": set(),
+    "mlx_stack_overhead_seconds": set(),
+    "mlx_stack_first_token_seconds": {"tier"},
+    "mlx_stack_request_seconds": {"tier"},
+    "mlx_stack_in_flight": {"tier"},
+    "mlx_stack_queue_depth": {"tier"},
+    "mlx_stack_tier_degraded": {"tier"},
+    "mlx_stack_sessions": set(),
+    "mlx_stack_store_errors_total": set(),
+}
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    settings = Settings(**proxy_config("http://127.0.0.1:9"))
+    return build_services(settings).metrics
+
+
+def registered(metrics: Metrics) -> dict[str, tuple[str, set[str]]]:
+    """Each metric's type and labels, by its name in a query."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for collector in metrics.registry._collector_to_names:
+        for family in collector.collect():
+            name = family.name + ("_total" if family.type == "counter" else "")
+            # Labels that have no value yet are known to the collector alone.
+            given: Any = getattr(collector, "_labelnames", None)
+            if given is None:
+                given = [label for sample in family.samples for label in sample.labels]
+            found[name] = (family.type, set(given))
+    return found
+
+
+def documented() -> dict[str, tuple[str, set[str]]]:
+    return {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in ROW.findall(PAGE)
+    }
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_there(metrics: Metrics) -> None:
+    assert registered(metrics) == documented()
+
+
+def test_what_people_watch_is_there(metrics: Metrics) -> None:
+    found = {name: labels for name, (_, labels) in registered(metrics).items()}
+    assert {name: found.get(name) for name in PROMISED} == PROMISED
+
+
+def test_buckets_fit_local_models(metrics: Metrics) -> None:
+    metrics.observe(metrics.request, 1.0, "fast")
+    text = metrics.render().decode()
+    bounds = re.findall(r'mlx_stack_request_seconds_bucket\{le="([^"]+)",tier="fast"\}', text)
+    assert (float(bounds[0]), float(bounds[-2]), bounds[-1]) == (0.05, 600.0, "+Inf")
