@@ -20,6 +20,7 @@ from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
+from .surrogates import Halves
 from .upstream_answers import failure_inside
 from .verdicts import Cut, UpstreamFailed, Verdict
 
@@ -61,6 +62,7 @@ class Attempt:
             text_hold=None if hold_whole else self._pipeline.text_hold(),
         )
         self._reader = sse.FrameReader()
+        self._halves: Halves = {}
         self._view = ClientView(exchange.request, committed.identity if committed else {})
 
     @property
@@ -94,7 +96,7 @@ class Attempt:
         out: list[bytes] = []
         try:
             for frame in self._reader.feed(data):
-                self._take(read_frame(frame), now, out)
+                self._take(read_frame(frame, self._halves), now, out)
                 if self.done or self.verdict is not None:
                     break
         except (MalformedChunk, sse.FrameTooLong) as error:
@@ -118,7 +120,7 @@ class Attempt:
         rest = self._reader.finish()
         if rest is not None and not self.over:
             try:
-                self._take(_whole_frame(rest), now, out)
+                self._take(read_frame(_whole(rest), self._halves), now, out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -251,9 +253,9 @@ def _broken(where: str) -> UpstreamFailed:
     return UpstreamFailed("server_error", f"the stream broke off {where}", status=200)
 
 
-def _whole_frame(rest: sse.Frame) -> Chunk:
-    """A last event without its blank line, if its data is whole."""
-    return read_frame(sse.Frame(rest.raw.rstrip(b"\r\n") + b"\n\n", rest.data))
+def _whole(rest: sse.Frame) -> sse.Frame:
+    """A last event that lacks its blank line, with one."""
+    return sse.Frame(rest.raw.rstrip(b"\r\n") + b"\n\n", rest.data)
 
 
 def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from . import sse
+from . import sse, surrogates
 from .events import (
     Event,
     Finish,
@@ -49,8 +49,11 @@ class Chunk:
     done: bool = False
 
 
-def read_frame(frame: sse.Frame) -> Chunk:
-    """The chunk in a frame. Raises :class:`MalformedChunk`."""
+def read_frame(frame: sse.Frame, halves: surrogates.Halves | None = None) -> Chunk:
+    """The chunk in a frame. Raises :class:`MalformedChunk`.
+
+    ``halves``: the reply's half characters so far, where it may have some.
+    """
     if frame.data is None:
         return Chunk(frame.raw, None, _NO_EVENTS)
     try:
@@ -58,11 +61,22 @@ def read_frame(frame: sse.Frame) -> Chunk:
     except orjson.JSONDecodeError as error:
         data = frame.data.strip()
         if data and data != sse.DONE:
-            raise MalformedChunk(f"an event that is not JSON: {error}") from None
+            return _read_halves(data, halves, error)
         return Chunk(frame.raw, None, _NO_EVENTS, done=bool(data))
     if not isinstance(payload, dict):
         raise MalformedChunk("an event that is no JSON object")
     return Chunk(frame.raw, payload, read_events(payload))
+
+
+def _read_halves(data: bytes, halves: surrogates.Halves | None, error: ValueError) -> Chunk:
+    """The chunk in an event with half a character, written anew; or it is malformed."""
+    try:
+        payload = surrogates.loads(data, halves)
+    except ValueError:
+        raise MalformedChunk(f"an event that is not JSON: {error}") from None
+    if not isinstance(payload, dict):
+        raise MalformedChunk("an event that is no JSON object")
+    return made(payload)
 
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:

@@ -9,7 +9,7 @@ import random
 import orjson
 
 from .. import log
-from ..core import upstream_answers
+from ..core import surrogates, upstream_answers
 from ..core.attempt import Attempt
 from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
@@ -315,8 +315,8 @@ class Run:
     async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
         self._observe_first_byte(self._clock())
         try:
-            completion = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            completion = surrogates.read(body)
+        except ValueError:
             return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
         if not isinstance(completion, dict) or not completion.get("choices"):
             what = upstream_answers.quoted_error(body)
