@@ -73,6 +73,8 @@ class Server(uvicorn.Server):
             self._services.running == 0 or time.monotonic() >= self._deadline
         ):
             self.should_exit = True
+        if self._services.stopping or self.should_exit:
+            self._services.feed.close()
         if self.should_exit:
             for end in list(self._services.endings):
                 end()

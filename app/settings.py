@@ -284,6 +284,7 @@ class ObservabilitySettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
     events_retention_days: Positive = 14
+    events_max: AtLeastOne = 100_000
     capture_failures: bool = False
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
+from ipaddress import IPv6Address, ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ProxyError, invalid
@@ -12,6 +15,8 @@ from ..settings import Settings, is_loopback
 from .incoming import Incoming
 
 _BEARER = "bearer "
+# What a proxy on this machine adds: then the peer's address says nothing about who asks.
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 
@@ -66,6 +71,23 @@ class Access:
         if self._upstream_key is None:
             return headers, self._open or bool(self._keys)
         return [*headers, (b"authorization", f"Bearer {self._upstream_key}".encode())], True
+
+
+def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
+    """Whether a program of this machine asks, of itself and not for another.
+
+    Any web page may point a name of its own at 127.0.0.1, so ``Host`` has to name this machine too.
+    """
+    peer = scope.get("client")
+    if peer is None or any(name in headers for name in _FORWARDED):
+        return False
+    try:
+        address = ip_address(peer[0])
+    except ValueError:
+        return False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    return address.is_loopback and is_loopback(_hostname(headers.get("host", "")).lower())
 
 
 def given_key(request: Incoming) -> str:

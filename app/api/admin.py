@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import hmac
 import re
+from datetime import datetime
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from ..core.exchange import EVENT_KINDS
 from ..core.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..proxy.services import Services
-from ..settings import is_loopback
+from ..settings import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
-from .access import bearer
+from . import event_stream
+from .access import bearer, is_from_this_machine
 
 _HASH = re.compile(r"[0-9a-f]{32}")
 _PREFIX = re.compile(r"[0-9a-f]{12,31}")  # what our response header shows
+_NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
 MAX_PAGE = 1000
 MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
 
@@ -32,8 +36,11 @@ class Admin:
         """Raises :class:`ProxyError` (401, 403)."""
         server = self._services.settings.server
         if server.admin_key is None:
-            if not is_loopback(server.host):
-                sentence = "set server.admin_key to use /mlx-stack/ on an address others reach"
+            if not is_from_this_machine(request.scope, request.headers):
+                sentence = (
+                    "/mlx-stack/ answers to this machine alone; "
+                    "set server.admin_key to use it from elsewhere"
+                )
                 raise ProxyError(403, INVALID_REQUEST, sentence)
             return
         given = bearer(request.headers.get("authorization", ""))
@@ -72,6 +79,23 @@ class Admin:
             if forget is not None:
                 forget(session)
         return session
+
+    async def event_query(self, request: Request) -> EventQuery:
+        """What a request for events asks for. Raises :class:`ProxyError` (400, 404)."""
+        given = request.query_params
+        kind, session = given.get("kind"), given.get("session")
+        if kind is not None and kind not in EVENT_KINDS:
+            raise invalid(unknown_name(kind[:64], EVENT_KINDS, "kind"), "kind")
+        if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
+            session = (await self.find(session)).session
+        after = request.headers.get("last-event-id") or given.get("after")
+        return EventQuery(
+            kind=kind,
+            session=session,
+            after=None if after is None else _whole("after", after),
+            since=_moment("since", given.get("since", "0")),
+            limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),
+        )
 
     def shown(self, state: SessionState) -> dict[str, Any]:
         stuck = [entry.until for entry in state.sticky.values()]
@@ -125,7 +149,8 @@ def build(services: Services) -> APIRouter:
     @router.get("/sessions")
     async def sessions(request: Request) -> Response:
         admin.check(request)
-        limit, offset = _whole(request, "limit", 100, MAX_PAGE), _whole(request, "offset", 0)
+        limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
+        offset = _whole("offset", request.query_params.get("offset", "0"))
         found = await services.store.sessions(services.wall_clock(), offset, limit)
         total = await services.store.count_sessions()
         return _json({"total": total, "sessions": [admin.shown(state) for state in found]})
@@ -143,12 +168,9 @@ def build(services: Services) -> APIRouter:
     @router.get("/events")
     async def events(request: Request) -> Response:
         admin.check(request)
-        query = EventQuery(
-            kind=request.query_params.get("kind"),
-            session=request.query_params.get("session"),
-            after=_whole(request, "after", 0),
-            limit=_whole(request, "limit", 100, MAX_PAGE),
-        )
+        query = await admin.event_query(request)
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return await event_stream.follow(services, query)
         found = await services.store.events(query)
         return _json({"events": [{"number": number, **event} for number, event in found]})
 
@@ -161,13 +183,21 @@ def store_failed(error: StoreError) -> ProxyError:
     )
 
 
-def _whole(request: Request, name: str, default: int, most: int = 2**53) -> int:
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    if not (given.isascii() and given.isdigit()) or int(given) > most:
+def _whole(name: str, given: str, most: int = 2**53) -> int:
+    if not (given.isascii() and given.isdigit()) or len(given) > 16 or int(given) > most:
         raise invalid(f"`{name}` must be a whole number from 0 to {most}", name)
     return int(given)
+
+
+def _moment(name: str, given: str) -> float:
+    """Seconds since the epoch, from those or from a time as ISO 8601 writes it."""
+    try:
+        return (
+            float(given) if _NUMBER.fullmatch(given) else datetime.fromisoformat(given).timestamp()
+        )
+    except (ValueError, OverflowError, OSError):
+        sentence = f"`{name}` must be seconds since 1970, or a time such as 2026-11-22T08:00:00Z"
+        raise invalid(sentence, name) from None
 
 
 def _json(content: Any) -> Response:

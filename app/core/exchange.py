@@ -88,6 +88,22 @@ class Committed:
     identity: dict[str, Any] = field(default_factory=dict)
 
 
+# What is kept for the post-mortem; docs/events.md says when, and what each tells.
+EVENT_KINDS = (
+    "loop_warning",
+    "loop_break",
+    "tool_call_invalid",
+    "tool_call_repaired",
+    "escalated",
+    "exhausted",
+    "tier_degraded",
+    "tier_recovered",
+    "budget_warning",
+    "budget_exceeded",
+    "pressure_changed",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Incident:
     """Something a stage did or found, for the counters and the events (DESIGN §10).

@@ -15,8 +15,15 @@ from .services import Services
 
 STORE_ERROR_SECONDS = 60.0
 
-# What stages report → the event it is kept as (DESIGN §10).
-_EVENTS = {"tool_call_rescued": "tool_call_repaired", "truncated": "loop_warning"}
+# What stages report → the event it is kept as (DESIGN §10), and what its labels are there.
+_EVENTS = {
+    "tool_call_invalid": ("tool_call_invalid", ("failure",)),
+    "tool_call_repaired": ("tool_call_repaired", ("repair",)),
+    "tool_call_rescued": ("tool_call_repaired", ("format",)),
+    "loop_warning": ("loop_warning", ("detector", "action")),
+    "loop_break": ("loop_break", ("detector", "action")),
+    "truncated": ("loop_warning", ("truncated",)),
+}
 # Whose detail an event holds: figures, a tool's name, a digest, a judge's reasoning.
 _TOLD = ("loop_warning", "loop_break")
 
@@ -48,6 +55,7 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
         return
     metrics = services.metrics
     tier = tier_label(exchange)
+    tools = _offered(exchange)
     events = []
     for incident in exchange.incidents:
         match incident.kind:
@@ -64,11 +72,22 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
                 continue  # a figure, no event
             case "tool_call_rescued":
                 metrics.inc(metrics.rescued_tool_calls, *incident.labels)
-        kind = _EVENTS.get(incident.kind, incident.kind)
-        detail = incident.detail if incident.kind in _TOLD else {}
-        events.append((kind, {"labels": list(incident.labels), **detail}))
+        kind, names = _EVENTS[incident.kind]
+        detail = dict(zip(names, incident.labels, strict=True))
+        if incident.kind in _TOLD:
+            detail |= incident.detail
+        elif (tool := incident.detail.get("tool")) in tools:
+            detail["tool"] = tool
+        events.append((kind, detail))
     exchange.incidents.clear()
     await keep(services, exchange, events)
+
+
+def _offered(exchange: Exchange) -> set[str]:
+    """The names of the request's tools; what else a model calls a tool is its own text."""
+    functions = (tool.get("function") for tool in exchange.request.tools if isinstance(tool, dict))
+    names = (function.get("name") for function in functions if isinstance(function, dict))
+    return {name for name in names if isinstance(name, str)}
 
 
 async def keep(
@@ -85,6 +104,7 @@ async def keep(
         await services.store.add_events(
             [{**common, "kind": kind, "detail": detail} for kind, detail in events]
         )
+        services.feed.told()
     except StoreError as error:
         store_failed(services, error)
 

@@ -14,6 +14,7 @@ from ..settings import Settings
 from ..state.store import Store
 from .background import Background
 from .cloud import Cloud
+from .event_feed import EventFeed
 from .model_list import ModelList
 from .tier_queue import TierQueues
 from .tier_states import TierStates
@@ -35,6 +36,7 @@ class Services:
     stopping: bool = field(default=False)
     running: int = field(default=0)
     background: Background = field(default_factory=Background)
+    feed: EventFeed = field(default_factory=EventFeed)
     store_error_said: float = field(default=-inf)  # monotonic seconds
     # What ends a chat completion that is on its way, for the end of the process.
     endings: set[Callable[[], None]] = field(default_factory=set)

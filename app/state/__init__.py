@@ -18,6 +18,8 @@ class _Sizes(TypedDict):
     max_sessions: int
     window_size: int
     session_ttl: float
+    events_ttl: float
+    max_events: int
 
 
 def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> Store:
@@ -30,14 +32,15 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
         max_sessions=loops.max_sessions,
         window_size=loops.window_size,
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
+        events_ttl=settings.observability.events_retention_days * _DAY,
+        max_events=settings.observability.events_max,
     )
-    events_ttl = settings.observability.events_retention_days * _DAY
     state = settings.state
     if state.backend == "memory":
-        return MemoryStore(**sizes)
+        return MemoryStore(**sizes, clock=clock)
     if state.backend == "sqlite":
-        return SqliteStore(state.path, **sizes, events_ttl=events_ttl, clock=clock)
+        return SqliteStore(state.path, **sizes, clock=clock)
     from .redis import RedisStore  # half a second to import, for those alone who use it
 
     assert state.redis_url is not None  # the settings see to it
-    return RedisStore(state.redis_url, **sizes, events_ttl=events_ttl, clock=clock)
+    return RedisStore(state.redis_url, **sizes, clock=clock)

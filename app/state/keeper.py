@@ -29,14 +29,21 @@ Result = TypeVar("Result")
 
 
 class Keeper:
-    """``events_ttl``: seconds; ``clock``: seconds since the epoch, for the housekeeping alone."""
+    """``events``: for how many seconds they are kept, and how many.
+
+    ``clock``: seconds since the epoch, for the housekeeping alone.
+    """
 
     def __init__(
-        self, file: StateFile, image: Image, events_ttl: float, clock: Callable[[], float]
+        self,
+        file: StateFile,
+        image: Image,
+        events: tuple[float, int],
+        clock: Callable[[], float],
     ) -> None:
         self._file = file
         self._image = image
-        self._events_ttl = events_ttl
+        self._events_ttl, self._max_events = events
         self._clock = clock
         self.trouble: str | None = f"{file.path} is not open yet"
         self.known = False  # the file was read, so that memory has the truth
@@ -222,7 +229,8 @@ class Keeper:
                 await self._do(self._file.reopen)
                 self._file_is_new()
             before = now - self._events_ttl
-            more |= await self._do(lambda: self._file.forget_events(before, STEP)) == STEP
+            forget = partial(self._file.forget_events, before, self._max_events, STEP)
+            more |= await self._do(forget) == STEP
             if not more:
                 self._image.ledger.forget_empty_hours(now)
                 await self._do(self._file.sync)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..core.breaker import BreakerState
@@ -11,21 +12,37 @@ from ..core.budgets import Limit
 from .ledger import Ledger
 from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState
 
-MAX_EVENTS = 10_000
+MOST_EVENTS = 10_000  # whatever the settings say: they lie in memory
 
 
 class MemoryStore:
-    """All of the interface, in this process's memory. The least recently used sessions go first."""
+    """All of the interface, in this process's memory. The least recently used sessions go first.
+
+    ``session_ttl``, ``events_ttl``: seconds. ``clock``: seconds since the epoch, for events alone.
+    """
 
     trouble: str | None = None
 
-    def __init__(self, *, max_sessions: int, window_size: int, session_ttl: float) -> None:
+    def __init__(
+        self,
+        *,
+        max_sessions: int,
+        window_size: int,
+        session_ttl: float,
+        events_ttl: float,
+        max_events: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._ledger = Ledger(
             max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl
         )
         self._breakers: dict[str, BreakerState] = {}
-        self._events: deque[tuple[int, Mapping[str, Any]]] = deque(maxlen=MAX_EVENTS)
+        self._events: deque[tuple[int, Mapping[str, Any]]] = deque(
+            maxlen=min(max_events, MOST_EVENTS)
+        )
         self._next_event = 1
+        self._events_ttl = events_ttl
+        self._clock = clock
 
     async def open(self) -> None:
         return None
@@ -63,17 +80,20 @@ class MemoryStore:
         self._breakers[tier] = state
 
     async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self._forget_events()
         for event in events:
             self._events.append((self._next_event, event))
             self._next_event += 1
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        found = [
-            (number, event)
-            for number, event in self._events
-            if number > query.after
-            and event.get("time", 0.0) >= query.since
-            and (query.kind is None or event.get("kind") == query.kind)
-            and (query.session is None or event.get("session") == query.session)
-        ]
-        return found[: query.limit] if query.after else found[max(0, len(found) - query.limit) :]
+        self._forget_events()
+        after = query.after or 0
+        found = [entry for entry in self._events if entry[0] > after and query.asks_for(entry[1])]
+        if query.after is not None:
+            return found[: query.limit]
+        return found[max(0, len(found) - query.limit) :]
+
+    def _forget_events(self) -> None:
+        oldest = self._clock() - self._events_ttl
+        while self._events and self._events[0][1]["time"] < oldest:
+            self._events.popleft()

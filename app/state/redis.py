@@ -35,8 +35,8 @@ from .store import (
 )
 
 PREFIX = "{mlx-stack}"
-MOST_EVENTS = 100_000
 PAGE = 1_000  # events read at once
+CLOCKS_APART = 60.0  # seconds: events of several replicas may lie so far out of their order
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps
 STEP = 200  # what one step of the housekeeping forgets, at most
@@ -72,6 +72,7 @@ class RedisStore:
         window_size: int,
         session_ttl: float,
         events_ttl: float,
+        max_events: int,
         clock: Callable[[], float] = time.time,
         prefix: str = PREFIX,
     ) -> None:
@@ -81,6 +82,7 @@ class RedisStore:
         self._window_size = window_size
         self._ttl = repr(float(session_ttl))
         self._events_ttl = repr(float(events_ttl))
+        self._max_events = max_events
         self._clock = clock
         self._scripts = {name: Script(name) for name in _SCRIPTS}
         me = secrets.token_hex(8)
@@ -181,12 +183,12 @@ class RedisStore:
             except (TypeError, KeyError) as error:
                 raise StoreError(f"no event to keep: {type(error).__name__}") from error
         if given:
-            await self._run("add_events", MOST_EVENTS, self._events_ttl, *given)
+            await self._run("add_events", self._max_events, self._events_ttl, *given)
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         found: list[tuple[int, Mapping[str, Any]]] = []
-        upwards = query.after > 0
-        start = query.after + 1
+        upwards = query.after is not None
+        start = (query.after or 0) + 1
         end = "+"
         while len(found) < query.limit:
             key = f"{self._prefix}:events"
@@ -196,9 +198,11 @@ class RedisStore:
                 page = await self._link.command("XREVRANGE", key, end, "-", "COUNT", PAGE)
             for number, event in map(_event, page):
                 start, end = number + 1, f"{number - 1}-0"
-                if _asked_for(event, query) and len(found) < query.limit:
+                if query.asks_for(event) and len(found) < query.limit:
                     found.append((number, event))
             if len(page) < PAGE or end == "0-0":
+                break
+            if not upwards and event["time"] < query.since - CLOCKS_APART:
                 break
         return found if upwards else found[::-1]
 
@@ -251,7 +255,7 @@ class RedisStore:
     async def tidy(self) -> int:
         """Forget some of what is too old; how much. Raises StoreError."""
         times = (_time(self._clock()), self._ttl, self._events_ttl)
-        return int(await self._run("tidy", *times, STEP))
+        return int(await self._run("tidy", *times, STEP, self._max_events))
 
 
 _SCRIPTS = (
@@ -294,11 +298,3 @@ def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
     number, fields = entry
     body = dict(_pairs(fields))[b"body"]
     return int(number.partition(b"-")[0]), orjson.loads(body)
-
-
-def _asked_for(event: Mapping[str, Any], query: EventQuery) -> bool:
-    return (
-        event["time"] >= query.since
-        and (query.kind is None or event["kind"] == query.kind)
-        and (query.session is None or event["session"] == query.session)
-    )

@@ -35,6 +35,7 @@ class SqliteStore:
         window_size: int,
         session_ttl: float,
         events_ttl: float,
+        max_events: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._image = Image(
@@ -45,7 +46,7 @@ class SqliteStore:
                 changes=changes,
             )
         )
-        self._keeper = Keeper(StateFile(path), self._image, events_ttl, clock)
+        self._keeper = Keeper(StateFile(path), self._image, (events_ttl, max_events), clock)
 
     @property
     def trouble(self) -> str | None:

@@ -69,6 +69,7 @@ _TABLES: Mapping[str, tuple[Callable[[str, Any], tuple[Any, ...]], tuple[str, ..
     "hours": (rows.hour, ("scope", "buckets")),
     "breakers": (rows.breaker, ("tier", "failures", "degraded_until", "cooldown")),
 }
+_LAST = "\U0010ffff"  # sorts behind all that a name is made of
 _EVENT = ("number", "time", "kind", "session", "body")
 
 
@@ -191,12 +192,14 @@ class StateFile:
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileCorrupt."""
-        where, given = ["number > ?", "time >= ?"], [query.after, query.since]
-        for column, value in (("kind", query.kind), ("session", query.session)):
-            if value is not None:
-                where.append(f"{column} = ?")
-                given.append(value)  # type: ignore[arg-type]
-        newest_first = not query.after
+        where, given = ["number > ?", "time >= ?"], [query.after or 0, query.since]
+        if query.kind is not None:
+            where.append("kind = ?")
+            given.append(query.kind)  # type: ignore[arg-type]
+        if query.session is not None:
+            where.append("session >= ? AND session < ?")
+            given += [query.session, query.session + _LAST]  # type: ignore[list-item]
+        newest_first = query.after is None
         sql = (
             f"SELECT number, body FROM events WHERE {' AND '.join(where)} "  # noqa: S608
             f"ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
@@ -207,14 +210,23 @@ class StateFile:
             found.reverse()
         return [(number, rows.event_of(body)) for number, body in found]
 
-    def forget_events(self, before: float, at_most: int) -> int:
-        """Delete the oldest events; how many were there. Raises StoreError, FileCorrupt."""
-        sql = (
-            "DELETE FROM events WHERE number IN "
-            "(SELECT number FROM events WHERE time < ? ORDER BY time LIMIT ?)"
+    def forget_events(self, before: float, keep: int, at_most: int) -> int:
+        """Delete the oldest events: those before a time, and those beyond the ``keep`` newest.
+
+        How many were deleted, ``at_most`` each time. Raises StoreError, FileCorrupt.
+        """
+        old = "SELECT number FROM events WHERE time < ? ORDER BY time LIMIT ?"
+        # Numbers have no gaps but where something is too old anyway.
+        surplus = (
+            "SELECT number FROM events WHERE number <= (SELECT max(number) FROM events) - ? "
+            "ORDER BY number LIMIT ?"
         )
         with self._said("can't be written"), self._transaction() as connection:
-            return connection.execute(sql, (before, at_most)).rowcount
+            forgotten = 0
+            for which, bound in ((old, before), (surplus, keep)):
+                sql = f"DELETE FROM events WHERE number IN ({which})"  # noqa: S608
+                forgotten += connection.execute(sql, (bound, at_most - forgotten)).rowcount
+            return forgotten
 
     def sync(self) -> None:
         """Put all on the disk, for a power cut, and give free pages back; in small steps."""

@@ -78,13 +78,25 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class EventQuery:
-    """Which events to give: of a kind, of a session, after an event's number, since a time."""
+    """Which events to give: of a kind, of a session, after an event's number, since a time.
+
+    ``session``: the hash, or its beginning. ``after``: the first ``limit`` ones beyond that number;
+    None: the last ``limit`` ones of all.
+    """
 
     kind: str | None = None
     session: str | None = None
-    after: int = 0
+    after: int | None = None
     since: float = 0.0
     limit: int = 100
+
+    def asks_for(self, event: Mapping[str, Any]) -> bool:
+        """Whether an event is one of them, as far as its content tells."""
+        return (
+            event["time"] >= self.since
+            and (self.kind is None or event["kind"] == self.kind)
+            and (self.session is None or event["session"].startswith(self.session))
+        )
 
 
 class Store(Protocol):

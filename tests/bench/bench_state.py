@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
@@ -29,6 +30,7 @@ from app.state.store import Limit, SessionDelta, Sticky, Store
 from tests.support.redis_server import RedisServer
 
 EXCHANGES = 4_000
+EVENTS = {"events_ttl": 1e6, "max_events": 10_000}
 DIGEST = bytes(16)
 WINDOW = tuple(bytes([n]) * 16 for n in range(10))
 HEAD = f"{'':26}{'CPU loop':>10}{'CPU all':>10}{'a second':>10}{'median':>10}{'p99':>10}"
@@ -130,18 +132,23 @@ def memory_of(server: RedisServer) -> int:
 
 
 async def main(most: int) -> None:
-    sizes = {"max_sessions": 2 * most, "window_size": 10, "session_ttl": 86_400.0}
+    sizes: dict[str, Any] = {
+        "max_sessions": 2 * most,
+        "window_size": 10,
+        "session_ttl": 86_400.0,
+        **EVENTS,
+    }
     print(f"{platform.platform()}, Python {platform.python_version()}, {EXCHANGES} exchanges a row")
     await bench("memory", MemoryStore(**sizes), most)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
-        store = SqliteStore(str(path), **sizes, events_ttl=1e6)
+        store = SqliteStore(str(path), **sizes)
         await bench("sqlite", store, most)
         print(f"{path.stat().st_size / most:.0f} bytes a session in the file")
         del store
         gc.collect()
         started = time.perf_counter()
-        again = SqliteStore(str(path), **sizes, events_ttl=1e6)
+        again = SqliteStore(str(path), **sizes)
         await again.open()
         print(f"{time.perf_counter() - started:.2f} s to open it")
         await again.close()
@@ -150,7 +157,7 @@ async def main(most: int) -> None:
             print("\nredis: the program redis-server is missing")
             return
         empty = memory_of(server)
-        store_there = RedisStore(server.url, **sizes, events_ttl=1e6)
+        store_there = RedisStore(server.url, **sizes)
         await bench("redis", store_there, most, lambda: memory_of(server) - empty)
 
 

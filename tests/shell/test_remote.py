@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
 
+import httpx
 import pytest
+import yaml
 
 from app.cli import main
-from tests.shell.asking import ask
+from tests.shell.asking import ask, body
 from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import text_stream
-from tests.support.running_proxy import RunningProxy
+from tests.support.running_proxy import RunningProxy, proxy_config
 from tests.support.scripted_server import Reply, ScriptedServer
 
+GENEROUS = 30  # seconds; what takes longer hangs
 AGENT = {"X-MLX-Stack-Session": "agent-one"}
 
 
@@ -64,6 +72,84 @@ async def test_events(
     assert code == 0 and "escalated" in out and "from=fast to=standard reason=server_error" in out
     code, out, _ = await said(capsys, proxy, "events", "--kind", "loop_break", "--json")
     assert (code, out) == (0, "")
+
+
+async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
+    store, now = proxy.services.store, time.time()
+    common = {"kind": "escalated", "session": "ab" * 16, "tier": "fast"}
+    await store.add_events([{**common, "time": now - ago} for ago in (7200, 60)])
+    for given, count in (("3h", 2), ("90m", 1), ("30s", 0), ("1d", 2), ("2001-01-01", 2)):
+        _, out, _ = await said(capsys, proxy, "events", "--since", given)
+        assert len(out.splitlines()) == count, given
+    code, _, err = await said(capsys, proxy, "events", "--since", "yesterday")
+    assert code == 1 and "--since yesterday" in err
+
+
+async def test_events_are_followed_over_a_restart(upstream: ScriptedServer, tmp_path: Path) -> None:
+    """None is missing and none comes twice; that the proxy was gone is said, apart from them."""
+    port = free_port()
+    changes = {
+        "server.port": port,
+        "reliability.escalation.chain": ["fast", "standard"],
+        "reliability.escalation.sticky_seconds": 0,
+        "state": {"backend": "sqlite", "path": str(tmp_path / "state.db")},
+    }
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))
+
+    async def escalate() -> None:
+        upstream.will(Reply.json({}, status=500), text_stream("Hello"))
+        async with httpx.AsyncClient(trust_env=False) as client:
+            url = f"http://127.0.0.1:{port}/v1/chat/completions"
+            assert (await client.post(url, json=body(), timeout=20)).status_code == 200
+
+    async with command("serve", "--config", str(config)) as proxy:
+        await until_ready(port)
+        await escalate()
+        follow = ("events", "--follow", "--json", "--config", str(config))
+        async with command(*follow) as follower:
+            assert json.loads(await line(follower.stdout))["number"] == 1
+            await escalate()
+            assert json.loads(await line(follower.stdout))["number"] == 2
+            proxy.terminate()
+            await proxy.wait()
+            assert b"waiting for the proxy" in await line(follower.stderr)
+            async with command("serve", "--config", str(config)):
+                assert b"the proxy is back" in await line(follower.stderr)
+                await escalate()
+                assert json.loads(await line(follower.stdout))["number"] == 3
+
+
+@contextlib.asynccontextmanager
+async def command(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`mlx-stack-proxy` with these words, until the block ends."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def line(stream: asyncio.StreamReader | None) -> bytes:
+    assert stream is not None
+    async with asyncio.timeout(GENEROUS):
+        return await stream.readline()
+
+
+async def until_ready(port: int) -> None:
+    async with asyncio.timeout(GENEROUS):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                return
+            await asyncio.sleep(0.05)
 
 
 async def test_no_proxy(capsys: pytest.CaptureFixture[str]) -> None:

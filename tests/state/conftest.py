@@ -20,6 +20,7 @@ MAX_SESSIONS = 5
 WINDOW_SIZE = 3
 TTL = 1000.0
 EVENTS_TTL = 10_000.0
+MAX_EVENTS = 50
 NOW = 1_780_000_020.0  # a third into a minute
 
 MakeStore = Callable[[], Store]
@@ -27,7 +28,14 @@ MakeStore = Callable[[], Store]
 
 @pytest.fixture
 def make_memory() -> MakeStore:
-    return lambda: MemoryStore(max_sessions=MAX_SESSIONS, window_size=WINDOW_SIZE, session_ttl=TTL)
+    return lambda: MemoryStore(
+        max_sessions=MAX_SESSIONS,
+        window_size=WINDOW_SIZE,
+        session_ttl=TTL,
+        events_ttl=EVENTS_TTL,
+        max_events=MAX_EVENTS,
+        clock=lambda: NOW,
+    )
 
 
 @pytest.fixture
@@ -39,6 +47,7 @@ def make_sqlite(tmp_path: Path) -> MakeStore:
         window_size=WINDOW_SIZE,
         session_ttl=TTL,
         events_ttl=EVENTS_TTL,
+        max_events=MAX_EVENTS,
         clock=lambda: NOW,
     )
 
@@ -58,7 +67,8 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
 
 def redis_store(url: str, **changes: Any) -> RedisStore:
     sizes = {"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL}
-    given = {**sizes, "events_ttl": EVENTS_TTL, "clock": lambda: NOW, **changes}
+    events = {"events_ttl": EVENTS_TTL, "max_events": MAX_EVENTS}
+    given = {**sizes, **events, "clock": lambda: NOW, **changes}
     return RedisStore(url, **given)
 
 

@@ -11,12 +11,16 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 from app.state.sqlite import SqliteStore
 from app.state.store import Limit, SessionDelta, StoreError
 
 TOKENS = 7
-SIZES = {"max_sessions": 10_000, "window_size": 10, "session_ttl": 86_400.0, "events_ttl": 1e6}
+SIZES: dict[str, Any] = {
+    **{"max_sessions": 10_000, "window_size": 10, "session_ttl": 86_400.0},
+    **{"events_ttl": 1e6, "max_events": 10_000},
+}
 HOUR = Limit("hour", None, rolling=True)
 
 

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 from app.state.memory import MemoryStore
 from app.state.sqlite import SqliteStore
 from app.state.store import EventQuery, Limit, SessionDelta, Sticky, Store
-from tests.state.conftest import EVENTS_TTL, MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
+from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
 from tests.support.redis_server import RedisServer
 
-SIZES = {"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL}
+SIZES: dict[str, Any] = {  # the events' times are far apart
+    **{"max_sessions": MAX_SESSIONS, "window_size": WINDOW_SIZE, "session_ttl": TTL},
+    **{"events_ttl": 1e9, "max_events": 10_000},
+}
 NAMES = st.sampled_from("abcdefg")
 TOKENS = st.integers(0, 60)
 SCOPES = [
@@ -103,18 +106,18 @@ def backends(
 
     def sqlite() -> Store:
         path = str(folder / f"{next(numbers)}.db")
-        return SqliteStore(path, **SIZES, events_ttl=EVENTS_TTL, clock=lambda: NOW)
+        return SqliteStore(path, **SIZES, clock=lambda: NOW)
 
     def redis() -> Store:
-        # A name of its own for each, in the same hash slot; the events' times are far apart.
+        # A name of its own for each, in the same hash slot.
         prefix = f"{{mlx-stack}}:{next(numbers)}"
-        return redis_store(redis_server.url, prefix=prefix, events_ttl=1e9)
+        return redis_store(redis_server.url, prefix=prefix, **SIZES)
 
     return [sqlite, redis]
 
 
 def check(make_all: list[Callable[[], Store]], steps: list[tuple[float, Any]]) -> None:
-    expected = asyncio.run(answers(MemoryStore(**SIZES), steps))
+    expected = asyncio.run(answers(MemoryStore(**SIZES, clock=lambda: NOW), steps))
     for make in make_all:
         assert asyncio.run(answers(make(), steps)) == expected
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.state import ledger, memory
+from app.state import ledger
 from app.state.memory import MemoryStore
 from app.state.rolling_hour import RollingHour
 from app.state.store import EventQuery, Limit, SessionDelta
 
 NOW = 1_780_000_020.0
+EVENTS: dict[str, Any] = {"events_ttl": 100.0, "max_events": 3, "clock": lambda: NOW}
 STEPS = st.lists(st.tuples(st.floats(0, 400), st.integers(0, 9)), max_size=60)
 
 
@@ -54,18 +57,18 @@ def hour_at(steps: list[tuple[float, int]], then: float) -> int:
     return found
 
 
-async def test_events_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MAX_EVENTS", 3)
-    store = MemoryStore(max_sessions=1, window_size=1, session_ttl=1)
-    await store.add_events([{"time": NOW, "kind": str(n), "session": ""} for n in range(5)])
-    assert [number for number, _ in await store.events(EventQuery())] == [3, 4, 5]
+async def test_events_are_bounded_by_number_and_age() -> None:
+    store = MemoryStore(max_sessions=1, window_size=1, session_ttl=1, **EVENTS)
+    times = [NOW, NOW, NOW - 101, NOW - 99, NOW]
+    await store.add_events([{"time": at, "kind": "k", "session": ""} for at in times])
+    assert [number for number, _ in await store.events(EventQuery())] == [4, 5]
 
 
 async def test_counts_of_sessions_that_never_commit_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ledger, "SPARE_PURSES", 3)
-    store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1)
+    store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1, **EVENTS)
     for number in range(20):
         await store.settle("t", [Limit(f"session:{number}", None, False)], 1, NOW)
         await store.settle("t", [Limit("key:k", None, False)], 1, NOW)
@@ -75,7 +78,7 @@ async def test_counts_of_sessions_that_never_commit_are_bounded(
 
 
 async def test_reservations_leave_nothing_behind() -> None:
-    store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1)
+    store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1, **EVENTS)
     limits = [Limit("hour", 1000, True), Limit("session:a", 1000, False)]
     for number in range(10):
         await store.reserve(f"t{number}", limits, 10, NOW, NOW + 60)
@@ -87,7 +90,7 @@ async def test_reservations_leave_nothing_behind() -> None:
 
 
 async def test_idle_sessions_do_not_stay() -> None:
-    store = MemoryStore(max_sessions=10, window_size=1, session_ttl=60)
+    store = MemoryStore(max_sessions=10, window_size=1, session_ttl=60, **EVENTS)
     for number in range(5):
         await store.commit(str(number), SessionDelta(turns=1), NOW + number * 40)
     assert await store.count_sessions() == 2

@@ -15,7 +15,15 @@ from app.state import redis_link
 from app.state.redis import RedisStore
 from app.state.redis_link import NotSent
 from app.state.store import EventQuery, Limit, Reserved, SessionDelta, StoreError
-from tests.state.conftest import EVENTS_TTL, NOW, TTL, WINDOW_SIZE, MakeStore, redis_store
+from tests.state.conftest import (
+    EVENTS_TTL,
+    MAX_EVENTS,
+    NOW,
+    TTL,
+    WINDOW_SIZE,
+    MakeStore,
+    redis_store,
+)
 from tests.support.redis_server import RedisServer
 
 HOUR = Limit("hour", 1000, rolling=True)
@@ -138,6 +146,18 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
     assert [await store.tidy() for _ in range(3)] == [4, 2, 0]
     assert await store.count_sessions() == 1
     assert [number for number, _ in await store.events(EventQuery())] == [4]
+    await store.close()
+
+
+async def test_events_beyond_their_number_go(make_redis: MakeStore) -> None:
+    store = make_redis()
+    assert isinstance(store, RedisStore)
+    await store.open()
+    added = MAX_EVENTS + 20
+    await store.add_events([{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
+    await store.tidy()
+    found = await store.events(EventQuery(after=0))
+    assert [number for number, _ in found] == list(range(21, added + 1)), "the newest are kept"
     await store.close()
 
 

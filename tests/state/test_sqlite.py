@@ -19,7 +19,7 @@ from app.core.breaker import BreakerState
 from app.state import keeper, state_file
 from app.state.sqlite import SqliteStore
 from app.state.store import EventQuery, Limit, SessionDelta, SessionState, Sticky, StoreError
-from tests.state.conftest import EVENTS_TTL, NOW, TTL, MakeStore
+from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 
 ONE_TURN = SessionDelta(turns=1)
 HOUR = Limit("hour", 1000, rolling=True)
@@ -187,6 +187,21 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
     await until(lambda: rows(path, "events") == 1)
     await until(lambda: rows(path, "sessions") == 1)
     await until(lambda: rows(path, "hours") == 0)
+    await store.close()
+
+
+async def test_events_beyond_their_number_go_in_small_steps(
+    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"STEP": 7, "PAUSE_SECONDS": 0.0, "HOUSEKEEPING_SECONDS": 0.01}.items():
+        monkeypatch.setattr(keeper, name, value)
+    store = make_sqlite()
+    await store.open()
+    added = MAX_EVENTS + 20
+    await store.add_events([{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
+    await until(lambda: rows(path, "events") == MAX_EVENTS)
+    ((oldest, _), *_) = await store.events(EventQuery(after=0))
+    assert oldest == 21, "the newest are kept"
     await store.close()
 
 

@@ -374,6 +374,10 @@ EVENTS = [
         (EventQuery(), [0, 1, 2, 3]),
         (EventQuery(kind="escalated"), [0, 2]),
         (EventQuery(session="b"), [1, 2]),
+        (EventQuery(session=""), [0, 1, 2, 3]),
+        (EventQuery(after=0), [0, 1, 2, 3]),
+        (EventQuery(after=0, limit=2), [0, 1]),  # the first
+        (EventQuery(after=0, kind="escalated", limit=1), [0]),
         (EventQuery(kind="escalated", session="b"), [2]),
         (EventQuery(kind="nothing"), []),
         (EventQuery(since=NOW + 2), [2, 3]),
@@ -385,6 +389,13 @@ async def test_events_are_found(store: Store, query: EventQuery, places: list[in
     await store.add_events(EVENTS[:3])
     await store.add_events(EVENTS[3:])
     assert [found for _, found in await store.events(query)] == [EVENTS[at] for at in places]
+
+
+async def test_events_of_a_session_by_the_beginning_of_its_hash(store: Store) -> None:
+    names = ["0123456789abcdef", "0123456789abffff", "0123456789", "fedcba9876543210"]
+    await store.add_events([event("k", name) for name in names])
+    found = await store.events(EventQuery(session="0123456789ab"))
+    assert [one["session"] for _, one in found] == names[:2]
 
 
 async def test_events_are_read_on_from_a_number(store: Store) -> None:

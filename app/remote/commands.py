@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy status``, ``sessions`` and ``events``: asking a proxy that runs."""
+"""``mlx-stack-proxy status``, ``sessions`` and ``events``."""
 
 from __future__ import annotations
 
@@ -6,51 +6,15 @@ import argparse
 import json
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-from .settings_source import load
+from ..settings_source import load
+from . import events
+from .client import NoAnswer, Remote
 
-SECONDS = 5.0
-FOLLOW_SECONDS = 1.0
 _ANYWHERE = ("0.0.0.0", "::", "")
-
-
-class NoAnswer(Exception):
-    """The proxy can't be asked, or refuses; the message says why."""
-
-
-class Remote:
-    """A running proxy's ``/mlx-stack/`` endpoints."""
-
-    def __init__(self, url: str, key: str | None) -> None:
-        self._url = url.rstrip("/")
-        self._key = key
-
-    def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
-        """The JSON of one answer. Raises :class:`NoAnswer`."""
-        given = {key: value for key, value in query.items() if value is not None}
-        url = f"{self._url}/mlx-stack/{path}" + (f"?{urlencode(given)}" if given else "")
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        request = urllib.request.Request(url, method=method, headers=headers)  # noqa: S310
-        try:
-            with urllib.request.urlopen(request, timeout=SECONDS) as answer:  # noqa: S310
-                return json.load(answer)
-        except urllib.error.HTTPError as error:
-            raise NoAnswer(_sentence(error)) from None
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "reason", error)
-            raise NoAnswer(f"no proxy answers at {self._url}: {reason}") from None
-
-
-def _sentence(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.load(error)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"status {error.code}"
 
 
 def add_commands(commands: Any) -> None:
@@ -63,13 +27,10 @@ def add_commands(commands: Any) -> None:
     sessions.add_argument("--limit", type=int, default=20)
     sessions.add_argument("--offset", type=int, default=0)
     sessions.set_defaults(run=_with(_sessions))
-    events = commands.add_parser("events", help="what a running proxy did, oldest first")
-    events.add_argument("--kind", help="e.g. escalated, loop_break")
-    events.add_argument("--session", help="a session's hash")
-    events.add_argument("--limit", type=int, default=50)
-    events.add_argument("--follow", action="store_true", help="go on until Ctrl-C")
-    events.set_defaults(run=_with(_events))
-    for command in (status, sessions, events):
+    kept = commands.add_parser("events", help="what a running proxy did, oldest first")
+    events.add_arguments(kept)
+    kept.set_defaults(run=_with(events.run))
+    for command in (status, sessions, kept):
         command.add_argument("--url", help="default: server.host and port of the configuration")
         command.add_argument("--config", metavar="FILE")
         command.add_argument("--json", action="store_true", help="as JSON")
@@ -121,39 +82,11 @@ def _sessions(remote: Remote, args: argparse.Namespace) -> None:
         return
     rows = [["session", "turns", "used", "limit", "tier", "last seen"]]
     for one in found["sessions"]:
-        seen = _moment(one["last_seen"])
+        seen = events.moment(one["last_seen"])
         counts = [str(one["turns"]), str(one["used"]), str(one["limit"])]
         rows.append([one["session"][:12], *counts, one["tier"], seen])
     _print_table(rows)
     print(f"{len(found['sessions'])} of {found['total']}")
-
-
-def _events(remote: Remote, args: argparse.Namespace) -> None:
-    after = 0
-    while True:
-        found = remote.ask(
-            "events",
-            kind=args.kind,
-            session=args.session,
-            limit=args.limit,
-            after=after or None,
-        )["events"]
-        for event in found:
-            after = event["number"]
-            if args.json:
-                print(json.dumps(event))
-            else:
-                detail = " ".join(f"{k}={v}" for k, v in (event.get("detail") or {}).items())
-                when = _moment(event["time"])
-                print(f"{when} {event['kind']} {event['tier']} {event['session'][:12]} {detail}")
-        if not args.follow:
-            return
-        sys.stdout.flush()
-        time.sleep(FOLLOW_SECONDS)
-
-
-def _moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def _print_json(found: Any) -> None:

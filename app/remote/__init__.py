@@ -1,0 +1,5 @@
+"""The commands that ask a running proxy. Nothing here is part of the proxy's own process."""
+
+from .commands import add_commands
+
+__all__ = ["add_commands"]

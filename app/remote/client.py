@@ -1,0 +1,76 @@
+"""Asking a proxy that runs: its ``/mlx-stack/`` endpoints over HTTP."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import IO, Any
+from urllib.parse import urlencode
+
+SECONDS = 5.0
+# Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class NoAnswer(Exception):
+    """The proxy can't be asked, or refuses; the message says why."""
+
+
+class Refused(NoAnswer):
+    """It was asked, and refuses: to ask again is no use."""
+
+
+class Remote:
+    """A running proxy's ``/mlx-stack/`` endpoints."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self._url = url.rstrip("/")
+        self._key = key
+
+    def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
+        """The JSON of one answer. Raises :class:`NoAnswer`."""
+        with self.open(path, query, method) as answer:
+            try:
+                return json.load(answer)
+            except (OSError, ValueError) as error:
+                raise self._none(error) from None
+
+    def open(
+        self,
+        path: str,
+        query: Mapping[str, Any],
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        patience: float = SECONDS,
+    ) -> IO[bytes]:
+        """The body of an answer, to be read and closed. ``patience``: seconds of silence.
+
+        What is None in ``query`` is left out. Raises :class:`NoAnswer`; reading, ``OSError``.
+        """
+        given = {key: value for key, value in query.items() if value is not None}
+        url = f"{self._url}/mlx-stack/{path}" + (f"?{urlencode(given)}" if given else "")
+        sent = dict(headers or {})
+        if self._key:
+            sent["Authorization"] = f"Bearer {self._key}"
+        request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310
+        try:
+            found: IO[bytes] = _OPENER.open(request, timeout=patience)
+        except urllib.error.HTTPError as error:
+            kind = Refused if error.code < 500 else NoAnswer
+            raise kind(_sentence(error)) from None
+        except (OSError, ValueError) as error:
+            raise self._none(error) from None
+        return found
+
+    def _none(self, error: Exception) -> NoAnswer:
+        reason = getattr(error, "reason", error)
+        return NoAnswer(f"no proxy answers at {self._url}: {reason}")
+
+
+def _sentence(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"status {error.code}"

@@ -1,0 +1,114 @@
+"""``mlx-stack-proxy events``: what a running proxy did, and with ``--follow`` what it does."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import re
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO, Any
+
+from .client import NoAnswer, Refused, Remote
+
+PATIENCE = 45.0  # seconds; three signs of life of the proxy
+RETRY_SECONDS = 1.0
+_AGO = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def add_arguments(events: argparse.ArgumentParser) -> None:
+    events.add_argument("--kind", help="e.g. escalated, loop_break")
+    events.add_argument("--session", help="a hash, its beginning, or a client's name")
+    events.add_argument("--since", help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00")
+    events.add_argument("--limit", type=int, default=50)
+    events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
+
+
+def run(remote: Remote, args: argparse.Namespace) -> None:
+    query = {
+        "kind": args.kind,
+        "session": args.session,
+        "since": None if args.since is None else since(args.since, time.time()),
+        "limit": args.limit,
+    }
+    show = _show_json if args.json else _show
+    if not args.follow:
+        for event in remote.ask("events", **query)["events"]:
+            show(event)
+        return
+    for event in follow(remote, query):
+        show(event)
+        sys.stdout.flush()
+
+
+def since(given: str, now: float) -> float:
+    """Seconds since the epoch. Raises :class:`NoAnswer` for what is no time."""
+    if match := _AGO.fullmatch(given):
+        return now - int(match[1]) * _UNITS[match[2]]
+    try:
+        return datetime.fromisoformat(given).timestamp()
+    except ValueError:
+        sentence = f"--since {given}: give 30m, 12h, 2d, or a time such as 2026-11-22T08:00"
+        raise NoAnswer(sentence) from None
+
+
+def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Events as they come. A proxy that is gone is waited for, once it was there.
+
+    Raises :class:`NoAnswer`.
+    """
+    last: int | None = None
+    gone = False
+    connected = False
+    while True:
+        headers = {"Accept": "text/event-stream"}
+        if last is not None:
+            headers["Last-Event-ID"] = str(last)
+        why = "it has ended the stream"
+        try:
+            with remote.open("events", query, headers=headers, patience=PATIENCE) as stream:
+                if gone:
+                    print("the proxy is back", file=sys.stderr)
+                connected, gone = True, False
+                for event in _events(stream):
+                    last = event["number"]
+                    yield event
+        except Refused:
+            raise  # it would say so again
+        except (NoAnswer, OSError, http.client.HTTPException) as error:
+            if not connected:
+                raise
+            why = str(error)
+        if not gone:
+            print(f"waiting for the proxy: {why}", file=sys.stderr)
+            gone = True
+        time.sleep(RETRY_SECONDS)
+
+
+def _events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
+    for line in stream:
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
+
+
+def moment(seconds: float) -> str:
+    """A time of day here, with its date."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _show_json(event: dict[str, Any]) -> None:
+    print(json.dumps(event))
+
+
+def _show(event: dict[str, Any]) -> None:
+    detail = " ".join(f"{k}={_short(v)}" for k, v in (event.get("detail") or {}).items())
+    who = f"{event['tier']:<9} {event['session'][:12]}"
+    print(f"{moment(event['time'])} {event['kind']:<18} {who} {detail}".rstrip())
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

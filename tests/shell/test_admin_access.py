@@ -1,0 +1,101 @@
+"""Who may use /mlx-stack/: this machine alone, or whoever has the key; and what is open to all."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from app.main import build_app, build_services
+from app.settings import Settings
+from tests.support.running_proxy import proxy_config
+
+PATHS = ("status", "sessions", "sessions/x", "events")
+KEY = "sk-admin"
+BEARER = {"Authorization": f"Bearer {KEY}"}
+
+
+def client(peer: str, host: str = "127.0.0.1:4100", **server: object) -> httpx.AsyncClient:
+    """Asks a proxy that listens everywhere, from the address `peer`."""
+    changes = {f"server.{name}": value for name, value in {"host": "0.0.0.0", **server}.items()}
+    settings = Settings(**proxy_config("http://127.0.0.1:9", changes))
+    app = build_app(build_services(settings))
+    transport = httpx.ASGITransport(app, client=(peer, 5))  # type: ignore[arg-type]
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
+
+
+@pytest.mark.parametrize("peer", ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"])
+@pytest.mark.parametrize("host", ["127.0.0.1:4100", "localhost:4100", "[::1]:4100"])
+async def test_without_a_key_this_machine_may(peer: str, host: str) -> None:
+    async with client(peer, host) as here:
+        assert (await here.get("/mlx-stack/status")).status_code == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "peer", ["192.168.1.5", "10.0.0.1", "::ffff:10.0.0.1", "fe80::1", "::", ""]
+)
+async def test_without_a_key_nobody_else_may(peer: str, path: str) -> None:
+    async with client(peer) as elsewhere:
+        response = await elsewhere.get(f"/mlx-stack/{path}")
+        assert response.status_code == 403
+        assert "server.admin_key" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"X-Forwarded-For": "127.0.0.1"},
+        {"Forwarded": "for=127.0.0.1"},
+        {"X-Real-IP": "127.0.0.1"},
+        {"Via": "1.1 nginx"},
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Host": "evil.example:4100", "Origin": "http://evil.example:4100"},  # DNS rebinding
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+    ids=str,
+)
+async def test_a_web_page_or_a_proxy_of_this_machine_may_not(headers: dict[str, str]) -> None:
+    async with client("127.0.0.1") as here:
+        for method in ("GET", "DELETE"):
+            response = await here.request(method, "/mlx-stack/sessions/x", headers=headers)
+            assert response.status_code == 403
+
+
+async def test_a_peers_word_does_not_make_it_this_machine() -> None:
+    async with client("192.168.1.5") as elsewhere:
+        for name in ("X-Forwarded-For", "X-Real-IP", "Forwarded"):
+            response = await elsewhere.get("/mlx-stack/status", headers={name: "127.0.0.1"})
+            assert response.status_code == 403
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_with_a_key_only_the_key_counts(path: str) -> None:
+    for peer in ("127.0.0.1", "192.168.1.5"):
+        async with client(peer, "box.lan:4100", admin_key=KEY) as anywhere:
+            url = f"/mlx-stack/{path}"
+            assert (await anywhere.get(url, headers=BEARER)).status_code in (200, 404)
+            for given in ("", "Bearer", "Bearer sk-admi", "Bearer sk-adminn", "Basic sk-admin"):
+                response = await anywhere.get(url, headers={"Authorization": given})
+                assert response.status_code == 401
+            assert (await anywhere.get(url, headers={"x-api-key": KEY})).status_code == 401
+            assert (await anywhere.get(f"{url}?admin_key={KEY}")).status_code == 401
+
+
+async def test_a_client_key_is_no_admin_key() -> None:
+    async with client("192.168.1.5", admin_key=KEY, api_keys=["sk-client"]) as anywhere:
+        headers = {"Authorization": "Bearer sk-client"}
+        assert (await anywhere.get("/mlx-stack/status", headers=headers)).status_code == 401
+        assert (await anywhere.get("/mlx-stack/status", headers=BEARER)).status_code == 200
+
+
+async def test_health_and_metrics_are_open_and_say_nothing_private() -> None:
+    async with client("192.168.1.5", "box.lan", admin_key=KEY, api_keys=["sk-client"]) as anyone:
+        health = await anyone.get("/health")
+        assert health.status_code == 200 and set(health.json()) == {"status", "version"}
+        metrics = await anyone.get("/metrics")
+        assert metrics.status_code == 200
+        assert not any(word in metrics.text for word in ("sk-", "127.0.0.1", "/", "@"))
