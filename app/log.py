@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,6 +33,8 @@ class _CurrentStderr:
 
 
 Stream = TextIO | _CurrentStderr
+# The request on whose behalf a line is written; tasks that it starts inherit it.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
 _bound: Any = None
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
@@ -45,6 +48,7 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
     shared: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
+        _add_request_id,
     ]
     level = _LEVELS[settings.log_level]
     structlog.configure(
@@ -70,6 +74,12 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
     root.handlers[:] = [handler]
     # Libraries speak up only where something is wrong; what they say could quote a request.
     root.setLevel(max(level, logging.WARNING))
+
+
+def _add_request_id(_: Any, __: str, event: Any) -> Any:
+    if found := request_id.get():
+        event.setdefault("request_id", found)
+    return event
 
 
 def _renderer(console: bool, stream: Stream) -> Any:

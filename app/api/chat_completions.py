@@ -32,6 +32,7 @@ _NOT_SENT_UP = frozenset(
         b"origin",
         b"cookie",
         b"x-litellm-num-retries",  # attempts would multiply
+        b"x-litellm-call-id",  # the request's id is that
     }
 )
 LARGE_BODY = 1024 * 1024

@@ -51,6 +51,7 @@ class Edge:
         request: Incoming | None = None
         try:
             request = read_incoming(scope)
+            log.request_id.set(request.id)
             self._access.check_origin(request)
             await self._route(request, scope, receive, downstream)
         except ProxyError as error:
@@ -58,7 +59,7 @@ class Edge:
                 services.metrics.inc(services.metrics.refused, str(error.status))
                 await _refuse(error, request, receive, send)
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
-            log.fault("internal_error", error, request_id=request.id if request else "")
+            log.fault("internal_error", error)
             if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
                 await _refuse(ProxyError(500, "internal_error", sentence), request, receive, send)
@@ -85,7 +86,7 @@ class Edge:
             if path.startswith("/v1/"):
                 self._access.check_key(request)
             downstream.started = True  # what happens there is FastAPI's to answer
-            await self._operations(scope, receive, downstream.send)
+            await self._operations(scope, receive, _with_id(request, downstream.send))
 
     def _check_open(self) -> None:
         if self._services.stopping:
@@ -99,14 +100,29 @@ def is_model_query(request: Incoming) -> bool:
     )
 
 
+def _with_id(request: Incoming, send: Send) -> Send:
+    """Every answer says which request it is of."""
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], *_id_headers(request)]}
+        await send(message)
+
+    return sending
+
+
+def _id_headers(request: Incoming) -> list[tuple[bytes, bytes]]:
+    identity = request.id.encode()
+    return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
+
+
 async def _refuse(
     error: ProxyError, request: Incoming | None, receive: Receive, send: Send
 ) -> None:
     body = error.encoded()
     headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
     if request is not None:
-        identity = request.id.encode()
-        headers += [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
+        headers += _id_headers(request)
     too_large = error.status == 413
     if too_large:
         headers.append((b"connection", b"close"))

@@ -18,7 +18,7 @@ from .access import Access
 from .incoming import ClientGone, Incoming, check_length, too_large
 
 Receive = Callable[[], Awaitable[Any]]
-_NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin"})
+_NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"})
 
 
 class Passthrough:
@@ -64,7 +64,7 @@ class Passthrough:
         content = body.parts() if body is not None else None
         try:
             return await self._services.upstream.send(
-                request.method, request.target, headers, content
+                request.method, request.target, headers, content, call_id=request.id
             )
         except BadTarget as error:
             raise invalid(f"this path can't be passed on: {error}", "path") from None

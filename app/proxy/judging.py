@@ -152,7 +152,9 @@ class _Question:
 
     async def _call(self) -> tuple[str | None, str]:
         content = orjson.dumps(self._attempt.request.body)
-        response = await self._services.upstream.send("POST", CHAT_PATH, self._headers, content)
+        response = await self._services.upstream.send(
+            "POST", CHAT_PATH, self._headers, content, call_id=self._asked.id
+        )
         try:
             if response.status >= 400:
                 return None, "failed"

@@ -179,7 +179,7 @@ class Run:
             exchange,
             build(exchange, services.settings, self._before),
             services.stages,
-            functools.partial(_report_fault, services, exchange.id),
+            functools.partial(_report_fault, services),
             hold_whole=exchange.hold_whole or not exchange.request.stream,
             hold_seconds=services.settings.stream.hold_seconds if exchange.request.tools else 0.0,
         )
@@ -259,7 +259,9 @@ class Run:
             self._ours = None
         verdict: Verdict | None
         try:
-            self._response = await upstream.send("POST", path, headers, content)
+            # The cloud, asked directly, knows no such id.
+            call_id = self._exchange.id if upstream is self._services.upstream else None
+            self._response = await upstream.send("POST", path, headers, content, call_id=call_id)
             verdict = await self._read(attempt, self._response)
         except UpstreamError as error:
             verdict = _failed(error)
@@ -405,6 +407,6 @@ def _failed(error: UpstreamError) -> UpstreamFailed:
     return UpstreamFailed(reason, error.message, refused=error.refused)  # type: ignore[arg-type]
 
 
-def _report_fault(services: Services, request_id: str, stage: str, error: Exception) -> None:
+def _report_fault(services: Services, stage: str, error: Exception) -> None:
     services.metrics.inc(services.metrics.stage_faults, stage)
-    log.fault("stage_fault", error, request_id=request_id, stage=stage)
+    log.fault("stage_fault", error, stage=stage)

@@ -27,6 +27,7 @@ CHAT_HEADERS: RawHeaders = [
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
+CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, and gives it back
 CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0
@@ -146,10 +147,13 @@ class Upstream:
         target: str,
         headers: RawHeaders,
         content: bytes | AsyncIterator[bytes] | None = None,
+        *,
+        call_id: str | None = None,
     ) -> Response:
         """Send a request; the answer as soon as its headers are there.
 
-        ``target``: path and query. Raises :class:`UpstreamError`, :class:`BadTarget`.
+        ``target``: path and query. ``call_id``: what LiteLLM is to call it in its logs. Raises
+        :class:`UpstreamError`, :class:`BadTarget`.
         """
         url = self._urls.get(target)
         if url is None:
@@ -166,6 +170,10 @@ class Upstream:
             content=content,
             extensions={"timeout": {"connect": CONNECT_SECONDS, "read": None, "pool": None}},
         )
+        if (
+            call_id is not None
+        ):  # after the headers, which are the same for a client's every request
+            request.headers[CALL_ID] = call_id
         try:
             return Response(await self._open().handle_async_request(request))
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
