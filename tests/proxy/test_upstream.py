@@ -67,13 +67,12 @@ async def test_a_request_goes_out_as_it_is(router: respx.MockRouter, upstream: U
     }
 
 
-async def test_only_connecting_has_a_limit_of_the_transports(
-    router: respx.MockRouter, upstream: Upstream
-) -> None:
-    route = router.post(CHAT).respond(200)
-    await post(upstream)
-    assert route.calls.last.request.extensions["timeout"]["read"] is None
-    assert route.calls.last.request.extensions["timeout"]["connect"] == 5.0
+async def test_only_connecting_has_a_limit_of_the_transports() -> None:
+    upstream = Upstream(UpstreamSettings(base_url=BASE))
+    transport = upstream._open()
+    limits = transport._session.timeout  # type: ignore[attr-defined]
+    assert limits == aiohttp.ClientTimeout(total=None, sock_connect=5.0)
+    await upstream.aclose()
 
 
 async def test_an_upload_is_streamed(router: respx.MockRouter, upstream: Upstream) -> None:
