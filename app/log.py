@@ -6,6 +6,7 @@ numbers and hashes.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import traceback
@@ -20,13 +21,19 @@ from .settings import ObservabilitySettings
 
 
 class _CurrentStderr:
-    """Standard error as it is when a line is written; a test or a host may have replaced it."""
+    """Standard error as it is when a line is written; a test or a host may have replaced it.
+
+    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange.
+    """
 
     def write(self, text: str) -> int:
-        return sys.stderr.write(text)
+        with contextlib.suppress(OSError, ValueError):
+            return sys.stderr.write(text)
+        return 0
 
     def flush(self) -> None:
-        sys.stderr.flush()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
 
     def isatty(self) -> bool:
         return sys.stderr.isatty()

@@ -74,14 +74,15 @@ class Attempt:
         return Committed(choice.text[: self._gate.flowed] if choice else "", self.identity)
 
     @property
-    def begun(self) -> bool:
-        """Whether any content has come."""
-        return bool(self.reply.choices)
+    def timing(self) -> tuple[bool, bool, float | None]:
+        """What time limits look at, in one look, for there is one after every read.
 
-    @property
-    def finished(self) -> bool:
-        """Whether all choices have their finish_reason; usage and ``[DONE]`` may still come."""
-        return self.reply.finished and len(self.reply.choices) >= self._expected
+        Whether any content has come; whether all choices have their finish_reason, when usage and
+        ``[DONE]`` may still come; and :meth:`next_release`.
+        """
+        choices = self.reply.choices
+        finished = self.reply.finished and len(choices) >= self._expected
+        return bool(choices), finished, self._gate.next_release()
 
     @property
     def over(self) -> bool:
@@ -222,10 +223,13 @@ class Attempt:
     def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
         if self._continues:
             released = without_reasoning(released)
+        view = self._view
         for chunk in released:
-            if self.identity is None and chunk.payload is not None:
-                self.identity = {k: chunk.payload.get(k) for k in ("id", "created")}
-            out.append(self._view.frame(chunk))
+            payload = chunk.payload
+            if self.identity is None and payload is not None:
+                self.identity = {k: payload.get(k) for k in ("id", "created")}
+            plain = view.only_usage and (payload is None or not payload.get("usage"))
+            out.append(chunk.raw if plain else view.frame(chunk))
 
     def _final(self) -> list[Chunk]:
         """What is held, as it is to be delivered."""

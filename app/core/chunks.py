@@ -81,8 +81,16 @@ def _read_halves(data: bytes, halves: surrogates.Halves | None, error: ValueErro
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:
     """The events of one parsed chunk, in the order in which a client would apply them."""
-    events: list[Event] = []
     choices = payload.get("choices")
+    if type(choices) is list and len(choices) == 1 and type(choice := choices[0]) is dict:
+        delta = choice.get("delta")
+        # What nearly every chunk is: a piece of one choice's text, and nothing else.
+        if type(delta) is dict and len(delta) == 1 and type(text := delta.get("content")) is str:
+            index = choice.get("index")
+            more = choice.get("finish_reason") or payload.get("usage") or payload.get("error")
+            if text and type(index) is int and not more:
+                return [TextDelta(index, text)]
+    events: list[Event] = []
     if isinstance(choices, list):
         for position, choice in enumerate(choices):
             if isinstance(choice, dict):
@@ -111,10 +119,6 @@ def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> 
 
 
 def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
-    if len(delta) == 1 and type(text := delta.get("content")) is str:  # nearly every chunk
-        if text:
-            events.append(TextDelta(index, text))
-        return
     for field in REASONING_FIELDS:
         reasoning = delta.get(field)
         if reasoning and isinstance(reasoning, str):

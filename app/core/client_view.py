@@ -14,15 +14,16 @@ class ClientView:
     """Turns chunks into the bytes for one client.
 
     ``identity``: top-level fields that every chunk must carry, for a stream that another attempt
-    began.
+    began. ``only_usage``: nothing else of a chunk is ever changed.
     """
 
-    __slots__ = ("_identity", "_legacy", "_strip_usage")
+    __slots__ = ("_identity", "_legacy", "_strip_usage", "only_usage")
 
     def __init__(self, request: ClientRequest, identity: Mapping[str, Any]) -> None:
         self._identity = identity
         self._strip_usage = not request.include_usage
         self._legacy = request.legacy_functions
+        self.only_usage = not (identity or self._legacy)
 
     def frame(self, chunk: Chunk) -> bytes:
         """The bytes of a chunk; those that came in where nothing had to change, maybe none."""

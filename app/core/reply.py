@@ -37,6 +37,7 @@ class ChoiceReply:
         "_calls",
         "_reasoning",
         "_text",
+        "add_text",
         "finish_reason",
         "has_other",
         "refusal",
@@ -45,6 +46,7 @@ class ChoiceReply:
 
     def __init__(self) -> None:
         self._text: list[str] = []
+        self.add_text = self._text.append
         self._reasoning: list[str] = []
         self._calls: dict[int, ToolCall] = {}
         self.refusal = ""
@@ -55,12 +57,12 @@ class ChoiceReply:
     @property
     def text(self) -> str:
         if len(self._text) > 1:
-            self._text = ["".join(self._text)]
+            self._text[:] = ["".join(self._text)]
         return self._text[0] if self._text else ""
 
     @text.setter
     def text(self, value: str) -> None:
-        self._text = [value]
+        self._text[:] = [value]
 
     @property
     def reasoning(self) -> str:
@@ -79,9 +81,6 @@ class ChoiceReply:
         call.name = call.name or delta.name
         call.arguments += delta.arguments
         call.was_object = call.was_object or delta.was_object
-
-    def add_text(self, text: str) -> None:
-        self._text.append(text)
 
     def add_reasoning(self, text: str) -> None:
         self._reasoning.append(text)
@@ -123,7 +122,10 @@ class Reply:
         """Take in one event."""
         kind = type(event)
         if kind is TextDelta:
-            self.choice(event.choice).add_text(event.text)  # type: ignore[union-attr]
+            choice = self.choices.get(event.choice)  # type: ignore[union-attr]
+            if choice is None:
+                choice = self.choice(event.choice)  # type: ignore[union-attr]
+            choice.add_text(event.text)  # type: ignore[union-attr]
         elif kind is ReasoningDelta:
             self.choice(event.choice).add_reasoning(event.text)  # type: ignore[union-attr]
         elif isinstance(event, ToolCallDelta):

@@ -52,8 +52,14 @@ class FrameReader:
             # Nearly every read of a real stream: whole events, LF only; mostly just one.
             if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
                 return [Frame(data, data[6:-2])]
-            parts = [part.strip(b"\n") for part in data.split(b"\n\n")]
-            return [_frame(part + b"\n\n") for part in parts if part]
+            frames = []
+            for part in data.split(b"\n\n"):
+                line = part.strip(b"\n")
+                if line.startswith(b"data: ") and b"\n" not in line:
+                    frames.append(Frame(line + b"\n\n", line[6:]))
+                elif line:
+                    frames.append(_frame(line + b"\n\n"))
+            return frames
         self._buffer += data
         return self._cut()
 

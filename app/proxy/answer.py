@@ -48,13 +48,16 @@ class Answer:
         self._downstream.last_write = now
 
     async def send(self, data: bytes) -> None:
-        await self._late_writes_end()
-        await self._write(data)
+        if self._late_writes:
+            await self._late_writes_end()
+        if not self._downstream.started:
+            await self._start_stream(running=1)
+        await self._downstream.write(data)
 
     def send_later(self, data: bytes, now: float) -> None:
         """Send what a timer let out; ``data`` empty: a sign of life."""
         self.last_write = now
-        write = asyncio.ensure_future(self._write(data or _KEEPALIVE))
+        write = asyncio.ensure_future(self._write_late(data or _KEEPALIVE))
         self._late_writes.add(write)
         write.add_done_callback(self._late_writes.discard)
 
@@ -78,7 +81,7 @@ class Answer:
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 
-    async def _write(self, data: bytes) -> None:
+    async def _write_late(self, data: bytes) -> None:
         if not self._downstream.started:
             await self._start_stream(running=1)
         await self._downstream.write(data)
@@ -95,13 +98,14 @@ class Answer:
         return response_headers.encode(self._said)
 
     async def _deliver(self, attempt: Attempt) -> None:
-        fields, note = self._closing_words()
-        metadata = fields if self._metadata else None
         if not self._exchange.request.stream:
-            body = orjson.dumps(attempt.completion(metadata))
             headers = [*_JSON, *self._own_headers(), *self.public]
+            metadata = response_headers.as_fields(self._said) if self._metadata else None
+            body = orjson.dumps(attempt.completion(metadata))
             await self._downstream.whole(200, headers, body)
             return
+        fields, note = self._closing_words()
+        metadata = fields if self._metadata else None
         if not self._downstream.started:
             await self._start_stream(running=0)
             note = b""

@@ -69,7 +69,7 @@ class Run:
         self._ours: float | None = arrived  # the same, later by the wait in a queue; None: counted
         self._never_sent = False  # the last call: its connection was refused
         self._wait = 0.0  # seconds before the next upstream call
-        self._timed: tuple[bool, bool, float | None] = (False, False, None)
+        self._timing: tuple[bool, bool, float | None] = (False, False, None)
         self.outcome = "error"
 
     async def run(self) -> None:
@@ -306,11 +306,12 @@ class Run:
             out = attempt.feed(data, now) if data else attempt.end(now)
             if out:
                 await self._answer.send(out)
-                now = self._clock()  # a slow client is not a silent model
-            self._heard(now)
-            timed = (attempt.begun, attempt.finished, attempt.next_release())
-            if timed != self._timed:  # a nearer time than the one waited for may count now
-                self._timed = timed
+                now = self._answer.last_write  # a slow client is not a silent model
+            timing = attempt.timing
+            if self._deadlines is not None:
+                self._deadlines.heard(now, begun=timing[0], finished=timing[1])
+            if timing != self._timing:  # a nearer time than the one waited for may count now
+                self._timing = timing
                 self._watch.rearm()
         return attempt.verdict
 
@@ -343,8 +344,8 @@ class Run:
 
     def _heard(self, now: float) -> None:
         if self._deadlines is not None and self._attempt is not None:
-            attempt = self._attempt
-            self._deadlines.heard(now, begun=attempt.begun, finished=attempt.finished)
+            begun, finished, _ = self._attempt.timing
+            self._deadlines.heard(now, begun=begun, finished=finished)
 
     def _on_time(self, now: float) -> Verdict | None:
         if self._answer.busy:

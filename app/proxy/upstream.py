@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
 import aiohttp
@@ -73,16 +73,20 @@ class _Arriving(httpx.AsyncByteStream):
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self._read = response.content.readany
+        self.read = response.content.readany  # gives nothing at the end
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of it has come and been read."""
+        return self._response.content.at_eof()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        data = await self._read()
-        if not data:
-            raise StopAsyncIteration
-        return data
+        if data := await self.read():
+            return data
+        raise StopAsyncIteration
 
     async def aclose(self) -> None:
         await self._response.__aexit__(None, None, None)
@@ -134,11 +138,13 @@ class _Transport(httpx.AsyncBaseTransport):
 class Response:
     """An upstream answer whose body is still to be read. Close it in any case."""
 
-    __slots__ = ("_body", "_response", "headers", "status")
+    __slots__ = ("_next", "_response", "headers", "status")
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
-        self._body: AsyncIterator[bytes] | None = None
+        stream = response.stream
+        assert isinstance(stream, httpx.AsyncByteStream)
+        self._next = stream.read if isinstance(stream, _Arriving) else _reader(aiter(stream))
         self.status = response.status_code
         self.headers = tuple((k.lower(), v) for k, v in response.headers.raw)
 
@@ -150,12 +156,8 @@ class Response:
 
     async def next_bytes(self) -> bytes:
         """What comes next of the body; nothing at its end. Raises :class:`UpstreamError`."""
-        if self._body is None:
-            self._body = aiter(self._response.stream)  # type: ignore[arg-type]
         try:
-            return await self._body.__anext__()
-        except StopAsyncIteration:
-            return b""
+            return await self._next()
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
 
@@ -170,6 +172,8 @@ class Response:
 
     async def drain(self) -> None:
         """Read what little is left, so that the connection can serve the next request."""
+        if isinstance(stream := self._response.stream, _Arriving) and stream.ended:
+            return
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -191,6 +195,13 @@ class Response:
             await self._response.aclose()
         except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError):
             pass
+
+
+def _reader(body: AsyncIterator[bytes]) -> Callable[[], Awaitable[bytes]]:
+    async def read() -> bytes:
+        return await anext(body, b"")
+
+    return read
 
 
 class Upstream:

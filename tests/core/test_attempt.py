@@ -165,9 +165,9 @@ def test_an_event_that_is_no_object(noise: bytes) -> None:
 def test_nothing_goes_out_before_content() -> None:
     one = attempt()
     assert one.feed(b": keepalive\n\n" + data(chunk({"role": "assistant"})), 0.0) == b""
-    assert not one.begun
+    assert not one.timing[0]
     assert one.feed(data(chunk({"content": "a"})), 0.0).endswith(data(chunk({"content": "a"})))
-    assert one.begun
+    assert one.timing[0]
 
 
 def test_calls_wait_until_the_reply_is_judged() -> None:
