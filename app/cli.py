@@ -51,6 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(recorded)
     recorded.set_defaults(run=_replay)
 
+    memory = commands.add_parser("pressure", help="how short this machine's memory is")
+    memory.add_argument("--serve", action="store_true", help="answer GET / with it, until Ctrl-C")
+    memory.add_argument("--host", default="127.0.0.1", help="with --serve; default: %(default)s")
+    memory.add_argument("--port", type=int, default=4110, help="with --serve; default: %(default)s")
+    memory.add_argument("--json", action="store_true", help="as JSON")
+    _add_config(memory)
+    memory.set_defaults(run=_pressure)
+
     remote.add_commands(commands)
 
     whole = commands.add_parser(
@@ -87,6 +95,12 @@ def _check(args: argparse.Namespace) -> int:
     from . import check
 
     return check.run(args.config)
+
+
+def _pressure(args: argparse.Namespace) -> int:
+    from . import pressure
+
+    return pressure.run(args)
 
 
 def _replay(args: argparse.Namespace) -> int:

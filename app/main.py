@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,9 +13,12 @@ from fastapi import FastAPI
 from . import stages, state
 from .api import operations
 from .api.edge import Edge
+from .core.pressure import Level, Pressure
 from .metrics import Metrics
 from .proxy import accounts
 from .proxy.cloud import Cloud
+from .proxy.memory_probe import MemoryProbe
+from .proxy.memory_readers import open_reader
 from .proxy.model_list import ModelList
 from .proxy.services import Services, upstream_key
 from .proxy.tier_queue import TierQueues
@@ -30,14 +34,20 @@ def create_app(settings: Settings, transport: Any = None) -> Edge:
 
 
 def build_services(
-    settings: Settings, transport: Any = None, wall_clock: Callable[[], float] = time.time
+    settings: Settings,
+    transport: Any = None,
+    wall_clock: Callable[[], float] = time.time,
+    memory: MemoryProbe | None = None,
 ) -> Services:
-    """``wall_clock``: seconds since the epoch, for what outlives the process."""
+    """``wall_clock``: seconds since the epoch, for what outlives the process.
+
+    ``memory``: a probe in place of the one for this machine, for tests.
+    """
     upstream = Upstream(settings.upstream, transport)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
     tier_states = TierStates(settings, store, wall_clock)
-    return Services(
+    services = Services(
         settings=settings,
         upstream=upstream,
         models=ModelList(upstream, upstream_key(settings), time.monotonic),
@@ -46,8 +56,28 @@ def build_services(
         store=store,
         tier_states=tier_states,
         cloud=_cloud(settings, store, transport),
+        memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
+    )
+    services.memory.on_change = partial(_pressure_changed, services)
+    services.metrics.watch_pressure(lambda: services.memory.level)
+    return services
+
+
+def _memory_probe(settings: Settings) -> MemoryProbe:
+    rules = settings.reliability.memory_pressure
+    reader = open_reader(rules.source) if rules.enabled else None
+    return MemoryProbe(rules, reader, time.monotonic)
+
+
+async def _pressure_changed(services: Services, before: Pressure, after: Pressure) -> None:
+    """What follows at once: local tiers take one request at a time, or no longer; an event."""
+    action = services.settings.reliability.memory_pressure.critical_action
+    services.queues.shed(after.level is Level.CRITICAL and action == "shed")
+    detail = {"from": before.level.word, "to": after.level.word}
+    await accounts.keep_alone(
+        services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
     )
 
 
@@ -70,9 +100,11 @@ def build_app(services: Services) -> Edge:
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await services.store.open()
         await _restore(services)
+        services.memory.start()
         try:
             yield
         finally:
+            await services.memory.close()
             await services.background.close()
             await services.upstream.aclose()
             if services.cloud is not None:

@@ -11,6 +11,8 @@ from prometheus_client.registry import Collector
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
+# Tells the memory pressure: 0 normal, 1 warning, 2 critical; None where nothing tells it.
+ReadPressure = Callable[[], int | None]
 # Tells of each tier whether its breaker has taken it out.
 ReadDegraded = Callable[[], Mapping[str, bool]]
 
@@ -70,6 +72,10 @@ class Metrics:
         self.sessions = self.gauge("sessions", "Sessions in the store")
         self.registry.register(_TierCollector(queues, degraded))
 
+    def watch_pressure(self, read: ReadPressure) -> None:
+        """Show the memory pressure."""
+        self.registry.register(_PressureCollector(read))
+
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
@@ -121,3 +127,17 @@ class _TierCollector(Collector):
         for tier, is_degraded in self._degraded().items():
             degraded.add_metric([tier], is_degraded)
         return [in_flight, depth, degraded]
+
+
+class _PressureCollector(Collector):
+    """Absent where there is nothing to read: 0 would say that all is well."""
+
+    def __init__(self, read: ReadPressure) -> None:
+        self._read = read
+
+    def collect(self) -> list[GaugeMetricFamily]:
+        level = self._read()
+        if level is None:
+            return []
+        text = "Memory pressure: 0 normal, 1 warning, 2 critical"
+        return [GaugeMetricFamily("mlx_stack_memory_pressure", text, value=level)]

@@ -51,6 +51,18 @@ BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+"), AfterValidator(_ba
 SwitchWord = BeforeValidator(_yaml_switch)
 
 
+def _memory_source(value: str) -> str:
+    return value if value in ("auto", "off") else _base_url(value)
+
+
+MemorySource = Annotated[
+    str,
+    Field(pattern=r"^(auto|off|https?://\S+)$"),
+    AfterValidator(_memory_source),
+    SwitchWord,
+]
+
+
 def _switch_or_word(value: object) -> object:
     """The environment has only words: give back the booleans among them."""
     words = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}

@@ -20,6 +20,7 @@ from .setting_types import (
     AutoOrSwitch,
     BaseUrl,
     Count,
+    MemorySource,
     NotNegative,
     Params,
     Port,
@@ -248,12 +249,21 @@ class ComplexRequestSettings(Section):
     tools: bool = True
 
 
+class PressureThresholds(Section):
+    some_warning_percent: Positive = 10
+    full_critical_percent: Positive = 30
+    limit_warning_share: Positive = 0.9
+    limit_critical_share: Positive = 0.97
+    swap_warning_bytes_per_second: Positive = 33_554_432
+    swap_critical_bytes_per_second: Positive = 268_435_456
+
+
 class MemoryPressureSettings(Section):
     enabled: bool = True
-    source: Annotated[Annotated[str, Field(pattern=r"^(auto|off|https?://\S+)$")], SwitchWord] = (
-        "auto"
-    )
+    source: MemorySource = "auto"
     interval_seconds: Positive = 5
+    thresholds: PressureThresholds = PressureThresholds()
+    hold_seconds: NotNegative = 30
     sustained_seconds: NotNegative = 60
     escalate_complex: bool = True
     complex: ComplexRequestSettings = ComplexRequestSettings()

@@ -133,6 +133,7 @@ class Admin:
             "sessions": await services.store.count_sessions(),
             "chain": list(services.settings.reliability.escalation.chain),
             "tiers": tiers,
+            "memory_pressure": services.memory.shown(),
         }
 
 

@@ -12,8 +12,10 @@ from typing import Any
 
 from .. import log
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
+from ..proxy import response_headers
 from ..proxy.downstream import Downstream
 from ..proxy.services import Services
+from ..proxy.upstream import RawHeaders
 from .access import Access
 from .chat_completions import ChatCompletions
 from .incoming import Incoming, read_incoming
@@ -57,12 +59,13 @@ class Edge:
         except ProxyError as error:
             if not downstream.started:
                 services.metrics.inc(services.metrics.refused, str(error.status))
-                await _refuse(error, request, receive, send)
+                await _refuse(error, request, receive, self._marked(send))
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error)
             if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
-                await _refuse(ProxyError(500, "internal_error", sentence), request, receive, send)
+                failure = ProxyError(500, "internal_error", sentence)
+                await _refuse(failure, request, receive, self._marked(send))
         finally:
             services.running -= 1
 
@@ -86,7 +89,21 @@ class Edge:
             if path.startswith("/v1/"):
                 self._access.check_key(request)
             downstream.started = True  # what happens there is FastAPI's to answer
-            await self._operations(scope, receive, _with_id(request, downstream.send))
+            await self._operations(scope, receive, self._marked(_with_id(request, downstream.send)))
+
+    def pressure_headers(self) -> RawHeaders:
+        """What every response says while memory is short, whoever writes it."""
+        return response_headers.of_pressure(self._services.memory.pressure)
+
+    def _marked(self, send: Send) -> Send:
+        """``send`` for responses whose headers are not made by an exchange or a pass-through."""
+
+        async def marked(message: Any) -> None:
+            if message["type"] == "http.response.start" and (ours := self.pressure_headers()):
+                message = {**message, "headers": [*message["headers"], *ours]}
+            await send(message)
+
+        return marked
 
     def _check_open(self) -> None:
         if self._services.stopping:

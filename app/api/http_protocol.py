@@ -11,6 +11,7 @@ import asyncio
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
+from .edge import Edge
 from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
 # The line, names, values and what stands between them; what is refused here is never kept.
@@ -70,6 +71,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _answer(self, error: ProxyError) -> None:
         body = error.encoded()
         headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
+        if isinstance(self.app, Edge):
+            headers += self.app.pressure_headers()
         headers.append((b"connection", b"close"))
         lines = [name + b": " + value for name, value in headers]
         head = b"\r\n".join([b"HTTP/1.1 %d %s" % (error.status, _REASONS[error.status]), *lines])

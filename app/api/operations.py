@@ -43,6 +43,7 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
         state = await readiness(services)
         # It serves on without: said, and no reason to take it out.
         state["store"] = services.store.trouble or "ok"
+        state["memory_pressure"] = services.memory.shown()
         return _json(state, 200 if state["ready"] else 503)
 
     @app.get("/metrics")

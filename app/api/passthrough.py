@@ -87,6 +87,7 @@ class Passthrough:
             (b"x-mlx-stack-mode", b"passthrough"),
             (b"x-mlx-stack-request-id", identity),
             (b"x-request-id", identity),
+            *response_headers.of_pressure(self._services.memory.pressure),
         ]
         await downstream.start(response.status, headers)
         try:

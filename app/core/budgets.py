@@ -92,6 +92,13 @@ def most_output(exchange: Exchange, tier: str, settings: Settings) -> int:
     return min(found)
 
 
+def most_asked(exchange: Exchange, tier: str, settings: Settings) -> int:
+    """The same, or less where the client asks for less."""
+    asked = exchange.request.max_tokens
+    most = most_output(exchange, tier, settings)
+    return min(asked, most) if asked else most
+
+
 def uncounted(limits: Sequence[Limit]) -> tuple[Limit, ...]:
     """The same scopes, for counting only."""
     return tuple(Limit(limit.scope, None, limit.rolling) for limit in limits)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .pressure import NO_PRESSURE, Pressure
 from .session_id import SessionId
 from .tiers import Route
 from .verdicts import Verdict
@@ -146,6 +147,7 @@ class Exchange:
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
     - ``inquiry``: what a stage wants a model to be asked after it.
+    - ``pressure``: how short memory was when its start was chosen.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
     """
 
@@ -177,6 +179,7 @@ class Exchange:
     escalated_from: str = ""
     climbed: bool = False
     inquiry: Inquiry | None = None
+    pressure: Pressure = NO_PRESSURE
 
     @property
     def hold_whole(self) -> bool:

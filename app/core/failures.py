@@ -108,6 +108,14 @@ def _times(exchange: Exchange) -> str:
 
 
 def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
+    if verdict.reason == "memory_pressure":  # ours, not a tier's: what came before isn't its fault
+        return ProxyError(
+            503,
+            "memory_pressure",
+            verdict.message,
+            extra=_attempts(exchange) if exchange.attempts else None,
+            retry_after=verdict.retry_after,
+        )
     if verdict.reason == "tier_busy" and not exchange.attempts:
         return ProxyError(503, "tier_busy", verdict.message, retry_after=verdict.retry_after)
     if verdict.refused and all(attempt.status is None for attempt in exchange.attempts):

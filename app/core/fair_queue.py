@@ -1,6 +1,8 @@
 """Who gets a tier's next slot: sessions take turns, and within a session first come, first served.
 
-Pure bookkeeping; ``proxy/tier_queue.py`` does the waiting. All operations are O(1).
+Several queues may have a limit over all of them together; then they take turns, too. Pure
+bookkeeping; ``proxy/tier_queue.py`` does the waiting. All operations are O(1), where a limit is in
+force O(queues).
 """
 
 from __future__ import annotations
@@ -18,11 +20,42 @@ class Ticket:
         self.granted = False
 
 
-class FairQueue:
-    """``slots`` places at once; the rest wait."""
+class Together:
+    """Several queues' common limit: how many of their slots may be in use at once."""
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self) -> None:
+        self.limit: int | None = None  # None: as many as the queues have
+        self._queues: list[FairQueue] = []
+
+    def join(self, queue: FairQueue) -> None:
+        self._queues.append(queue)
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and sum(q.in_use for q in self._queues) >= self.limit
+
+    def set_limit(self, limit: int | None) -> list[Ticket]:
+        """Change it; the tickets that are granted a slot now. What runs already runs on."""
+        self.limit = limit
+        return self.grant_free()
+
+    def grant_free(self) -> list[Ticket]:
+        """Grant what is free; the queue that has had a turn is the last to have the next."""
+        granted: list[Ticket] = []
+        while (queue := next((q for q in self._queues if q.could_grant), None)) is not None:
+            granted.append(queue.grant_next())
+            self._queues.remove(queue)
+            self._queues.append(queue)
+        return granted
+
+
+class FairQueue:
+    """``slots`` places at once, fewer where a limit ``together`` with others is reached."""
+
+    def __init__(self, slots: int, together: Together | None = None) -> None:
         self.slots = slots
+        self._together = together or Together()
+        self._together.join(self)
         self.in_use = 0
         self.waiting = 0
         # Sessions in the order of their turns; each with its tickets in the order of arrival.
@@ -30,7 +63,7 @@ class FairQueue:
 
     def enter(self, ticket: Ticket) -> None:
         """Grant the ticket a slot if one is free and nobody waits; else queue it."""
-        if self.in_use < self.slots and not self.waiting:
+        if self.in_use < self.slots and not self.waiting and not self._together.is_full:
             self._grant(ticket)
             return
         self._turns.setdefault(ticket.session, OrderedDict())[ticket] = None
@@ -43,10 +76,17 @@ class FairQueue:
             self.in_use -= 1
         else:
             self._withdraw(ticket)
+        if self._together.limit is not None:
+            return self._together.grant_free()
         granted = []
-        while self.in_use < self.slots and self._turns:
-            granted.append(self._next())
+        while self.could_grant:
+            granted.append(self.grant_next())
         return granted
+
+    @property
+    def could_grant(self) -> bool:
+        """Whether somebody waits for a slot that is free."""
+        return self.in_use < self.slots and bool(self._turns) and not self._together.is_full
 
     def _withdraw(self, ticket: Ticket) -> None:
         own = self._turns.get(ticket.session)
@@ -56,7 +96,8 @@ class FairQueue:
             if not own:
                 del self._turns[ticket.session]
 
-    def _next(self) -> Ticket:
+    def grant_next(self) -> Ticket:
+        """Grant a slot to whose turn it is; only while :attr:`could_grant`."""
         session, own = self._turns.popitem(last=False)
         ticket, _ = own.popitem(last=False)
         if own:

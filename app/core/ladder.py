@@ -67,6 +67,35 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     return Start(min(fitting, key=lambda tier: view.passed_over[tier]), reason)
 
 
+def relieved(exchange: Exchange, settings: Settings, view: TierView, begin: Start) -> Start | None:
+    """Where a complex request starts instead of ``begin`` while memory has been short for long.
+
+    The first tier on its way that is not on this machine. None: it isn't complex, the client named
+    a tier by header, or no such tier may take it now.
+    """
+    if not exchange.pressure.sustained or not _is_complex(exchange.request, settings):
+        return None
+    tiers = exchange.route.tiers
+    if exchange.controls.tier is not None or not may_escalate(exchange, settings):
+        return None
+    if begin.tier not in tiers or not settings.tiers[begin.tier].local:
+        return None
+    for tier in tiers[tiers.index(begin.tier) + 1 :]:
+        away = not settings.tiers[tier].local and tier not in view.passed_over
+        if away and fits(tier, exchange.request, settings, view):
+            return Start(tier, "memory_pressure")
+    return None
+
+
+def _is_complex(request: ClientRequest, settings: Settings) -> bool:
+    rules = settings.reliability.memory_pressure
+    least = rules.complex.min_prompt_tokens
+    if not rules.escalate_complex or (rules.complex.tools and not request.tools):
+        return False
+    # A body's bytes bound its tokens from above: most requests need no closer look.
+    return request.size >= least and estimate_prompt_tokens(request.body) >= least
+
+
 def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
     """The start of a session that has used up its budget, under ``policy: escalate``.
 

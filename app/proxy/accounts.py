@@ -100,10 +100,19 @@ async def keep(
         "session": exchange.session.hash,
         "tier": exchange.tier,
     }
+    await _add(services, [{**common, "kind": kind, "detail": detail} for kind, detail in events])
+
+
+async def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
+    """Keep an event that belongs to no exchange."""
+    nobody = {"request_id": "", "session": "", "tier": ""}
+    now = services.wall_clock()
+    await _add(services, [{"time": now, **nobody, "kind": kind, "detail": detail}])
+
+
+async def _add(services: Services, events: list[dict[str, Any]]) -> None:
     try:
-        await services.store.add_events(
-            [{**common, "kind": kind, "detail": detail} for kind, detail in events]
-        )
+        await services.store.add_events(events)
         services.feed.told()
     except StoreError as error:
         store_failed(services, error)

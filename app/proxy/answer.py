@@ -13,6 +13,7 @@ from ..core.sse import DONE_FRAME, comment_frame, data_frame
 from ..errors import ProxyError
 from . import response_headers
 from .downstream import EVENT_STREAM, Downstream
+from .memory_probe import MemoryProbe
 from .upstream import RawHeaders
 
 _JSON = [(b"content-type", b"application/json")]
@@ -23,11 +24,20 @@ _KEEPALIVE = comment_frame("keep-alive")
 class Answer:
     """One client's response. ``public``: what LiteLLM's headers say to it.
 
-    ``metadata``: the last chunk, or the object, also carries what our headers say.
+    ``memory``: whose pressure our headers tell. ``metadata``: the last chunk, or the object, also
+    carries what our headers say.
     """
 
-    def __init__(self, exchange: Exchange, downstream: Downstream, *, metadata: bool) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        downstream: Downstream,
+        memory: MemoryProbe,
+        *,
+        metadata: bool,
+    ) -> None:
         self._exchange = exchange
+        self._memory = memory
         self._downstream = downstream
         self._metadata = metadata
         self._said: dict[str, str] = {}
@@ -94,7 +104,7 @@ class Answer:
     def _own_headers(self, running: int = 0) -> RawHeaders:
         """``running``: upstream calls that have no record yet."""
         attempts = len(self._exchange.attempts) + running
-        self._said = response_headers.values(self._exchange, attempts)
+        self._said = response_headers.values(self._exchange, attempts, self._memory.pressure)
         return response_headers.encode(self._said)
 
     async def _deliver(self, attempt: Attempt) -> None:
@@ -127,7 +137,8 @@ class Answer:
 
     def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
         """What our headers would say now, and a comment of it if those sent said otherwise."""
-        said = response_headers.values(self._exchange, len(self._exchange.attempts))
+        attempts = len(self._exchange.attempts)
+        said = response_headers.values(self._exchange, attempts, self._memory.pressure)
         fields = response_headers.as_fields(said)
         if said == self._said:
             return fields, b""

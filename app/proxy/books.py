@@ -104,9 +104,7 @@ class Books:
     def _most_tokens(self, tier: str) -> int:
         """What one attempt may use at most, but never more than the smallest budget as a whole."""
         exchange = self._exchange
-        asked = exchange.request.max_tokens
-        most = budgets.most_output(exchange, tier, self._services.settings)
-        output = min(asked, most) if asked else most
+        output = budgets.most_asked(exchange, tier, self._services.settings)
         whole = estimate_prompt_tokens(exchange.request.body) + output
         return min([whole, *(limit.most for limit in self._limits if limit.most)])
 

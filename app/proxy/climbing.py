@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core import ladder
 from ..core.attempt import Attempt
+from ..core.budgets import most_asked
 from ..core.exchange import Exchange
 from ..core.next_step import LASTING
 from ..core.verdicts import UpstreamFailed, Verdict
@@ -23,9 +24,26 @@ async def start(services: Services, exchange: Exchange, books: Books) -> None:
         begin = ladder.downgraded(exchange, services.settings, view)
     if begin is None:
         begin = ladder.start(exchange, services.settings, view, books.sticky)
+        exchange.pressure = services.memory.pressure
+        away = ladder.relieved(exchange, services.settings, view, begin)
+        if away is not None and await _cloud_has_room(services, exchange, away.tier):
+            begin = away
     exchange.tier = begin.tier
     if begin.reason:
         await _escalated(services, exchange, first, begin.tier, begin.reason)
+
+
+async def _cloud_has_room(services: Services, exchange: Exchange, tier: str) -> bool:
+    """Whether the cloud's cap lets a request start there.
+
+    What it may use is set aside until its call begins, which sets it aside anew: there is no way
+    back from there, so nobody may take it in between.
+    """
+    if services.cloud is None:
+        return True
+    seconds = services.settings.tiers[tier].queue_timeout
+    most = most_asked(exchange, tier, services.settings)
+    return await _reserve(services, services.cloud, exchange, most, seconds) is None
 
 
 async def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
@@ -58,6 +76,12 @@ async def reserve(
     body = attempt.request.body
     most = int(body.get("max_tokens") or body.get("max_completion_tokens") or 0)
     seconds = services.settings.tiers[exchange.tier].total_timeout
+    return await _reserve(services, cloud, exchange, most, seconds)
+
+
+async def _reserve(
+    services: Services, cloud: Cloud, exchange: Exchange, most: int, seconds: float
+) -> UpstreamFailed | None:
     try:
         return await cloud.reserve(exchange, most, seconds)
     except StoreError as error:

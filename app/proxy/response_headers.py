@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..core.exchange import Exchange
+from ..core.pressure import Pressure
 from .upstream import RawHeaders, passed_on
 
 PREFIX = "X-MLX-Stack-"
@@ -40,9 +41,16 @@ def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
     return [h for h in relayed(headers) if h[0] not in _REPLACED]
 
 
-def values(exchange: Exchange, attempts: int) -> dict[str, str]:
+def of_pressure(pressure: Pressure) -> RawHeaders:
+    """The header that every response has while memory is short."""
+    if not pressure.level:
+        return []
+    return [(b"x-mlx-stack-memory-pressure", pressure.level.word.encode())]
+
+
+def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, str]:
     """What our headers say, by name without the prefix. ``attempts``: upstream calls so far."""
-    return {
+    said = {
         "Request-Id": exchange.id,
         "Tier": exchange.tier,
         "Retries": str(exchange.retries),
@@ -51,6 +59,9 @@ def values(exchange: Exchange, attempts: int) -> dict[str, str]:
         **exchange.notes,
         **exchange.reply_notes,
     }
+    if pressure.level:
+        said["Memory-Pressure"] = pressure.level.word
+    return said
 
 
 def encode(said: dict[str, str]) -> RawHeaders:

@@ -56,7 +56,7 @@ class Run:
         self._our_key = our_key
         metadata = services.settings.stream.metadata
         self._books = Books(services, exchange)
-        self._answer = Answer(exchange, downstream, metadata=metadata)
+        self._answer = Answer(exchange, downstream, services.memory, metadata=metadata)
         self._watch = watch
         self._clock = asyncio.get_running_loop().time
         self._attempt: Attempt | None = None
@@ -196,7 +196,7 @@ class Run:
                 if isinstance(verdict, LeftOpen):
                     verdict = None
         except QueueTimeout as error:
-            return UpstreamFailed("tier_busy", f"tier {tier}: {error}", retry_after=error.seconds)
+            return UpstreamFailed(error.reason, f"tier {tier}: {error}", retry_after=error.seconds)
         finally:
             self._deadlines = None
             self._wait = 0.0

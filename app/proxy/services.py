@@ -15,6 +15,7 @@ from ..state.store import Store
 from .background import Background
 from .cloud import Cloud
 from .event_feed import EventFeed
+from .memory_probe import MemoryProbe
 from .model_list import ModelList
 from .tier_queue import TierQueues
 from .tier_states import TierStates
@@ -31,6 +32,7 @@ class Services:
     store: Store
     tier_states: TierStates
     cloud: Cloud | None
+    memory: MemoryProbe
     metrics: Metrics
     wall_clock: Callable[[], float] = time.time
     stopping: bool = field(default=False)

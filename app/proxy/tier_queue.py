@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
-from ..core.fair_queue import FairQueue, Ticket
+from ..core.fair_queue import FairQueue, Ticket, Together
 from ..settings import TierSettings
 
 
 class QueueTimeout(Exception):
-    """No slot came free within ``queue_timeout``. ``seconds``: how long was waited."""
+    """No slot came free within ``queue_timeout``.
 
-    def __init__(self, seconds: float) -> None:
+    ``seconds``: how long was waited. ``reason``: ``memory_pressure`` where the local tiers are
+    held to one request, else ``tier_busy``.
+    """
+
+    def __init__(self, seconds: float, *, shedding: bool = False) -> None:
         self.seconds = seconds
-        super().__init__(f"no free place within {seconds:g} s")
+        self.reason: Literal["memory_pressure", "tier_busy"] = (
+            "memory_pressure" if shedding else "tier_busy"
+        )
+        why = "; memory is short, and local tiers take one request at a time" if shedding else ""
+        super().__init__(f"no free place within {seconds:g} s{why}")
 
 
 class _Waiting(Ticket):
@@ -26,10 +35,11 @@ class _Waiting(Ticket):
 
 
 class TierQueue:
-    """One tier's slots and the line before them."""
+    """One tier's slots and the line before them. ``together``: its limit with other tiers."""
 
-    def __init__(self, tier: TierSettings) -> None:
-        self._queue = FairQueue(tier.max_concurrency)
+    def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
+        self._together = together or Together()
+        self._queue = FairQueue(tier.max_concurrency, self._together)
         self._timeout = tier.queue_timeout
 
     @property
@@ -54,10 +64,7 @@ class TierQueue:
 
     def leave(self, ticket: Ticket) -> None:
         """Give a slot back; whoever is next gets it."""
-        for granted in self._queue.leave(ticket):
-            future = getattr(granted, "future", None)
-            if future is not None and not future.done():
-                future.set_result(None)
+        _wake(self._queue.leave(ticket))
 
     async def _wait(self, ticket: _Waiting) -> None:
         ticket.future = asyncio.get_running_loop().create_future()
@@ -66,17 +73,34 @@ class TierQueue:
                 await ticket.future
         except TimeoutError:
             if not ticket.granted:  # a slot that came in the same moment is taken
-                raise QueueTimeout(self._timeout) from None
+                shedding = self._together.limit is not None
+                raise QueueTimeout(self._timeout, shedding=shedding) from None
+
+
+def _wake(tickets: Iterable[Ticket]) -> None:
+    """Tell those who wait that their turn has come."""
+    for ticket in tickets:
+        future = getattr(ticket, "future", None)
+        if future is not None and not future.done():
+            future.set_result(None)
 
 
 class TierQueues:
     """A queue for each tier; pass-through models have none."""
 
     def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
-        self._queues = {name: TierQueue(tier) for name, tier in tiers.items()}
+        self._local = Together()
+        self._queues = {
+            name: TierQueue(tier, self._local if tier.local else None)
+            for name, tier in tiers.items()
+        }
 
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
+
+    def shed(self, on: bool) -> None:
+        """Let the local tiers take one request at a time, all of them together; or no longer."""
+        _wake(self._local.set_limit(1 if on else None))
 
     def readings(self) -> list[tuple[str, int, int]]:
         """Each tier with how many of its slots are in use, and how many wait."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.budgets import most_output
+from ..core.budgets import most_asked
 from ..core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
 from ..core.exchange import Exchange, Incident, Request
 from ..core.pipeline import StageState
@@ -43,9 +43,7 @@ class Budget:
 
     def full_limit(self, exchange: Exchange, tier: str) -> int:
         """The limit without the rules for tool calls, in tokens."""
-        asked = exchange.request.max_tokens
-        most = most_output(exchange, tier, self._settings)
-        return min(asked, most) if asked else most
+        return most_asked(exchange, tier, self._settings)
 
     def limit(self, exchange: Exchange, tier: str) -> int:
         """The limit to send, in tokens, before the window is looked at."""

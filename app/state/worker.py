@@ -1,4 +1,4 @@
-"""One thread that does a store's blocking work, one thing after the other."""
+"""One thread that does blocking work, one thing after the other."""
 
 from __future__ import annotations
 

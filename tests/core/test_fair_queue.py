@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.core.fair_queue import FairQueue, Ticket
+from app.core.fair_queue import FairQueue, Ticket, Together
 
 
 def entered(queue: FairQueue, *sessions: str) -> list[Ticket]:
@@ -79,6 +79,58 @@ def test_nobody_slips_past_those_who_wait() -> None:
     assert not entered(queue, "b")[0].granted
 
 
+def tiers(*slots: int) -> tuple[Together, list[FairQueue]]:
+    together = Together()
+    return together, [FairQueue(number, together) for number in slots]
+
+
+def test_a_limit_over_several_queues_counts_what_runs_already() -> None:
+    together, (fast, standard) = tiers(4, 4)
+    running = entered(fast, "a", "b") + entered(standard, "c")
+    assert together.set_limit(1) == []
+    (late,) = entered(standard, "d")
+    assert not late.granted
+    assert fast.leave(running[0]) == fast.leave(running[1]) == []
+    assert standard.leave(running[2]) == [late]
+
+
+def test_one_at_a_time_and_the_queues_take_turns() -> None:
+    together, (fast, standard) = tiers(4, 4)
+    together.set_limit(1)
+    (current,) = entered(fast, "a")
+    waiting = [*entered(fast, "a", "a"), *entered(standard, "b", "b")]
+    assert (fast.waiting, standard.waiting) == (2, 2)
+    order = []
+    queue = fast
+    while granted := queue.leave(current):
+        (current,) = granted
+        assert fast.in_use + standard.in_use == 1
+        queue = fast if current.session == "a" else standard
+        order.append(current.session)
+    assert "".join(order) == "abab"
+    assert (fast.in_use, standard.in_use) == (0, 0)
+    assert not any(ticket.granted for ticket in waiting)
+
+
+def test_a_limit_that_is_lifted_lets_all_go_that_have_a_slot() -> None:
+    together, (fast, standard) = tiers(2, 1)
+    together.set_limit(1)
+    entered(fast, "a")
+    waiting = [*entered(fast, "b", "c"), *entered(standard, "d", "e")]
+    granted = together.set_limit(None)
+    assert sorted(ticket.session for ticket in granted) == ["b", "d"]
+    assert [ticket.granted for ticket in waiting] == [True, False, True, False]
+    assert (fast.in_use, standard.in_use) == (2, 1)
+
+
+def test_queues_without_a_common_limit_know_nothing_of_each_other() -> None:
+    together, (fast,) = tiers(1)
+    cloud = FairQueue(1)
+    together.set_limit(1)
+    entered(fast, "a")
+    assert entered(cloud, "a")[0].granted
+
+
 class Line(RuleBasedStateMachine):
     """Whatever comes and goes: never over the slots, nobody forgotten, nobody starved."""
 
@@ -135,5 +187,54 @@ class Line(RuleBasedStateMachine):
         assert not self.waiting or queue.in_use == queue.slots  # no slot idles while some wait
 
 
+class Lines(RuleBasedStateMachine):
+    """Queues with a common limit that comes and goes: none over it, and no free slot idles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together, self.queues = tiers(2, 1, 3)
+        self.places: list[tuple[FairQueue, Ticket]] = []
+        self.above: int | None = None  # what ran already when the limit came
+
+    @rule(data=st.data(), session=st.sampled_from("ab"))
+    def enter(self, data: st.DataObject, session: str) -> None:
+        queue = data.draw(st.sampled_from(self.queues))
+        ticket = Ticket(session)
+        queue.enter(ticket)
+        self.places.append((queue, ticket))
+
+    @precondition(lambda self: self.places)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        place = data.draw(st.sampled_from(self.places))
+        self.places.remove(place)
+        queue, ticket = place
+        assert all(granted.granted for granted in queue.leave(ticket))
+
+    @rule(limit=st.sampled_from([None, 1, 2]))
+    def change(self, limit: int | None) -> None:
+        assert all(granted.granted for granted in self.together.set_limit(limit))
+        self.above = self.running
+
+    @property
+    def running(self) -> int:
+        return sum(queue.in_use for queue in self.queues)
+
+    @invariant()
+    def agrees(self) -> None:
+        limit = self.together.limit
+        if limit is not None and self.above is not None:
+            assert self.running <= max(limit, self.above)
+            self.above = max(limit, self.running)  # it may shrink to the limit, never grow
+        for queue in self.queues:
+            own = [ticket for place, ticket in self.places if place is queue]
+            assert queue.in_use == sum(ticket.granted for ticket in own) <= queue.slots
+            assert queue.waiting == sum(not ticket.granted for ticket in own)
+            full = queue.in_use == queue.slots or self.together.is_full
+            assert not queue.waiting or full
+
+
 TestLine = Line.TestCase
 TestLine.settings = settings(max_examples=30, stateful_step_count=40)
+TestLines = Lines.TestCase
+TestLines.settings = settings(max_examples=30, stateful_step_count=40)

@@ -9,6 +9,8 @@ import pytest
 from app.core import ladder
 from app.core.exchange import Controls, Exchange
 from app.core.ladder import Start, TierView
+from app.core.pressure import NO_PRESSURE, Level, Pressure
+from app.core.tiers import Route
 from app.settings import Settings
 from app.settings_source import from_mapping
 from tests.core.exchanges import client_request, exchange
@@ -126,3 +128,102 @@ def test_a_downgrade_stays_on_this_machine() -> None:
     assert ladder.downgraded(exchange(tiers=("fast",)), whole, TierView()) is None
     allowed = exchange(tiers=("fast", "premium"))
     assert ladder.downgraded(allowed, whole, TierView()) == Start("premium", "budget_exceeded")
+
+
+# Under memory pressure
+
+LASTING = Pressure(Level.WARNING, "system", since=0.0, sustained=True)
+BEGINNING = Pressure(Level.CRITICAL, "system", since=0.0)
+CLOUD_CHAIN = ("fast", "premium", "longctx", "second_cloud")
+LONG = 20_000  # bytes, some 5,700 tokens
+
+
+def relieved(
+    whole: Exchange | None = None,
+    view: TierView | None = None,
+    *,
+    begin: str = "fast",
+    pressure: Pressure = LASTING,
+    escalation: dict[str, Any] | None = None,
+    memory: dict[str, Any] | None = None,
+    **tiers: Any,
+) -> Start | None:
+    given = {name: tiers.get(name, {}) for name in CLOUD_CHAIN}
+    for name in ("premium", "second_cloud"):
+        given[name] = {"local": False, **given[name]}
+    found = from_mapping(
+        {
+            "tiers": given,
+            "reliability": {
+                "escalation": {"chain": list(CLOUD_CHAIN), **(escalation or {})},
+                "memory_pressure": memory or {},
+            },
+        }
+    )
+    whole = whole or complex_request()
+    whole.pressure = pressure
+    return ladder.relieved(whole, found, view or TierView(), Start(begin))
+
+
+def complex_request(size: int = LONG, *, controls: Controls | None = None, **body: Any) -> Exchange:
+    messages = [{"role": "user", "content": "a " * (size // 2)}]
+    request = client_request(size=size, messages=messages, **{"tools": TOOLS, **body})
+    return exchange(request, tiers=CLOUD_CHAIN, controls=controls)
+
+
+AWAY = Start("premium", "memory_pressure")
+
+
+def test_a_complex_request_starts_off_this_machine() -> None:
+    assert relieved() == AWAY
+
+
+@pytest.mark.parametrize("pressure", [NO_PRESSURE, BEGINNING])
+def test_only_when_the_pressure_lasts(pressure: Pressure) -> None:
+    assert relieved(pressure=pressure) is None
+
+
+def test_what_is_complex() -> None:
+    assert relieved(complex_request(tools=[])) is None, "no tools"
+    assert relieved(complex_request(5000)) is None, "1,400 tokens"
+    small = {"complex": {"min_prompt_tokens": 1000}}
+    assert relieved(complex_request(5000), memory=small) == AWAY
+    assert relieved(complex_request(tools=[]), memory={"complex": {"tools": False}}) == AWAY
+    assert relieved(memory={"escalate_complex": False}) is None
+
+
+def test_long_by_its_bytes_but_not_by_its_tokens() -> None:
+    """A picture counts by the picture, not by the length of its URL."""
+    whole = exchange(client_request(size=LONG, messages=[IMAGE], tools=TOOLS), tiers=CLOUD_CHAIN)
+    assert relieved(whole) is None
+
+
+def test_forward_only_to_the_first_that_can() -> None:
+    second = Start("second_cloud", "memory_pressure")
+    assert relieved(begin="longctx") == second
+    assert relieved(premium={"tools": False}) == second
+    assert relieved(premium={"context_window": 4096}) == second
+    assert relieved(view=TierView({"premium": 9.0})) == second
+    assert relieved(view=TierView({"premium": 9.0, "second_cloud": 9.0})) is None
+
+
+def test_a_start_that_is_not_here_needs_no_relief() -> None:
+    assert relieved(begin="premium") is None
+
+
+def test_what_the_client_says_is_stronger() -> None:
+    assert relieved(complex_request(controls=Controls(tier="fast"))) is None
+    assert relieved(complex_request(controls=Controls(escalation=False))) is None
+    assert relieved(escalation={"enabled": False}) is None
+
+
+def test_without_consent_there_is_no_such_tier() -> None:
+    whole = complex_request()
+    whole.route = Route(("fast", "longctx"))
+    assert relieved(whole) is None
+
+
+def test_a_model_that_passes_through_stays_its_own() -> None:
+    whole = complex_request()
+    whole.route = Route((), "embedder")
+    assert relieved(whole, begin="embedder") is None
