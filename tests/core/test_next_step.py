@@ -34,6 +34,7 @@ FAILED = UpstreamFailed("server_error", "status 500", status=500)
 TIMEOUT = UpstreamFailed("timeout", "nothing came within 30 s")
 REFUSED = UpstreamFailed("server_error", "the connection was refused", refused=True)
 BUSY = UpstreamFailed("tier_busy", "tier fast: no free place within 60 s", retry_after=60)
+SHED = UpstreamFailed("memory_pressure", "tier fast: memory is short", retry_after=60)
 CLIENTS = UpstreamFailed(
     "server_error",
     "no",
@@ -169,6 +170,8 @@ def test_but_not_into_a_stream_that_has_begun() -> None:
         (["refused"], REFUSED, 503, "upstream_unavailable", 5),
         (["server_error", "refused"], REFUSED, 502, "all_tiers_failed", None),
         ([], BUSY, 503, "tier_busy", 60),
+        ([], SHED, 503, "memory_pressure", 60),
+        (["server_error"], SHED, 503, "memory_pressure", 60),
     ],
 )
 def test_the_error_of_a_failure(
@@ -357,6 +360,14 @@ def test_a_full_queue_never_leads_to_the_cloud() -> None:
     whole = climbing("tier_busy", tiers=("fast", "premium"))
     assert isinstance(step(whole, BUSY), Fail)
     assert step(replace(whole, retried={}), TIMEOUT) == Move("premium", "timeout")
+
+
+def test_shedding_never_leads_to_another_tier() -> None:
+    whole = climbing("server_error")
+    failed = step(whole, SHED)
+    assert isinstance(failed, Fail)
+    assert failed.error.type == "memory_pressure"
+    assert step(whole, BUSY) == Move("standard", "tier_busy")
 
 
 def test_an_overflow_goes_to_a_larger_window_past_others() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.forced_memory import ForcedMemory
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import ScriptedServer
 
@@ -35,8 +36,9 @@ async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
             changes: dict[str, Any] | None = None,
             url: str | None = None,
             wall_clock: Callable[[], float] = time.time,
+            memory: ForcedMemory | None = None,
         ) -> RunningProxy:
-            running = running_proxy(url or upstream.url, changes, wall_clock)
+            running = running_proxy(url or upstream.url, changes, wall_clock, memory)
             return await stack.enter_async_context(running)
 
         yield start

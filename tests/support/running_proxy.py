@@ -19,6 +19,7 @@ from app.main import build_services
 from app.proxy.services import Services
 from app.server import Server
 from app.settings import Settings
+from tests.support.forced_memory import ForcedMemory
 
 Json = dict[str, Any]
 
@@ -77,15 +78,23 @@ def listening_socket() -> socket.socket:
 
 @contextlib.asynccontextmanager
 async def running_proxy(
-    upstream: str, changes: Json | None = None, wall_clock: Callable[[], float] = time.time
+    upstream: str,
+    changes: Json | None = None,
+    wall_clock: Callable[[], float] = time.time,
+    memory: ForcedMemory | None = None,
 ) -> AsyncIterator[RunningProxy]:
-    """``wall_clock``: seconds since the epoch, for tests of what lasts."""
+    """``wall_clock``: seconds since the epoch, for tests of what lasts.
+
+    ``memory``: what the proxy takes for this machine's.
+    """
+    forced = {"reliability.memory_pressure": memory.rules} if memory else {}
     with listening_socket() as listener:
         port = listener.getsockname()[1]
-        config = proxy_config(upstream, {"server.port": port, **(changes or {})})
+        config = proxy_config(upstream, {"server.port": port, **forced, **(changes or {})})
         settings = Settings(**config)
         log.configure(settings.observability)
-        services = build_services(settings, wall_clock=wall_clock)
+        probe = memory.probe if memory else None
+        services = build_services(settings, wall_clock=wall_clock, memory=probe)
         server = Server(services)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:

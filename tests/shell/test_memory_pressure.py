@@ -1,0 +1,484 @@
+"""Memory pressure through the whole proxy, its level forced through the reader."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from app.core.pressure import Level
+from tests.shell.asking import CHAT, KEEP_ALIVE, ask, body, checked_error
+from tests.shell.calling import TOOLS, note_of
+from tests.shell.climbing import asked, by_model
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import metric_value, until_metric
+from tests.support.forced_memory import HOUR, ForcedMemory
+from tests.support.replies import data, litellm_error, text_chunks
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Call, Reply, ScriptedServer, Wait, WhenWhole
+
+HEADER = "x-mlx-stack-memory-pressure"
+NORMAL, WARNING, CRITICAL = Level.NORMAL, Level.WARNING, Level.CRITICAL
+COMPLEX = {
+    "messages": [{"role": "user", "content": "What did the quokka see? " * 1000}],
+    "tools": TOOLS,
+}
+CONSENT = {"model": "cloud/large"}
+
+
+@pytest.fixture
+def memory() -> ForcedMemory:
+    return ForcedMemory(hold_seconds=30, sustained_seconds=60)
+
+
+def changes(escalation: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    """Two local tiers and a cloud tier with consent; a queue that nobody gives up."""
+    local = {"max_concurrency": 2, "queue_timeout": 60}
+    return {
+        "tiers": {
+            "fast": {"model": "fast", **local},
+            "standard": {"model": "standard", **local},
+            "premium": {"model": "premium", "local": False},
+        },
+        "reliability.escalation": {
+            "chain": ["fast", "standard", "premium"],
+            "cloud_fallback": CONSENT,
+            "max_retries_before_escalate": 0,
+            **(escalation or {}),
+        },
+        **more,
+    }
+
+
+async def start(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    memory: ForcedMemory,
+    escalation: dict[str, Any] | None = None,
+    **more: Any,
+) -> RunningProxy:
+    upstream.models = ("fast", "standard", "premium")
+    upstream.always(by_model())
+    return await start_proxy(changes(escalation, **more), memory=memory)
+
+
+class Gate:
+    """Every call from now on waits until it is let go."""
+
+    def __init__(self, upstream: ScriptedServer) -> None:
+        self.gates: list[asyncio.Event] = []
+        self.running = 0
+        self._arrived: asyncio.Queue[str] = asyncio.Queue()
+        upstream.always(WhenWhole(self._reply))
+
+    def _reply(self, call: Call) -> Reply:
+        gate = asyncio.Event()
+        self.gates.append(gate)
+        self.running += 1
+        self._arrived.put_nowait(call.json()["model"])
+
+        async def done() -> None:
+            self.running -= 1
+
+        role, text, end = (data(one) for one in text_chunks("ok"))
+        return Reply.sse(role, text, Wait(gate), done, end)
+
+    async def next_call(self) -> str:
+        """The model of the next call that has arrived."""
+        async with asyncio.timeout(10):
+            return await self._arrived.get()
+
+    def open(self) -> None:
+        for gate in self.gates:
+            gate.set()
+
+
+def session(name: str) -> dict[str, str]:
+    return {"X-MLX-Stack-Session": f"session-{name}"}
+
+
+async def events(proxy: RunningProxy, kind: str = "pressure_changed") -> list[dict[str, Any]]:
+    found = (await proxy.client.get("/mlx-stack/events", params={"kind": kind})).json()
+    return [event["detail"] for event in found["events"]]
+
+
+async def gauge(proxy: RunningProxy) -> float | None:
+    return metric_value((await proxy.client.get("/metrics")).text, "mlx_stack_memory_pressure")
+
+
+# The full course
+
+
+async def test_the_full_course(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    """Warning, header, sustained, the cloud tier, critical, shed, recovery step by step."""
+    proxy = await start(upstream, start_proxy, memory)
+
+    async def complex_start() -> httpx.Response:
+        return await ask(proxy, model="auto", **COMPLEX)
+
+    # All is well
+    response = await complex_start()
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert HEADER not in response.headers
+    assert await gauge(proxy) == 0
+    # Warning: a header, and nothing else
+    await memory.shows(WARNING)
+    response = await complex_start()
+    assert (response.headers[HEADER], response.headers["x-mlx-stack-tier"]) == ("warning", "fast")
+    assert "x-mlx-stack-escalation-reason" not in response.headers
+    assert await gauge(proxy) == 1
+    # Sustained: complex requests start in the cloud, the others don't
+    await memory.shows(WARNING, after=60)
+    response = await complex_start()
+    assert response.headers["x-mlx-stack-tier"] == "premium"
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "memory_pressure"
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    # Critical: one local request at a time, while the cloud goes on
+    await memory.shows(CRITICAL, after=5)
+    assert await gauge(proxy) == 2
+    gate = Gate(upstream)
+    first = asyncio.create_task(ask(proxy, session("a")))
+    assert await gate.next_call() == "fast"
+    second = asyncio.create_task(ask(proxy, session("b"), model="standard"))
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="standard")
+    assert gate.running == 1
+    away = asyncio.create_task(complex_start())
+    assert await gate.next_call() == "premium"
+    gate.gates[1].set()
+    assert (await away).headers[HEADER] == "critical"
+    gate.gates[0].set()
+    assert await gate.next_call() == "standard"
+    gate.gates[2].set()
+    for task in (first, second):
+        assert (await task).status_code == 200
+    # Recovery, a step at a time
+    upstream.always(by_model())
+    await memory.shows(NORMAL, after=29)
+    assert (await ask(proxy)).headers[HEADER] == "critical"
+    await memory.shows(NORMAL, after=1)
+    assert (await complex_start()).headers[HEADER] == "warning"
+    await memory.shows(NORMAL, after=30)
+    response = await complex_start()
+    assert HEADER not in response.headers
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert await gauge(proxy) == 0
+    assert [(one["from"], one["to"], one["cause"]) for one in await events(proxy)] == [
+        ("normal", "warning", "system"),
+        ("warning", "critical", "system"),
+        ("critical", "warning", "system"),
+        ("warning", "normal", "system"),
+    ]
+
+
+# The header
+
+
+async def test_every_response_has_the_header(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    upstream.routes["GET", "/v1/embeddings"] = Reply.json({"data": []})
+    await memory.shows(CRITICAL)
+    client = proxy.client
+    responses = {
+        "chat": await ask(proxy),
+        "stream": await ask(proxy, stream=True),
+        "bad request": await client.post(CHAT, json={}),
+        "wrong method": await client.get(CHAT),
+        "passthrough": await client.get("/v1/embeddings"),
+        "models": await client.get("/v1/models"),
+        "health": await client.get("/health"),
+        "ready": await client.get("/ready"),
+        "metrics": await client.get("/metrics"),
+        "status": await client.get("/mlx-stack/status"),
+        "nowhere": await client.get("/nowhere"),
+        "foreign page": await client.get("/health", headers={"Origin": "http://evil.example"}),
+    }
+    upstream.always(litellm_error(400, "no such thing"))
+    responses["client's fault"] = await ask(proxy)
+    upstream.always(litellm_error(500, "broken"))
+    responses["all failed"] = await ask(proxy)
+    for what, response in responses.items():
+        assert response.headers.get_list(HEADER) == ["critical"], what
+    reader, writer = await proxy.raw(b"GET / HTTP/1.1\r\n: no name\r\n\r\n")
+    assert b"x-mlx-stack-memory-pressure: critical\r\n" in await reader.read()
+    writer.close()
+
+
+async def test_no_response_has_it_while_all_is_well(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    await memory.shows(NORMAL)
+    for response in (
+        await ask(proxy),
+        await ask(proxy, stream=True),
+        await proxy.client.get("/health"),
+        await proxy.client.post(CHAT, json={}),
+    ):
+        assert HEADER not in response.headers
+
+
+async def test_a_stream_that_it_came_over_says_so_at_its_end(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    gate = Gate(upstream)
+    request = proxy.client.build_request("POST", CHAT, json=body(stream=True))
+    response = await proxy.client.send(request, stream=True)
+    assert HEADER not in response.headers
+    await memory.shows(WARNING)
+    gate.gates[0].set()
+    await response.aread()
+    assert note_of(response)["memory_pressure"] == "warning"
+
+
+# The start
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"X-MLX-Stack-Cloud": "off"}, {}, {}),
+        ({"X-MLX-Stack-Escalation": "off"}, {}, {}),
+        ({"X-MLX-Stack-Tier": "fast"}, {}, {}),
+        ({}, {"tools": []}, {}),
+        ({}, {}, {"cloud_fallback": None}),
+        ({}, {}, {"cloud": False}),
+        ({}, {}, {"cloud_fallback": {**CONSENT, "enabled": False}}),
+        ({}, {}, {"cloud_fallback": {**CONSENT, "max_tokens_per_hour": 10_000}}),
+    ],
+    ids=[
+        "cloud off",
+        "escalation off",
+        "tier named",
+        "no tools",
+        "no consent",
+        "no cloud at all",
+        "consent taken back",
+        "the cap is used up",
+    ],
+)
+async def test_where_nothing_may_leave_nothing_changes_but_the_header(
+    case: tuple[dict[str, str], dict[str, Any], dict[str, Any]],
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    memory: ForcedMemory,
+) -> None:
+    headers, more, escalation = case
+    proxy = await start(upstream, start_proxy, memory, escalation)
+    await memory.shows(WARNING)
+    await memory.shows(WARNING, after=60)
+    response = await ask(proxy, headers, **{**COMPLEX, **more})
+    assert response.status_code == 200
+    assert asked(upstream) == ["fast"]
+    assert response.headers[HEADER] == "warning"
+    assert "x-mlx-stack-escalated-from" not in response.headers
+
+
+async def test_a_cap_holds_and_what_was_set_aside_is_settled(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    """A request sets aside some 7,000 tokens of prompt and 16,384 of reply; it uses 13."""
+    capped = {"cloud_fallback": {**CONSENT, "max_tokens_per_hour": 30_000}}
+    proxy = await start(upstream, start_proxy, memory, capped)
+    await memory.shows(WARNING)
+    await memory.shows(WARNING, after=60)
+    for _ in range(3):  # one after the other there is room
+        assert (await ask(proxy, **COMPLEX)).headers["x-mlx-stack-tier"] == "premium"
+    gate = Gate(upstream)
+    first = asyncio.create_task(ask(proxy, **COMPLEX))
+    assert await gate.next_call() == "premium"
+    second = asyncio.create_task(ask(proxy, **COMPLEX))
+    assert await gate.next_call() == "fast", "there is no room for two at once"
+    gate.open()
+    assert (await first).headers["x-mlx-stack-tier"] == "premium"
+    assert (await second).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_it_does_not_stick(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    await memory.shows(WARNING)
+    await memory.shows(WARNING, after=60)
+    assert (await ask(proxy, session("a"), **COMPLEX)).headers["x-mlx-stack-tier"] == "premium"
+    await memory.shows(NORMAL, after=30)
+    assert (await ask(proxy, session("a"), **COMPLEX)).headers["x-mlx-stack-tier"] == "fast"
+
+
+# Shedding
+
+
+async def test_what_runs_when_it_gets_critical_runs_on_and_the_rest_waits_for_all_of_it(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    gate = Gate(upstream)
+    tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
+    for _ in tasks:
+        await gate.next_call()
+    tasks += [asyncio.create_task(ask(proxy, session("waits"))) for _ in range(2)]
+    await until_metric(proxy, "mlx_stack_queue_depth", 2, tier="fast")
+    await memory.shows(CRITICAL)
+    gate.gates[0].set()
+    await tasks[0]
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
+    assert len(gate.gates) == 2, "the other one still runs"
+    gate.gates[1].set()
+    for number in (2, 3):
+        await gate.next_call()
+        assert gate.running == 1
+        gate.gates[number].set()
+    assert [(await task).status_code for task in tasks] == [200] * 4
+
+
+async def test_who_waits_too_long_is_told_why_and_goes_nowhere_else(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    more = {"tiers.fast.queue_timeout": 0.2}
+    proxy = await start(upstream, start_proxy, memory, **more)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    first = asyncio.create_task(ask(proxy, model="standard"))
+    await gate.next_call()
+    response = await ask(proxy)
+    error = checked_error(response, 503, "memory_pressure")
+    assert "memory" in error["message"]
+    assert int(response.headers["retry-after"]) >= 1
+    assert response.headers[HEADER] == "critical"
+    assert response.headers["x-mlx-stack-attempts"] == "0"
+    assert asked(upstream) == ["standard"]
+    gate.gates[0].set()
+    assert (await first).status_code == 200
+    assert (await proxy.client.get("/mlx-stack/status")).json()["tiers"]["fast"]["failures"] == 0
+
+
+async def test_a_stream_that_waits_gets_signs_of_life_and_then_the_error(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    more = {"tiers.fast.queue_timeout": 0.5, "stream.keepalive_seconds": 0.1}
+    proxy = await start(upstream, start_proxy, memory, **more)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    first = asyncio.create_task(ask(proxy, model="standard"))
+    await gate.next_call()
+    response = await ask(proxy, stream=True)
+    assert response.status_code == 200
+    assert response.content.startswith(KEEP_ALIVE)
+    assert b'"type":"memory_pressure"' in response.content
+    assert response.content.endswith(b"data: [DONE]\n\n")
+    gate.gates[0].set()
+    await first
+
+
+async def test_a_retry_waits_its_turn_like_any_other(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    """An exchange gives its place back between two attempts; the next tier's is one of the same."""
+    proxy = await start(upstream, start_proxy, memory)
+    await memory.shows(CRITICAL)
+    upstream.always(by_model(fast=litellm_error(500, "broken")))
+    response = await ask(proxy)
+    assert asked(upstream) == ["fast", "standard"]
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+
+
+async def test_recovery_lets_all_go(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
+    await gate.next_call()
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    await memory.shows(NORMAL, after=30)
+    await gate.next_call()
+    assert gate.running == 2
+    gate.open()
+    assert [(await task).status_code for task in tasks] == [200, 200]
+
+
+async def test_ignore_goes_on(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    memory = ForcedMemory(critical_action="ignore")
+    proxy = await start(upstream, start_proxy, memory)
+    gate = Gate(upstream)
+    await memory.shows(CRITICAL)
+    tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
+    for _ in tasks:
+        await gate.next_call()
+    assert gate.running == 2
+    gate.open()
+    assert [(await task).headers[HEADER] for task in tasks] == ["critical"] * 2
+
+
+# What is read
+
+
+async def test_ready_and_status_tell_it(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    await memory.shows(WARNING)
+    await memory.shows(WARNING, after=7)
+    for path in ("/ready", "/mlx-stack/status"):
+        assert (await proxy.client.get(path)).json()["memory_pressure"] == {
+            "level": "warning",
+            "cause": "system",
+            "seconds": 7.0,
+            "sustained": False,
+            "source": "forced",
+            "trouble": None,
+        }
+
+
+async def test_a_reader_that_fails_breaks_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+    memory.error = OSError("it broke")
+    await memory.shows(CRITICAL, after=3 * HOUR)
+    response = await ask(proxy)
+    assert response.status_code == 200
+    assert HEADER not in response.headers
+    ready = await proxy.client.get("/ready")
+    assert ready.status_code == 200
+    assert ready.json()["memory_pressure"]["trouble"] == "OSError: it broke"
+
+
+async def test_without_a_source_the_metric_is_absent(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.memory_pressure": {"source": "off"}})
+    assert "mlx_stack_memory_pressure" not in (await proxy.client.get("/metrics")).text
+    assert (await proxy.client.get("/ready")).json()["memory_pressure"]["source"] is None
+
+
+async def test_a_store_that_fails_does_not_stop_the_shedding(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    memory: ForcedMemory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = await start(upstream, start_proxy, memory)
+
+    async def fails(events: Any) -> None:
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(proxy.services.store, "add_events", fails)
+    await memory.shows(CRITICAL)
+    gate = Gate(upstream)
+    tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
+    await gate.next_call()
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    for number in range(2):
+        gate.gates[number].set()
+        if not number:
+            await gate.next_call()
+    assert [(await task).status_code for task in tasks] == [200, 200]
