@@ -11,6 +11,7 @@ import pytest
 from app.main import build_services
 from app.metrics import Metrics
 from app.settings import Settings
+from tests.support.forced_memory import ForcedMemory
 from tests.support.running_proxy import proxy_config
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +37,7 @@ PROMISED = {
     "mlx_stack_in_flight": {"tier"},
     "mlx_stack_queue_depth": {"tier"},
     "mlx_stack_tier_degraded": {"tier"},
+    "mlx_stack_memory_pressure": set(),
     "mlx_stack_sessions": set(),
     "mlx_stack_store_errors_total": set(),
 }
@@ -44,7 +46,7 @@ PROMISED = {
 @pytest.fixture
 def metrics() -> Metrics:
     settings = Settings(**proxy_config("http://127.0.0.1:9"))
-    return build_services(settings).metrics
+    return build_services(settings, memory=ForcedMemory().probe).metrics
 
 
 def registered(metrics: Metrics) -> dict[str, tuple[str, set[str]]]:
