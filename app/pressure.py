@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
     rules = settings.reliability.memory_pressure
     if args.serve:
         return serve(args.host, args.port, rules, settings.observability)
+    # What the log would say is what is printed.
+    log.configure(settings.observability.model_copy(update={"log_level": "error"}))
     return asyncio.run(_once(rules, as_json=args.json))
 
 
