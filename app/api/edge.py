@@ -59,13 +59,13 @@ class Edge:
         except ProxyError as error:
             if not downstream.started:
                 services.metrics.inc(services.metrics.refused, str(error.status))
-                await _refuse(error, request, receive, self._marked(send))
+                await _refuse(error, receive, self._marked(request, send))
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error)
             if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
                 failure = ProxyError(500, "internal_error", sentence)
-                await _refuse(failure, request, receive, self._marked(send))
+                await _refuse(failure, receive, self._marked(request, send))
         finally:
             services.running -= 1
 
@@ -89,17 +89,22 @@ class Edge:
             if path.startswith("/v1/"):
                 self._access.check_key(request)
             downstream.started = True  # what happens there is FastAPI's to answer
-            await self._operations(scope, receive, self._marked(_with_id(request, downstream.send)))
+            await self._operations(scope, receive, self._marked(request, downstream.send))
 
     def pressure_headers(self) -> RawHeaders:
         """What every response says while memory is short, whoever writes it."""
         return response_headers.of_pressure(self._services.memory.pressure)
 
-    def _marked(self, send: Send) -> Send:
-        """``send`` for responses whose headers are not made by an exchange or a pass-through."""
+    def _marked(self, request: Incoming | None, send: Send) -> Send:
+        """``send`` for responses that neither an exchange nor a pass-through writes.
+
+        They, too, say which request they are of, and how short memory is.
+        """
 
         async def marked(message: Any) -> None:
-            if message["type"] == "http.response.start" and (ours := self.pressure_headers()):
+            if message["type"] == "http.response.start":
+                ours = _id_headers(request) if request is not None else []
+                ours += self.pressure_headers()
                 message = {**message, "headers": [*message["headers"], *ours]}
             await send(message)
 
@@ -117,29 +122,14 @@ def is_model_query(request: Incoming) -> bool:
     )
 
 
-def _with_id(request: Incoming, send: Send) -> Send:
-    """Every answer says which request it is of."""
-
-    async def sending(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *_id_headers(request)]}
-        await send(message)
-
-    return sending
-
-
 def _id_headers(request: Incoming) -> list[tuple[bytes, bytes]]:
     identity = request.id.encode()
     return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
 
 
-async def _refuse(
-    error: ProxyError, request: Incoming | None, receive: Receive, send: Send
-) -> None:
+async def _refuse(error: ProxyError, receive: Receive, send: Send) -> None:
     body = error.encoded()
     headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
-    if request is not None:
-        headers += _id_headers(request)
     too_large = error.status == 413
     if too_large:
         headers.append((b"connection", b"close"))
