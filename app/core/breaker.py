@@ -28,6 +28,15 @@ class BreakerState:
         return self.degraded_until > 0
 
 
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An upstream call on a tier, begun ``at`` a time. ``probe``: it decides for a degraded one."""
+
+    tier: str
+    at: float
+    probe: bool
+
+
 class Breakers:
     """The breakers of all tiers."""
 
@@ -35,6 +44,7 @@ class Breakers:
         self._settings = settings
         self._health: dict[str, BreakerState] = {}
         self._probing: set[str] = set()
+        self._recovered: dict[str, float] = {}  # when
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._health.get(tier) or BreakerState()
@@ -53,24 +63,30 @@ class Breakers:
             if health.degraded and (now < health.degraded_until or tier in self._probing)
         }
 
-    def begin(self, tier: str) -> bool:
-        """A call on the tier begins; whether it is the probe of a degraded tier."""
-        if tier in self._probing or not self[tier].degraded:
-            return False
-        self._probing.add(tier)
-        return True
+    def begin(self, tier: str, now: float) -> Call:
+        """A call on the tier begins. :meth:`end` it, after what came of it has been told."""
+        health = self[tier]
+        probe = health.degraded and now >= health.degraded_until and tier not in self._probing
+        if probe:
+            self._probing.add(tier)
+        return Call(tier, now, probe)
 
-    def end_probe(self, tier: str) -> None:
-        """The probe is over, whatever came of it: another may follow."""
-        self._probing.discard(tier)
+    def end(self, call: Call) -> None:
+        """The call is over, whatever came of it: if it was the probe, another may follow."""
+        if call.probe:
+            self._probing.discard(call.tier)
 
-    def failed(self, tier: str, now: float) -> bool:
-        """A server error or a timeout; whether it takes the tier out (again)."""
+    def failed(self, call: Call, now: float) -> bool:
+        """A server error or a timeout; whether it takes the tier out (again).
+
+        A call that began before the tier was taken out, or came back, says nothing new; one during
+        the cool-down was made because no other tier was left, and prolongs nothing.
+        """
+        tier = call.tier
         old = self[tier]
-        new = replace(old, failures=old.failures + 1)
-        if old.degraded and now < old.degraded_until:
-            self._health[tier] = new  # tried because no other was left; the cool-down goes on
+        if call.at < max(old.degraded_until, self._recovered.get(tier, 0.0)):
             return False
+        new = replace(old, failures=old.failures + 1)
         if old.degraded:
             new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
         elif new.failures >= self._settings.failures:
@@ -78,10 +94,13 @@ class Breakers:
         self._health[tier] = new
         return new.degraded
 
-    def succeeded(self, tier: str) -> bool:
+    def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""
         old = self._health.pop(tier, None)
-        return old is not None and old.degraded
+        if old is None or not old.degraded:
+            return False
+        self._recovered[tier] = now
+        return True
 
     @staticmethod
     def _cooled(health: BreakerState, seconds: float, now: float) -> BreakerState:

@@ -19,7 +19,8 @@ class Deadlines:
 
     ``streams``: upstream was asked for a stream. An answer that comes whole has no first token
     before its end. Where the tier has a ``health_url``, silence alone is no timeout: when
-    :meth:`ask` says so, the server is to be asked, and :meth:`answered` told what came of it.
+    :meth:`ask` says so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told
+    what came of it.
     """
 
     __slots__ = (
@@ -29,6 +30,7 @@ class Deadlines:
         "_first",
         "_idle",
         "_last",
+        "_litellm_silent",
         "_sign",
         "_started",
         "_total",
@@ -49,6 +51,7 @@ class Deadlines:
         self._asks = limits.health_url is not None
         self._asking = False
         self._unanswered = 0
+        self._litellm_silent = False
         self._started = self._last = self._sign = now
         self._waiting = True
         self._finished = False
@@ -72,14 +75,15 @@ class Deadlines:
         self._asking = True
         return True
 
-    def answered(self, now: float, *, alive: bool) -> None:
-        """What came of asking."""
+    def answered(self, now: float, *, server: bool, litellm: bool = True) -> None:
+        """What came of asking: who answered."""
         self._asking = False
-        if alive:
+        if server and litellm:
             self._sign = now
             self._unanswered = 0
         else:
             self._unanswered += 1
+            self._litellm_silent = server
 
     def next(self) -> float:
         """The time at which :meth:`check` or :meth:`ask` may have something to say."""
@@ -91,22 +95,28 @@ class Deadlines:
     def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
         """The limit that has been reached, if any."""
         silent = now >= self._last + self._patience
-        if self._finished and silent:
+        over = now >= self._started + self._total
+        if self._finished and (silent or over):
             return LeftOpen()
-        if now >= self._started + self._total:
+        if over:
             return UpstreamFailed("timeout", f"no end of the reply within {self._total:g} s")
         if self._asks:
-            if self._unanswered < MAX_UNANSWERED:
-                return None
-            seconds = now - self._last
-            return UpstreamFailed(
-                "timeout", f"nothing came for {seconds:.0f} s, and the server does not answer"
-            )
+            return self._unanswered_timeout(now)
         if not silent:
             return None
         if self._waiting:
             return UpstreamFailed("timeout", f"nothing came within {self._first:g} s")
         return UpstreamFailed("timeout", f"nothing more came for {self._idle:g} s")
+
+    def _unanswered_timeout(self, now: float) -> UpstreamFailed | None:
+        if self._unanswered < MAX_UNANSWERED:
+            return None
+        who = "LiteLLM" if self._litellm_silent else "the server"
+        return UpstreamFailed(
+            "timeout",
+            f"nothing came for {now - self._last:.0f} s, and {who} does not answer",
+            blameless=self._litellm_silent,
+        )
 
     @property
     def _patience(self) -> float:

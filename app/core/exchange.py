@@ -62,12 +62,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """How one upstream call ended. ``reason`` None: its reply was delivered."""
+    """How one upstream call ended. ``reason`` None: its reply was delivered.
+
+    ``refused``: no connection could be made.
+    """
 
     tier: str
     reason: str | None
     status: int | None
     seconds: float
+    refused: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return {

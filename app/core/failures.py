@@ -108,17 +108,16 @@ def _times(exchange: Exchange) -> str:
 
 
 def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
-    if verdict.reason == "memory_pressure":  # ours, not a tier's: what came before isn't its fault
+    if verdict.reason in ("memory_pressure", "tier_busy"):
+        # Ours, and not a tier's: what came before isn't its fault.
         return ProxyError(
             503,
-            "memory_pressure",
+            verdict.reason,
             verdict.message,
             extra=_attempts(exchange) if exchange.attempts else None,
             retry_after=verdict.retry_after,
         )
-    if verdict.reason == "tier_busy" and not exchange.attempts:
-        return ProxyError(503, "tier_busy", verdict.message, retry_after=verdict.retry_after)
-    if verdict.refused and all(attempt.status is None for attempt in exchange.attempts):
+    if verdict.refused and _litellm_is_gone(exchange):
         return ProxyError(
             503,
             "upstream_unavailable",
@@ -127,6 +126,12 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
             retry_after=5,
         )
     return _all_failed(exchange, verdict.message, retry_after=verdict.retry_after)
+
+
+def _litellm_is_gone(exchange: Exchange) -> bool:
+    """Whether every connection was refused, and not the cloud's alone."""
+    behind_it = any(one.tier not in exchange.route.direct for one in exchange.attempts)
+    return behind_it and all(one.refused for one in exchange.attempts)
 
 
 def _all_failed(exchange: Exchange, last: str, retry_after: float | None = None) -> ProxyError:

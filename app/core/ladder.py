@@ -6,7 +6,7 @@ failure leads to another tier at all is ``next_step.py``'s to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,12 +23,18 @@ class TierView:
 
     ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
     ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
-    :data:`ABILITIES`) that a tier's errors said it has not.
+    :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
+    not enter now: the cloud's, once its tokens are used up.
     """
 
     passed_over: Mapping[str, float] = field(default_factory=dict)
     windows: Mapping[str, int] = field(default_factory=dict)
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
+
+    def without(self, tiers: Iterable[str]) -> TierView:
+        """The same with these tiers closed, too."""
+        return replace(self, closed=self.closed.union(tiers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,13 @@ class Start:
 
 
 def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | None) -> Start:
-    """Where an exchange starts. ``sticky``: the tier its session was escalated to, if any."""
-    tiers = exchange.route.tiers
-    if not tiers:
-        return Start(exchange.route.model)
-    if not may_escalate(exchange, settings):
-        return Start(tiers[0])
+    """Where an exchange starts. ``sticky``: the tier its session was escalated to, if any.
+
+    Where all tiers are closed it is one of them all the same.
+    """
+    tiers = [tier for tier in exchange.route.tiers if tier not in view.closed]
+    if not tiers or not may_escalate(exchange, settings):
+        return Start(exchange.route.first)
     candidates = tiers
     if sticky in tiers and exchange.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
@@ -53,7 +60,7 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     if all(tier in view.passed_over for tier in fitting):  # none, or none that is up: look back
         fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
     if not fitting:
-        return _largest(tiers, settings, view)
+        return _nearest(exchange, tiers, settings, view)
     reason = ""
     if fitting[0] != candidates[0] and not has_room(
         candidates[0], exchange.request, settings, view
@@ -127,16 +134,21 @@ def following(
     later = [
         tier
         for tier in tiers[tiers.index(exchange.tier) + 1 :]
-        if fits(tier, exchange.request, settings, view)
+        if tier not in view.closed
+        and fits(tier, exchange.request, settings, view)
         and not (local and not settings.tiers[tier].local)
     ]
     alive = [tier for tier in later if tier not in view.passed_over]
     return alive or later
 
 
-def larger(exchange: Exchange, settings: Settings, view: TierView) -> str | None:
-    """The next tier with a larger context window than the present one's."""
-    here = window(exchange.tier, settings, view)
+def larger(exchange: Exchange, settings: Settings, view: TierView, said: int | None) -> str | None:
+    """The next tier with a larger context window than the present one's.
+
+    ``said``: that one's in tokens, where its error said it; else what is set counts.
+    """
+    given = window(exchange.tier, settings, TierView())
+    here = min(given, said or given)
     found = following(exchange, settings, view)
     return next((tier for tier in found if window(tier, settings, view) > here), None)
 
@@ -154,9 +166,7 @@ def window(tier: str, settings: Settings, view: TierView) -> int:
 
 def fits(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
     """Whether a tier has the window and the abilities that a request needs."""
-    return has_room(tier, request, settings, view) and not _lacking(
-        tier, settings.tiers[tier], request, view
-    )
+    return has_room(tier, request, settings, view) and able(tier, request, settings, view)
 
 
 def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
@@ -178,6 +188,11 @@ def needs(request: ClientRequest) -> frozenset[str]:
     return frozenset(found)
 
 
+def able(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+    """Whether a tier has the abilities that a request needs."""
+    return not _lacking(tier, settings.tiers[tier], request, view)
+
+
 def _lacking(tier: str, known: TierSettings, request: ClientRequest, view: TierView) -> bool:
     lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
     learnt = view.lacks.get(tier, frozenset())
@@ -193,8 +208,12 @@ def _has_image(message: Mapping[str, Any]) -> bool:
     )
 
 
-def _largest(tiers: Iterable[str], settings: Settings, view: TierView) -> Start:
-    """Where nothing fits, the largest window fits best."""
-    first, *_ = tiers
-    best = max(tiers, key=lambda tier: window(tier, settings, view))
-    return Start(best, "context_overflow" if best != first else "")
+def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:
+    """Where nothing fits: of those that have the abilities, or else of all, the largest."""
+    request = exchange.request
+    found = [tier for tier in tiers if able(tier, request, settings, view)] or tiers
+    if has_room(found[0], request, settings, view):  # it is the abilities that nobody has
+        return Start(found[0])
+    best = max(found, key=lambda tier: window(tier, settings, view))
+    short = best != tiers[0] and not has_room(tiers[0], request, settings, view)
+    return Start(best, "context_overflow" if short else "")

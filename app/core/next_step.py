@@ -27,6 +27,7 @@ from .verdicts import (
 )
 
 BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
+JITTER = 0.25  # of a back-off, at most, added to it
 MAX_OBEYED_RETRY_AFTER = 5.0  # a tier that asks for more is left
 MAX_EMPTY_RETRIES = 1
 # Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
@@ -54,8 +55,8 @@ class Retry:
     """Try again on the same tier. ``number``: which retry for this reason, from 1.
 
     ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
-    ``hint``: a sentence that goes to the end of the request. ``after``: seconds to wait, before
-    the jitter that the runner adds.
+    ``hint``: a sentence that goes to the end of the request. ``after``: seconds to wait, to which
+    the runner adds up to :data:`JITTER` of them.
     """
 
     reason: str
@@ -118,6 +119,17 @@ def next_step(
             return rules.after_truncation(verdict)
         case EmptyResponse():
             return rules.after_empty_reply(verdict)
+
+
+def after_waiting(
+    exchange: Exchange, settings: Settings, view: TierView, now: float
+) -> UpstreamFailed | None:
+    """Why a call is not made, now that it has waited for its turn; None: it is made.
+
+    The back-off or the tier's queue may have taken all the time there was, or as long as it took
+    the tier's breaker to open.
+    """
+    return _Rules(exchange, settings, view, now).after_waiting()
 
 
 class _Rules:
@@ -201,24 +213,23 @@ class _Rules:
             return self._clients_own(verdict)
         if self._text_is_out:
             return Fail(error_of(exchange, verdict))
-        if verdict.refused:  # all tiers but these are behind the same LiteLLM
-            direct = [tier for tier in self._later() if tier in exchange.route.direct]
-            if direct and self._wanted("server_error") and self._within_bounds():
-                return Move(direct[0], "server_error")
-            return Fail(error_of(exchange, verdict))
-        if retry := self._retry_of_server_error(verdict):
+        if verdict.refused and exchange.tier not in exchange.route.direct:
+            # All tiers but the direct ones are behind the same LiteLLM.
+            self._view = self._view.without(set(exchange.route.tiers) - exchange.route.direct)
+        elif retry := self._retry_of_server_error(verdict):
             return retry
         if tier := self._next_tier(verdict.reason, local=verdict.reason == "tier_busy"):
-            return Move(tier, verdict.reason)
+            return Move(tier, verdict.reason, hint=self._loop_hint)
         return Fail(error_of(exchange, verdict))
 
     def _after_overflow(self, verdict: UpstreamFailed) -> Step:
         """The tier's window is too small; where none is larger, the client has to hear it."""
         reason = "context_overflow"
         if self._wanted(reason) and not self._text_is_out and self._within_bounds():
-            tier = ladder.larger(self._exchange, self._settings, self._view)
+            said = verdict.window
+            tier = ladder.larger(self._exchange, self._settings, self._view, said)
             if tier is not None:
-                return Move(tier, reason)
+                return Move(tier, reason, hint=self._loop_hint)
         return self._clients_own(verdict)
 
     def _clients_own(self, verdict: UpstreamFailed) -> Step:
@@ -230,7 +241,7 @@ class _Rules:
         return PassOn(status, verdict.headers, verdict.body)
 
     def _retry_of_server_error(self, verdict: UpstreamFailed) -> Retry | None:
-        if verdict.reason != "server_error" or verdict.final:
+        if verdict.reason != "server_error" or verdict.final or verdict.refused:
             return None
         if self._exchange.tier in self._view.passed_over and self._next_tier("server_error"):
             return None  # its breaker has opened meanwhile: nobody has to wait for it
@@ -243,7 +254,25 @@ class _Rules:
             if verdict.retry_after > MAX_OBEYED_RETRY_AFTER:
                 return None
             after = max(after, verdict.retry_after)
+        if not self._in_time(after * (1 + JITTER)):
+            return None
         return Retry("server_error", done + 1, last=done + 1 == most, after=after)
+
+    def after_waiting(self) -> UpstreamFailed | None:
+        tier = self._exchange.tier
+        if not self._in_time():
+            known = self._settings.tiers.get(tier)
+            return UpstreamFailed(
+                "tier_busy",
+                f"tier {tier}: no free place before the time for this request was over",
+                retry_after=known.queue_timeout if known is not None else None,
+            )
+        # Once text is out the reply can't move any more; and the last one standing is always tried.
+        if tier not in self._view.passed_over or self._text_is_out:
+            return None
+        if all(other in self._view.passed_over for other in self._later()):
+            return None
+        return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")
 
     # What the exchange still allows
 
@@ -256,24 +285,37 @@ class _Rules:
     def _retries_before_escalate(self) -> int:
         return self._settings.reliability.escalation.max_retries_before_escalate
 
-    def _within_bounds(self, kept: int = 0) -> bool:
-        """Whether another upstream call is allowed that leaves ``kept`` more."""
-        rules = self._settings.reliability.escalation
-        limit = rules.exchange_timeout
+    @property
+    def _loop_hint(self) -> str:
+        """What a loop's end has to tell the next tier too, where a server failed in between."""
+        own = self._exchange.model_failure
+        return own.hint if isinstance(own, LoopDetected) else ""
+
+    def _in_time(self, later: float = 0.0) -> bool:
+        """Whether an upstream call may still begin, ``later`` seconds from now."""
+        limit = self._settings.reliability.escalation.exchange_timeout
         if self._exchange.client_timeout is not None:
             limit = min(limit, self._exchange.client_timeout)
-        in_time = self._now - self._exchange.started < limit
-        return in_time and len(self._exchange.attempts) + kept < rules.max_attempts
+        return self._now + later - self._exchange.started < limit
+
+    def _within_bounds(self, kept: int = 0) -> bool:
+        """Whether another upstream call is allowed that leaves ``kept`` more."""
+        most = self._settings.reliability.escalation.max_attempts
+        return self._in_time() and len(self._exchange.attempts) + kept < most
 
     def _may_retry(self) -> bool:
         """Same-tier retries leave one call for each tier still to come."""
-        return self._within_bounds(kept=len(self._later()))
+        closed = self._exchange.tier in self._view.closed
+        return not closed and self._within_bounds(kept=len(self._later()))
 
     def _later(self, *, local: bool = False) -> list[str]:
         return ladder.following(self._exchange, self._settings, self._view, local=local)
 
     def _wanted(self, reason: str) -> bool:
-        return reason in self._settings.reliability.escalation.escalate_on
+        # That a request goes past a degraded tier is not ``escalate_on``'s to say.
+        return (
+            reason == "tier_degraded" or reason in self._settings.reliability.escalation.escalate_on
+        )
 
     def _next_tier(self, reason: str, *, local: bool = False) -> str | None:
         if not self._wanted(reason) or not self._within_bounds():

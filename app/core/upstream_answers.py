@@ -49,11 +49,13 @@ def failure_of_status(
     *,
     our_key: bool,
     our_choice: bool,
+    needs: frozenset[str],
 ) -> UpstreamFailed:
     """The failure behind an answer of status 400 and above.
 
     ``our_key``: we put the API key in. ``our_choice``: we chose the model. Where we did, an answer
-    about the key or the model is the tier's failure and not the client's.
+    about the key or the model is the tier's failure and not the client's. ``needs``: the abilities
+    that the request asks for (``ladder.needs``); only one of them can be what a model lacks.
     """
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
@@ -63,7 +65,7 @@ def failure_of_status(
         said = f"the prompt does not fit: {message}"
         window = overflow.window_in(text)
         return replace(came, reason="context_overflow", message=said, window=window)
-    lacks = _lacking(lower) if status in _ABOUT_ABILITIES else ""
+    lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
     about_key = status in (401, 403) or _WRONG_KEY in text
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
     client_fault = status < 500 and status not in _RETRYABLE
@@ -82,10 +84,10 @@ def failure_of_status(
     )
 
 
-def _lacking(message: str) -> str:
-    """The ability that an error says the model has not; "" if it says no such thing."""
+def _lacking(message: str, needs: frozenset[str]) -> str:
+    """The needed ability that an error says the model has not; "" if it says no such thing."""
     for ability, pattern in _LACKING.items():
-        if pattern.search(message):
+        if ability in needs and pattern.search(message):
             return ability
     return ""
 

@@ -14,6 +14,7 @@ FailureReason = Literal[
     "tier_busy",
     "empty_response",
     "output_truncated",
+    "tier_degraded",
     "memory_pressure",
     "budget_exceeded",
 ]
@@ -101,7 +102,8 @@ class UpstreamFailed:
 
     ``status``, ``headers`` and ``body``: upstream's own answer where it gave one. ``refused``: no
     connection could be made. ``client_fault``: the answer is about the client's request.
-    ``final``: the tier would say the same again. ``lacks``: what the tier says it can't do (of
+    ``blameless``: it says nothing about the tier's server. ``final``: the tier would say the same
+    again. ``lacks``: what the tier says it can't do (of
     ``ladder.ABILITIES``). ``window``: the context window in tokens that the answer speaks of.
     """
 
@@ -112,6 +114,7 @@ class UpstreamFailed:
     body: bytes = b""
     refused: bool = False
     client_fault: bool = False
+    blameless: bool = False
     retry_after: float | None = None
     final: bool = False
     lacks: str = ""

@@ -9,6 +9,7 @@ from typing import Any
 from .. import log
 from ..core.budgets import Spent
 from ..core.exchange import AttemptRecord, Exchange
+from ..errors import INVALID_REQUEST, ProxyError
 from ..metrics import OTHER
 from ..state.store import StoreError
 from .services import Services
@@ -88,6 +89,15 @@ def _offered(exchange: Exchange) -> set[str]:
     functions = (tool.get("function") for tool in exchange.request.tools if isinstance(tool, dict))
     names = (function.get("name") for function in functions if isinstance(function, dict))
     return {name for name in names if isinstance(name, str)}
+
+
+async def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+    """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
+    if error.type == INVALID_REQUEST:
+        return
+    tried = [attempt.as_dict() for attempt in exchange.attempts]
+    detail = {"type": error.type, "status": error.status, "attempts": tried}
+    await keep(services, exchange, [("exhausted", detail)])
 
 
 async def keep(

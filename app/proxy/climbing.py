@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..core import ladder
 from ..core.attempt import Attempt
+from ..core.breaker import Call
 from ..core.budgets import most_asked
 from ..core.exchange import Exchange
-from ..core.next_step import LASTING
+from ..core.next_step import LASTING, after_waiting
 from ..core.verdicts import UpstreamFailed, Verdict
 from ..state.store import StoreError
 from . import accounts
@@ -97,10 +98,26 @@ async def settle(services: Services, cloud: Cloud, exchange: Exchange, attempt: 
         accounts.store_failed(services, error)
 
 
-async def note_tier(services: Services, exchange: Exchange, verdict: Verdict | None) -> None:
+def begin(services: Services, exchange: Exchange, now: float) -> Call | UpstreamFailed:
+    """A call begins, now that it has waited for its turn; or the reason why it doesn't.
+
+    ``now``: on the clock of ``exchange.started``.
+    """
+    states = services.tier_states
+    failure = after_waiting(exchange, services.settings, states.view(), now)
+    if failure is not None:
+        return failure
+    if exchange.route.is_cloud(exchange.tier, services.settings):
+        exchange.notes["Cloud"] = "true"
+    return states.begin(exchange.tier)
+
+
+async def note_tier(
+    services: Services, exchange: Exchange, call: Call, verdict: Verdict | None
+) -> None:
     """Tell the tier's breaker how a call ended."""
     try:
-        event = await services.tier_states.note(exchange.tier, verdict)
+        event = await services.tier_states.note(call, verdict, exchange.request)
     except StoreError as error:
         accounts.store_failed(services, error)
         return

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+from dataclasses import replace
 
 import orjson
 
 from .. import log
-from ..core import surrogates, upstream_answers
+from ..core import ladder, surrogates, upstream_answers
 from ..core.attempt import Attempt
+from ..core.breaker import Call
 from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
-from ..core.next_step import Deliver, Fail, Move, PassOn, Retry, next_step
+from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry, next_step
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import shutting_down
 from . import accounts, climbing, judging, response_headers
@@ -23,14 +25,13 @@ from .answer import Answer
 from .books import Books
 from .cloud import CHAT_PATH as DIRECT_PATH
 from .downstream import Downstream
+from .questions import Questions
 from .services import Services
 from .tier_queue import QueueTimeout
 from .upstream import CHAT_PATH, RawHeaders, Response, Upstream, UpstreamError
 from .watch import ClientLeft, Watch
 
 _MAX_ERROR_BODY = 1024 * 1024
-JITTER = 0.25  # of a back-off, at most, added to it
-HEALTH_SECONDS = 3.0  # for an answer of a tier's health_url
 
 
 class Run:
@@ -61,13 +62,13 @@ class Run:
         self._clock = asyncio.get_running_loop().time
         self._attempt: Attempt | None = None
         self._deadlines: Deadlines | None = None
-        self._questions: set[asyncio.Task[None]] = set()
+        self._questions = Questions(services.upstream, self._clock)
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
         self._ours: float | None = arrived  # the same, later by the wait in a queue; None: counted
-        self._never_sent = False  # the last call: its connection was refused
+        self._call_of_tier: Call | None = None  # the same, for the tier's breaker
         self._wait = 0.0  # seconds before the next upstream call
         self._timing: tuple[bool, bool, float | None] = (False, False, None)
         self.outcome = "error"
@@ -92,8 +93,8 @@ class Run:
         finally:
             self._services.endings.discard(self._end)
             self._watch.stop()
-            for question in self._questions:
-                question.cancel()
+            self._questions.close()
+            self._end_call_of_tier()
             await self._close_upstream()
             await self._books.close(delivered=False)
 
@@ -105,8 +106,7 @@ class Run:
 
     def _note_client_left(self) -> None:
         self.outcome = "client_left"
-        if self._called_at is not None:
-            self._record("client_left", None, self._clock() - self._called_at)
+        self._record("client_left", None)
 
     async def _steps(self) -> Deliver | PassOn | Fail:
         """Be let in, choose a tier, and go on until there is a last step."""
@@ -125,20 +125,28 @@ class Run:
         services = self._services
         while True:
             verdict = await self._attempt_on(exchange.tier)
-            if self._called_at is not None:
-                failed = verdict if isinstance(verdict, UpstreamFailed) else None
-                status = failed.status if failed is not None else 200
-                self._never_sent = failed is not None and failed.refused
-                self._record(reason_of(verdict), status, self._clock() - self._called_at)
-                await climbing.note_tier(services, exchange, verdict)
+            if isinstance(verdict, UpstreamFailed):
+                self._record(reason_of(verdict), verdict.status, refused=verdict.refused)
+            else:
+                self._record(reason_of(verdict), 200)
+            if self._call_of_tier is not None:
+                await climbing.note_tier(services, exchange, self._call_of_tier, verdict)
+                self._end_call_of_tier()
             self._note_committed()
             await accounts.settle_incidents(services, exchange)
             step = next_step(
                 exchange, verdict, services.settings, services.tier_states.view(), self._clock()
             )
+            if isinstance(step, Fail) and not isinstance(verdict, Rejected):
+                await accounts.exhausted(services, exchange, step.error)
             if not isinstance(step, (Retry, Move)):
                 return step
             await self._prepare(step, verdict)
+
+    def _end_call_of_tier(self) -> None:
+        call, self._call_of_tier = self._call_of_tier, None
+        if call is not None:
+            self._services.tier_states.end(call)
 
     def _note_committed(self) -> None:
         """What the attempt has let out is with the client for good."""
@@ -163,7 +171,9 @@ class Run:
         elif not isinstance(verdict, UpstreamFailed):
             exchange.model_failure = verdict
             exchange.failed_on = exchange.tier
-        self._before = Before(attempt.reply, verdict, step)
+        if isinstance(step, Move) or not isinstance(verdict, UpstreamFailed):
+            # A server's failure is nothing to tell the model: what it was told before stays.
+            self._before = Before(attempt.reply, verdict, step)
         if isinstance(step, Move):
             await climbing.move(self._services, exchange, step.tier, step.reason)
             return
@@ -215,12 +225,13 @@ class Run:
         ticket = await queue.enter(session) if queue is not None else None
         if self._ours is not None:
             self._ours += self._clock() - asked
-        probing = self._services.tier_states.begin(tier)
         try:
+            begun = climbing.begin(self._services, self._exchange, self._clock())
+            if isinstance(begun, UpstreamFailed):
+                return begun
+            self._call_of_tier = begun
             return await self._call_somewhere(attempt)
         finally:
-            if probing:
-                self._services.tier_states.end_probe(tier)
             if queue is not None and ticket is not None:
                 queue.leave(ticket)
 
@@ -288,6 +299,7 @@ class Run:
                 await response.read(_MAX_ERROR_BODY),
                 our_key=self._our_key or self._exchange.tier in self._exchange.route.direct,
                 our_choice=bool(self._exchange.route.tiers),
+                needs=ladder.needs(self._exchange.request),
             )
         self._answer.public = response_headers.public(response.headers)
         content_type = response.header(b"content-type").lower()
@@ -353,7 +365,10 @@ class Run:
             # keep a tier's place for ever.
             self._heard(now)
             self._answer.last_write = now
-            return self._deadlines.check(now) if self._deadlines is not None else None
+            timeout = self._deadlines.check(now) if self._deadlines is not None else None
+            if isinstance(timeout, UpstreamFailed):
+                return replace(timeout, blameless=True)
+            return timeout
         out = b""
         if self._deadlines is not None and self._attempt is not None:  # a call is running
             if timeout := self._deadlines.check(now):
@@ -370,30 +385,26 @@ class Run:
         return None
 
     def _ask_health(self, deadlines: Deadlines) -> None:
-        """Ask the silent server whether it is alive; the answer counts when it comes."""
         tier = self._services.settings.tiers[self._exchange.tier]
         assert tier.health_url is not None
-
-        async def ask(url: str) -> None:
-            alive = await self._services.upstream.answers(url, HEALTH_SECONDS)
-            deadlines.answered(self._clock(), alive=alive)
-            self._watch.rearm()
-
-        question = asyncio.ensure_future(ask(tier.health_url))
-        self._questions.add(question)
-        question.add_done_callback(self._questions.discard)
+        direct = self._exchange.tier in self._exchange.route.direct
+        self._questions.ask(deadlines, tier.health_url, direct=direct, then=self._watch.rearm)
 
     # Accounts
 
-    def _record(self, reason: str | None, status: int | None, seconds: float) -> None:
+    def _record(self, reason: str | None, status: int | None, *, refused: bool = False) -> None:
+        """The running attempt's upstream call has ended, if one was made."""
+        if self._called_at is None:
+            return
         exchange = self._exchange
-        record = AttemptRecord(exchange.tier, reason, status, seconds)
+        seconds = self._clock() - self._called_at
+        record = AttemptRecord(exchange.tier, reason, status, seconds, refused)
         exchange.attempts.append(record)
         self._called_at = None
         reply = self._attempt.reply if self._attempt is not None else None
         if reply is None:
             return
-        spent = None if self._never_sent else self._books.count(record, reply)
+        spent = None if refused else self._books.count(record, reply)
         accounts.count_attempt(self._services, exchange, record, spent)
 
     def _observe_first_byte(self, now: float) -> None:

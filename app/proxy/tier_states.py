@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import log
-from ..core.breaker import Breakers, BreakerState
+from ..core.breaker import Breakers, BreakerState, Call
+from ..core.exchange import ClientRequest
 from ..core.ladder import TierView
+from ..core.learnt import Learnt
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
 from ..state.store import Store
@@ -27,8 +29,7 @@ class TierStates:
         self._store = store
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
-        self._windows: dict[str, int] = {}
-        self._lacks: dict[str, frozenset[str]] = {}
+        self._learnt = Learnt()
 
     async def restore(self) -> None:
         """Take over the breakers of the process before. Raises ``StoreError``."""
@@ -37,29 +38,33 @@ class TierStates:
 
     def view(self) -> TierView:
         """What is known now, for the rules."""
-        return TierView(self._breakers.passed_over(self._clock()), self._windows, self._lacks)
+        now = self._clock()
+        learnt = self._learnt
+        return TierView(self._breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]
 
-    def begin(self, tier: str) -> bool:
-        """A call on the tier begins; True: :meth:`end_probe` is to be called at its end."""
-        return self._breakers.begin(tier)
+    def begin(self, tier: str) -> Call:
+        """A call on the tier begins; :meth:`end` it once :meth:`note` has been told."""
+        return self._breakers.begin(tier, self._clock())
 
-    def end_probe(self, tier: str) -> None:
-        self._breakers.end_probe(tier)
+    def end(self, call: Call) -> None:
+        self._breakers.end(call)
 
-    async def note(self, tier: str, verdict: Verdict | None) -> dict[str, Any] | None:
+    async def note(
+        self, call: Call, verdict: Verdict | None, request: ClientRequest
+    ) -> dict[str, Any] | None:
         """Learn from how a call ended; the event that it makes, if any. May raise StoreError."""
+        tier = call.tier
         if tier not in self._tiers or isinstance(verdict, Rejected):
             return None  # the end of this process says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
             return await self._succeeded(tier)
-        self._learn(tier, verdict)
-        counts = verdict.reason in _COUNTED and not (verdict.refused or verdict.client_fault)
-        if not counts or verdict.lacks:
+        self._learnt.take(tier, verdict, request, self._clock())
+        if verdict.reason not in _COUNTED or _says_nothing_of_its_server(verdict):
             return None
-        degraded = self._breakers.failed(tier, self._clock())
+        degraded = self._breakers.failed(call, self._clock())
         state = self._breakers[tier]
         await self._store.save_breaker(tier, state)
         if not degraded:
@@ -69,7 +74,7 @@ class TierStates:
 
     async def _succeeded(self, tier: str) -> dict[str, Any] | None:
         known = self._breakers[tier] != BreakerState()
-        recovered = self._breakers.succeeded(tier)
+        recovered = self._breakers.succeeded(tier, self._clock())
         if known:
             await self._store.save_breaker(tier, BreakerState())
         if not recovered:
@@ -77,11 +82,9 @@ class TierStates:
         log.get().info("tier_recovered", tier=tier)
         return {"kind": "tier_recovered", "detail": {}}
 
-    def _learn(self, tier: str, verdict: UpstreamFailed) -> None:
-        if verdict.window is not None:
-            self._windows[tier] = min(verdict.window, self._windows.get(tier, verdict.window))
-        if verdict.lacks:
-            self._lacks[tier] = self._lacks.get(tier, frozenset()) | {verdict.lacks}
-
     def degraded(self) -> Mapping[str, bool]:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}
+
+
+def _says_nothing_of_its_server(failure: UpstreamFailed) -> bool:
+    return bool(failure.refused or failure.client_fault or failure.blameless or failure.lacks)

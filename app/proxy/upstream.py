@@ -23,6 +23,7 @@ from ..settings import UpstreamSettings
 RawHeaders = list[tuple[bytes, bytes]]
 
 CHAT_PATH = "/v1/chat/completions"
+_LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
 # What every chat completion says of its own body, and of what it takes.
 CHAT_HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
@@ -278,6 +279,10 @@ class Upstream:
                 return True
         except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, TimeoutError):
             return False
+
+    async def is_alive(self, seconds: float) -> bool:
+        """Whether LiteLLM itself answers within ``seconds``."""
+        return await self.answers(self._base + _LIVENESS_PATH, seconds)
 
     def _normalised(self, headers: RawHeaders) -> httpx.Headers:
         """The headers as httpx keeps them: an agent sends the same ones with every request."""

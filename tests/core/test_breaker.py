@@ -15,42 +15,61 @@ def breakers() -> Breakers:
     return Breakers(RULES)
 
 
+def fails(breakers: Breakers, at: float, ended: float | None = None) -> bool:
+    """A call that begins and fails; whether that takes the tier out."""
+    call = breakers.begin("fast", at)
+    taken_out = breakers.failed(call, at if ended is None else ended)
+    breakers.end(call)
+    return taken_out
+
+
 def broken(breakers: Breakers, now: float = 100.0) -> Breakers:
     for _ in range(3):
-        breakers.failed("fast", now)
+        fails(breakers, now)
     return breakers
 
 
 def test_failures_in_a_row_take_a_tier_out(breakers: Breakers) -> None:
-    assert [breakers.failed("fast", 100.0) for _ in range(3)] == [False, False, True]
+    assert [fails(breakers, 100.0) for _ in range(3)] == [False, False, True]
     assert breakers.passed_over(100.0) == {"fast": 130.0}
     assert breakers["standard"] == BreakerState()
 
 
 def test_a_success_between_them_starts_the_count_anew(breakers: Breakers) -> None:
-    breakers.failed("fast", 1.0)
-    breakers.failed("fast", 1.0)
-    assert not breakers.succeeded("fast")
-    assert [breakers.failed("fast", 1.0) for _ in range(3)] == [False, False, True]
+    fails(breakers, 1.0)
+    fails(breakers, 1.0)
+    assert not breakers.succeeded("fast", 1.0)
+    assert [fails(breakers, 1.0) for _ in range(3)] == [False, False, True]
 
 
 def test_one_probe_at_a_time_while_others_go_past(breakers: Breakers) -> None:
     broken(breakers)
     assert not breakers.passed_over(130.0)
-    assert breakers.begin("fast")
+    probe = breakers.begin("fast", 130.0)
+    assert probe.probe
     assert breakers.passed_over(130.0) == {"fast": 130.0}
-    assert not breakers.begin("fast")
-    breakers.end_probe("fast")  # it came to nothing: its client left
+    assert not breakers.begin("fast", 130.0).probe
+    breakers.end(probe)  # it came to nothing: its client left
     assert not breakers.passed_over(130.0)
+
+
+def test_a_call_during_the_cool_down_is_no_probe(breakers: Breakers) -> None:
+    """It is made because no other tier is left, and may take long."""
+    broken(breakers)
+    early = breakers.begin("fast", 129.9)
+    assert not early.probe
+    assert breakers.begin("fast", 130.0).probe
+    breakers.end(early)
+    assert breakers.passed_over(130.0) == {"fast": 130.0}, "the probe runs on"
 
 
 def test_a_probe_that_succeeds_brings_it_back(breakers: Breakers) -> None:
     broken(breakers)
-    assert breakers.begin("fast")
-    assert breakers.succeeded("fast")
-    breakers.end_probe("fast")
+    probe = breakers.begin("fast", 130.0)
+    assert breakers.succeeded("fast", 131.0)
+    breakers.end(probe)
     assert breakers["fast"] == BreakerState()
-    assert not breakers.begin("fast")  # whole: no call on it is a probe
+    assert not breakers.begin("fast", 131.0).probe  # whole: no call on it is a probe
 
 
 def test_the_cool_down_doubles_up_to_ten_minutes(breakers: Breakers) -> None:
@@ -59,17 +78,35 @@ def test_the_cool_down_doubles_up_to_ten_minutes(breakers: Breakers) -> None:
     for _ in range(7):
         seen.append(breakers["fast"].cooldown)
         now = breakers["fast"].degraded_until
-        assert breakers.failed("fast", now)
+        assert fails(breakers, now)
     assert seen == [30, 60, 120, 240, 480, 600, 600] and seen[-1] == MAX_COOLDOWN_SECONDS
 
 
 def test_failures_of_what_is_tried_for_want_of_another_prolong_nothing(breakers: Breakers) -> None:
     broken(breakers, 100.0)
-    assert not breakers.failed("fast", 110.0)
+    assert not fails(breakers, 110.0)
     assert breakers["fast"].degraded_until == 130.0
 
 
 def test_what_was_known_before_a_restart_counts(breakers: Breakers) -> None:
     breakers.restore({"fast": BreakerState(5, 130.0, 30.0)})
     assert breakers.passed_over(129.0) == {"fast": 130.0}
-    assert breakers.begin("fast")
+    assert breakers.begin("fast", 130.0).probe
+
+
+def test_a_probe_that_fails_doubles_the_cool_down_once(breakers: Breakers) -> None:
+    """Calls that began before the probe was over fail one after the other, and say nothing new."""
+    broken(breakers)
+    late = [breakers.begin("fast", at) for at in (100.0, 129.0, 130.0, 131.0)]
+    assert breakers.failed(late[2], 135.0)
+    assert [breakers.failed(call, 200.0) for call in late] == [False] * 4
+    assert breakers["fast"] == BreakerState(4, 195.0, 60.0)
+
+
+def test_calls_from_before_its_recovery_do_not_take_it_out_again(breakers: Breakers) -> None:
+    slow = [breakers.begin("fast", 99.0) for _ in range(5)]
+    broken(breakers)
+    assert breakers.succeeded("fast", 140.0)
+    assert [breakers.failed(call, 150.0) for call in slow] == [False] * 5
+    assert breakers["fast"] == BreakerState()
+    assert [fails(breakers, 150.0) for _ in range(3)] == [False, False, True]

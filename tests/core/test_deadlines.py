@@ -103,7 +103,7 @@ def test_silence_is_settled_by_asking() -> None:
     assert deadlines.ask(1020.0)
     assert not deadlines.ask(1020.0)  # one question at a time
     assert deadlines.next() == 1100.0
-    deadlines.answered(1021.0, alive=True)
+    deadlines.answered(1021.0, server=True)
     assert deadlines.next() == 1041.0
     assert deadlines.check(1099.0) is None  # long past the limits of silence
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
@@ -116,7 +116,7 @@ def test_three_questions_without_an_answer_are_a_timeout() -> None:
     for now in (1015.0, 1018.0, 1021.0):
         assert said(deadlines, now) is None
         assert deadlines.ask(now)
-        deadlines.answered(now + 3, alive=False)
+        deadlines.answered(now + 3, server=False)
         assert deadlines.next() <= now + 3
     assert not deadlines.ask(1024.0)
     assert said(deadlines, 1024.0) == "nothing came for 19 s, and the server does not answer"
@@ -126,7 +126,23 @@ def test_bytes_end_the_questions() -> None:
     deadlines = Deadlines(ASKED, tools=False, now=1000.0)
     for now in (1020.0, 1023.0):
         assert deadlines.ask(now)
-        deadlines.answered(now + 3, alive=False)
+        deadlines.answered(now + 3, server=False)
     deadlines.heard(1027.0, begun=True)
     assert not deadlines.ask(1027.0)
     assert deadlines.next() == 1037.0
+
+
+def test_litellm_that_does_not_answer_is_no_fault_of_the_tier() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0)
+    for now in (1020.0, 1023.0, 1026.0):
+        assert deadlines.ask(now)
+        deadlines.answered(now + 3, server=True, litellm=False)
+    found = deadlines.check(1029.0)
+    assert isinstance(found, UpstreamFailed) and found.blameless
+    assert said(deadlines, 1029.0) == "nothing came for 29 s, and LiteLLM does not answer"
+
+
+def test_a_finished_reply_is_no_timeout_when_its_whole_time_is_over() -> None:
+    deadlines = Deadlines(TIER, tools=False, now=1000.0)
+    deadlines.heard(1099.0, begun=True, finished=True)
+    assert deadlines.check(1100.0) == LeftOpen()

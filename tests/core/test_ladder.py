@@ -130,6 +130,21 @@ def test_a_downgrade_stays_on_this_machine() -> None:
     assert ladder.downgraded(allowed, whole, TierView()) == Start("premium", "budget_exceeded")
 
 
+def test_where_no_tier_has_the_abilities_it_is_no_question_of_windows() -> None:
+    nobody = {tier: {"tools": False} for tier in CHAIN}
+    assert start(asking(tools=TOOLS), **nobody) == Start("fast")
+    # Too long for the one that has them: that one's error says it best.
+    only = {"fast": {"tools": False}, "longctx": {"tools": False}}
+    assert start(asking(200_000, tools=TOOLS), **only) == Start("standard", "context_overflow")
+
+
+def test_a_closed_tier_is_not_entered() -> None:
+    closed = TierView({"fast": 9.0}).without(["standard"])
+    assert start(asking(), closed) == Start("longctx", "tier_degraded")
+    assert ladder.following(asking(), settings(), closed) == ["longctx"]
+    assert start(asking(), TierView().without(CHAIN)) == Start("fast")
+
+
 # Under memory pressure
 
 LASTING = Pressure(Level.WARNING, "system", since=0.0, sustained=True)

@@ -10,7 +10,17 @@ import pytest
 from app.core.exchange import AttemptRecord, Committed, Controls, Exchange
 from app.core.failures import error_of, reason_of
 from app.core.ladder import TierView
-from app.core.next_step import Deliver, Fail, Move, PassOn, Retry, Step, next_step
+from app.core.next_step import (
+    Deliver,
+    Fail,
+    Move,
+    PassOn,
+    Retry,
+    Step,
+    after_waiting,
+    next_step,
+)
+from app.core.tiers import Route
 from app.core.verdicts import (
     CallFailure,
     Cut,
@@ -47,7 +57,8 @@ INVALID_REASON = "tool_validation_failure"
 
 
 def record(reason: str | None, tier: str = "fast") -> AttemptRecord:
-    return AttemptRecord(tier, reason, None if reason == "refused" else 200, 1.23456)
+    refused = reason == "refused"
+    return AttemptRecord(tier, reason, None if refused else 200, 1.23456, refused)
 
 
 def after(*reasons: str | None, **more: Any) -> Exchange:
@@ -169,6 +180,8 @@ def test_but_not_into_a_stream_that_has_begun() -> None:
         (["server_error", "timeout"], TIMEOUT, 502, "all_tiers_failed", None),
         (["refused"], REFUSED, 503, "upstream_unavailable", 5),
         (["server_error", "refused"], REFUSED, 502, "all_tiers_failed", None),
+        (["timeout", "refused"], REFUSED, 502, "all_tiers_failed", None),
+        (["server_error"], BUSY, 503, "tier_busy", 60),
         ([], BUSY, 503, "tier_busy", 60),
         ([], SHED, 503, "memory_pressure", 60),
         (["server_error"], SHED, 503, "memory_pressure", 60),
@@ -376,11 +389,18 @@ def test_an_overflow_goes_to_a_larger_window_past_others() -> None:
     assert step(last, OVERFLOW) == PassOn(400, (), b"too long")
 
 
-def test_a_window_learnt_from_an_error_counts() -> None:
+def test_the_window_that_the_error_names_counts() -> None:
+    told = replace(OVERFLOW, window=4096)
     view = TierView(windows={"fast": 4096})
-    assert step(climbing("context_overflow"), OVERFLOW, view=view) == Move(
-        "standard", "context_overflow"
-    )
+    found = step(climbing("context_overflow"), told, view=view)
+    assert found == Move("standard", "context_overflow")
+
+
+def test_where_it_names_none_that_of_the_settings_does() -> None:
+    """That the prompt is too long for `fast` makes `standard` no larger."""
+    view = TierView(windows={"fast": 1})
+    found = step(climbing("context_overflow"), OVERFLOW, view=view)
+    assert found == Move("longctx", "context_overflow")
 
 
 def test_the_clients_own_timeout_counts_where_it_is_shorter() -> None:
@@ -393,6 +413,116 @@ def test_all_connections_refused_is_one_failure() -> None:
     """All tiers are behind the same LiteLLM."""
     found = step(climbing("refused"), REFUSED)
     assert isinstance(found, Fail) and found.error.type == "upstream_unavailable"
+
+
+def test_only_litellm_that_is_gone_is_upstream_unavailable() -> None:
+    """Not a cloud that is called directly."""
+    route = Route(("fast", "premium"), direct=frozenset({"premium"}))
+
+    def on_premium(*attempts: AttemptRecord) -> ProxyError:
+        whole = replace(climbing(), route=route, tier="premium", attempts=list(attempts))
+        return error_after(whole, REFUSED)
+
+    alone = on_premium(record("refused", "premium"))
+    assert (alone.status, alone.type) == (502, "all_tiers_failed")
+    silent = AttemptRecord("fast", "timeout", None, 30.0)
+    assert on_premium(silent, record("refused", "premium")).status == 502
+    both = on_premium(record("refused", "fast"), record("refused", "premium"))
+    assert (both.status, both.type) == (503, "upstream_unavailable")
+
+
+def test_litellm_that_is_gone_leads_to_the_direct_cloud_alone() -> None:
+    direct = Route((*CHAIN, "premium"), direct=frozenset({"premium"}))
+    whole = replace(climbing("refused"), route=direct)
+    assert step(whole, REFUSED) == Move("premium", "server_error")
+    # Also where that is all that is left, and degraded.
+    view = TierView(passed_over={"premium": 9.0})
+    assert step(whole, REFUSED, view=view) == Move("premium", "server_error")
+
+
+def test_a_direct_cloud_that_is_gone_leads_on() -> None:
+    """LiteLLM is none the worse for it; and nobody waits for a second refusal."""
+    route = Route(("premium", "longctx"), direct=frozenset({"premium"}))
+    whole = replace(climbing("refused"), route=route, tier="premium")
+    assert step(whole, REFUSED) == Move("longctx", "server_error")
+
+
+# After waiting for its turn
+
+
+def waited(whole: Exchange, now: float = 1.0, view: TierView | None = None, **rules: Any) -> Any:
+    settings = from_mapping({"reliability": rules})
+    return after_waiting(whole, settings, view or TierView(), now)
+
+
+def test_a_tier_that_failed_while_a_request_waited_for_it_is_left() -> None:
+    assert waited(climbing()) is None
+    degraded = TierView(passed_over={"fast": 9.0})
+    found = waited(climbing(), view=degraded)
+    assert found.reason == "tier_degraded"
+    assert step(climbing(), found, view=degraded) == Move("standard", "tier_degraded")
+    # Whatever `escalate_on` says: it is as if the request had started past it.
+    only = {"escalate_on": ["timeout"]}
+    assert step(climbing(), found, view=degraded, escalation=only) == Move(
+        "standard", "tier_degraded"
+    )
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        after(),
+        climbing(controls=Controls(escalation=False)),
+        climbing(committed=Committed("Let me look.")),
+        replace(climbing(), tier="longctx"),
+    ],
+    ids=["one tier", "escalation off", "text is out", "the last"],
+)
+def test_unless_it_is_the_last_one_standing(whole: Exchange) -> None:
+    assert waited(whole, view=TierView(passed_over={whole.tier: 9.0})) is None
+
+
+def test_or_all_others_failed_as_well() -> None:
+    view = TierView(passed_over=dict.fromkeys(CHAIN, 9.0))
+    assert waited(climbing(), view=view) is None
+
+
+@pytest.mark.parametrize(
+    ("client", "now", "goes_on"),
+    [(None, 539.9, True), (None, 540.0, False), (30.0, 29.9, True), (30.0, 30.0, False)],
+)
+def test_none_begins_when_the_time_is_over(client: float | None, now: float, goes_on: bool) -> None:
+    whole = climbing(client_timeout=client)
+    found = waited(whole, now)
+    assert (found is None) is goes_on
+    if found is not None:
+        last = step(whole, found, now)
+        assert isinstance(last, Fail)
+        assert (last.error.status, last.error.type) == (503, "tier_busy")
+        assert last.error.retry_after
+
+
+def test_nobody_waits_for_a_retry_that_could_not_begin() -> None:
+    slow = replace(FAILED, retry_after=4.0)
+    whole = climbing("server_error")
+    assert isinstance(step(whole, slow, now=534.9), Retry)
+    assert step(whole, slow, now=535.1) == Move("standard", "server_error")  # 4 s and the jitter
+
+
+# What a server's failure in between leaves as it was
+
+
+@pytest.mark.parametrize("verdict", [FAILED, TIMEOUT, BUSY, replace(OVERFLOW, window=100)])
+def test_a_loops_hint_goes_on_with_the_request(verdict: UpstreamFailed) -> None:
+    whole = climbing("loop_detected", "server_error", model_failure=HINTED, failed_on="fast")
+    whole.tier = "standard"
+    whole.retried = SPENT
+    found = step(whole, verdict)
+    assert isinstance(found, Move)
+    assert (found.tier, found.hint) == ("longctx", HINTED.hint)
+    whole.model_failure = None
+    found = step(whole, verdict)
+    assert isinstance(found, Move) and found.hint == ""
 
 
 # Loops

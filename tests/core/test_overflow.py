@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from app.core.ladder import ABILITIES
 from app.core.overflow import is_overflow, window_in
 from app.core.upstream_answers import failure_of_status
 
@@ -22,6 +23,7 @@ WORDINGS = [
     ("input length exceeds the context length", None),
     ("Prompt (9000 tokens) exceeds context window (8192)", 8192),
 ]
+EVERYTHING = frozenset(ABILITIES)
 OTHERS = [
     "Connection error.",
     "max_tokens is too large: 99",
@@ -46,13 +48,16 @@ def test_no_overflow(text: str) -> None:
 @pytest.mark.parametrize("status", [400, 413, 500])
 def test_it_is_a_failure_of_its_own(status: int) -> None:
     body = json.dumps({"error": {"message": WORDINGS[0][0]}}).encode()
-    found = failure_of_status(status, (), body, our_key=True, our_choice=True)
+    found = failure_of_status(status, (), body, our_key=True, our_choice=True, needs=EVERYTHING)
     assert (found.reason, found.window, found.body) == ("context_overflow", 8192, body)
 
 
 def test_a_rate_limit_that_speaks_of_tokens_is_none() -> None:
     body = b'{"error": {"message": "exceeds the maximum number of tokens allowed per minute"}}'
-    assert failure_of_status(429, (), body, our_key=True, our_choice=True).reason == "server_error"
+    assert (
+        failure_of_status(429, (), body, our_key=True, our_choice=True, needs=EVERYTHING).reason
+        == "server_error"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,6 +76,15 @@ def test_a_rate_limit_that_speaks_of_tokens_is_none() -> None:
 )
 def test_what_a_tier_says_it_cannot(message: str, lacks: str) -> None:
     body = json.dumps({"error": {"message": message}}).encode()
-    found = failure_of_status(400, (), body, our_key=True, our_choice=True)
+    found = failure_of_status(400, (), body, our_key=True, our_choice=True, needs=EVERYTHING)
     assert found.lacks == lacks
     assert found.client_fault is (lacks == "")
+
+
+@pytest.mark.parametrize("status", [400, 500, 501])
+def test_what_the_request_does_not_need_cannot_be_what_it_lacks(status: int) -> None:
+    body = json.dumps({"error": {"message": "this model does not support tools"}}).encode()
+    needs = frozenset({"images"})
+    found = failure_of_status(status, (), body, our_key=True, our_choice=True, needs=needs)
+    assert (found.lacks, found.final) == ("", False)
+    assert found.client_fault is (status == 400)

@@ -18,7 +18,7 @@ def body(message: str, **more: Any) -> bytes:
 
 
 def failed(status: int, raw: bytes = b"", **more: Any) -> UpstreamFailed:
-    given = {"our_key": False, "our_choice": True, "headers": (), **more}
+    given = {"our_key": False, "our_choice": True, "headers": (), "needs": frozenset(), **more}
     return failure_of_status(status, given.pop("headers"), raw, **given)
 
 

@@ -8,15 +8,17 @@ from typing import Any
 
 import pytest
 
+from app.proxy import questions
 from app.state.store import EventQuery
 from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import TOOLS
-from tests.shell.asking import ask, checked_error
+from tests.shell.asking import ask, body, checked_error
 from tests.shell.climbing import asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value, until_metric
 from tests.shell.test_escalation_sticky import Clock
-from tests.support.replies import litellm_error
+from tests.shell.test_reader_found import post, slow_client
+from tests.support.replies import chunk, data, litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
@@ -250,3 +252,47 @@ async def test_escalation_off_still_asks_a_degraded_tier(
     upstream.always(by_model())
     response = await ask(proxy, {"X-MLX-Stack-Escalation": "off"})
     assert response.headers["x-mlx-stack-tier"] == "fast"
+
+
+@pytest.mark.parametrize("silent", ["the server", "LiteLLM"])
+async def test_silence_is_settled_by_asking_the_server_and_litellm(
+    silent: str,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
+    monkeypatch.setattr(questions, "SECONDS", 0.2)
+    async with ScriptedServer() as server:
+        changes = {
+            "tiers.fast.first_token_timeout": 0.2,
+            "tiers.fast.health_url": f"{server.url}/health",
+        }
+        proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
+        mute = Reply.raw(SILENCE)
+        if silent == "LiteLLM":
+            upstream.routes["GET", "/health/liveliness"] = mute
+        else:
+            server.routes["GET", "/health"] = mute
+        upstream.always(by_model(fast=Reply.sse(SILENCE)))
+        response = await ask(proxy)
+        assert response.headers["x-mlx-stack-escalation-reason"] == "timeout"
+        assert await is_degraded(proxy) is (silent == "the server")
+
+
+async def test_a_slow_client_does_not_degrade_a_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+) -> None:
+    changes = {"tiers.fast.total_timeout": 2}
+    rules = {"failures": 1, "cooldown_seconds": COOLDOWN}
+    proxy = await three_tiers(upstream, start_proxy, changes, wall_clock=clock, degrade=rules)
+    much = b": " + b"x" * 500_000 + b"\n\n"  # comments: no work but to pass them on
+    text = data(chunk({"content": "Hello"}))
+    upstream.always(by_model(fast=Reply.sse(text, *[much] * 40, SILENCE)))
+    client = await slow_client(proxy, post(body(stream=True)))
+    call = await upstream.next_call()
+    async with asyncio.timeout(10):
+        await call.gone.wait()
+    await until_metric(proxy, "mlx_stack_attempts_total", 1, tier="fast", result="timeout")
+    client.close()
+    assert not await is_degraded(proxy)

@@ -138,6 +138,7 @@ async def test_the_cloud_is_entered_by_consent_only(
     upstream.always(by_model(fast=DEAD))
     response = await ask(proxy, headers)
     assert asked(upstream) == ["fast", *["premium"] * entered]
+    assert response.headers.get("x-mlx-stack-cloud") == ("true" if entered else None)
     if entered:
         assert response.headers["x-mlx-stack-tier"] == "premium"
     else:

@@ -1,0 +1,53 @@
+"""What the errors of tiers have taught: windows that are smaller than set, abilities they lack.
+
+Pure; times are seconds of one clock, passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .exchange import ClientRequest
+from .prompt_size import estimate_prompt_tokens
+from .verdicts import UpstreamFailed
+
+# Other models may be put behind a tier while we run, and an error may have meant something else:
+# one call in ten minutes that fails at once is a small price for finding out.
+FORGET_SECONDS = 600.0
+_NOT_IMPLEMENTED = 501
+
+
+class Learnt:
+    """Of all tiers. What was learnt is forgotten after ``FORGET_SECONDS``."""
+
+    def __init__(self) -> None:
+        # The value, and until when it counts.
+        self._windows: dict[str, tuple[int, float]] = {}
+        self._lacks: dict[tuple[str, str], float] = {}
+
+    def take(self, tier: str, failure: UpstreamFailed, request: ClientRequest, now: float) -> None:
+        """Learn from a call that failed; most teach nothing."""
+        until = now + FORGET_SECONDS
+        if failure.reason == "context_overflow":
+            # Where no window is named, it is smaller than this prompt.
+            found = failure.window or estimate_prompt_tokens(request.body) - 1
+            known = self.windows(now).get(tier, found)
+            self._windows[tier] = (min(found, known), until)
+        # A server in trouble says many things; one that refuses the request knows what it can't do.
+        status = failure.status or 0
+        if failure.lacks and (400 <= status < 500 or status == _NOT_IMPLEMENTED):
+            self._lacks[tier, failure.lacks] = until
+
+    def windows(self, now: float) -> Mapping[str, int]:
+        """Context windows in tokens, by tier."""
+        if not self._windows:
+            return {}
+        return {tier: tokens for tier, (tokens, until) in self._windows.items() if now < until}
+
+    def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
+        """The abilities that tiers have not, of ``ladder.ABILITIES``."""
+        found: dict[str, frozenset[str]] = {}
+        for (tier, ability), until in self._lacks.items():
+            if now < until:
+                found[tier] = found.get(tier, frozenset()) | {ability}
+        return found
