@@ -1,4 +1,5 @@
-"""``mlx-stack-proxy check``: the configuration, then LiteLLM and each tier, one line each."""
+"""``mlx-stack-proxy check``: the configuration, LiteLLM, each tier and what tells the memory's
+pressure elsewhere, one line each."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
+from .core.pressure import Level
 from .core.tiers import is_listed
+from .proxy.memory_readers import HostMemory
 from .proxy.model_list import ModelList, names_in
 from .proxy.services import upstream_key
 from .proxy.upstream import Upstream, UpstreamError
@@ -30,6 +33,9 @@ def run(config: str | None) -> int:
     for line in lines:
         _say(line)
     found = asyncio.run(_probe(settings))
+    rules = settings.reliability.memory_pressure
+    if rules.enabled and rules.source.startswith("http"):
+        found.append(asyncio.run(_memory(rules.source)))
     for line in found:
         _say(line)
     return 0 if all(good for good, _ in [*lines, *found]) else 1
@@ -78,6 +84,19 @@ async def _probe(settings: Settings) -> list[Line]:
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
         lines.append((known, f"tier {name}: model {tier.model!r} is {what}"))
     return lines
+
+
+async def _memory(url: str) -> Line:
+    """Whether another machine tells its memory pressure."""
+    where = f"memory pressure at {_without_credentials(url)}"
+    host = HostMemory(url)
+    try:
+        reading = await host.read()
+    except (UpstreamError, TimeoutError, ValueError) as error:
+        return False, f"{where}: {str(error) or 'no answer in time'}"
+    finally:
+        await host.close()
+    return True, f"{where}: {Level(reading.level or 0).word}"
 
 
 def _without_credentials(url: str) -> str:

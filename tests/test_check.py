@@ -182,3 +182,30 @@ async def test_a_contradiction_alone_is_a_failure(
         for tier in ("fast", "standard")
         for key in ("first_token_timeout", "tool_silence_timeout")
     }
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (Reply.json({"level": "warning"}), "ok    memory pressure at HOST/: warning"),
+        (Reply.json({"error": "not read yet"}, 503), "FAIL  memory pressure at HOST/: status 503"),
+        (Reply.json({}), "FAIL  memory pressure at HOST/: no level of normal, warning, critical"),
+        (None, "FAIL  memory pressure at HOST/: the connection was refused"),
+    ],
+)
+async def test_a_host_that_is_to_tell_the_memory_pressure(
+    answer: Reply | None,
+    line: str,
+    bare: Path,
+    litellm: ScriptedServer,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with ScriptedServer() as host:
+        more = f"reliability: {{memory_pressure: {{source: '{host.url}/'}}}}"
+        if answer is None:
+            await host.stop()
+        else:
+            host.always(answer)
+        code, lines = await beside(litellm, config(bare, litellm.url, more), capsys)
+    assert lines[-1].replace(host.url, "HOST") == line
+    assert code == (0 if line.startswith("ok") else 1)

@@ -17,6 +17,7 @@ from ..core import budgets
 from ..core.attempt import Attempt
 from ..core.build_request import build
 from ..core.exchange import ClientRequest, Exchange, Inquiry
+from ..core.pressure import Level
 from ..core.prompt_size import estimate_prompt_tokens
 from ..core.tiers import Route, cloud_allowed
 from ..state.store import Refused, StoreError
@@ -66,7 +67,10 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
 def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
     """Whether the tier is there to be asked, and the transcript may go where it is."""
     settings = services.settings
-    if not settings.tiers[tier].local and not cloud_allowed(exchange.controls.cloud, settings):
+    if settings.tiers[tier].local:
+        if services.memory.pressure.level is Level.CRITICAL:
+            return False  # what there is room for is the clients'
+    elif not cloud_allowed(exchange.controls.cloud, settings):
         return False
     return tier not in services.tier_states.view().passed_over
 

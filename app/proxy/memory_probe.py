@@ -20,6 +20,7 @@ STALE_SECONDS = 15.0  # at the least, before a reading no longer counts
 STALE_INTERVALS = 3
 MOST_CPU = 0.01  # of one core, for looking
 MOST_PAUSE = 600.0
+CLOSE_SECONDS = 1.0  # for a look to end that is no longer wanted
 
 OnChange = Callable[[Pressure, Pressure], Awaitable[None]]
 
@@ -76,6 +77,7 @@ class MemoryProbe:
                 await self._task
         if self._looking is not None:
             self._looking.cancel()
+            await asyncio.wait({self._looking}, timeout=CLOSE_SECONDS)
         if self._reader is not None:
             await self._reader.close()
 
@@ -112,15 +114,16 @@ class MemoryProbe:
 
     async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
         """A reading, or why there is none. One that hangs is waited for, not made again."""
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(reader.read())
-        await asyncio.wait({self._looking}, timeout=self._settings.interval_seconds)
-        if not self._looking.done():
+        looking = self._looking
+        if looking is None:
+            looking = self._looking = asyncio.ensure_future(reader.read())
+        await asyncio.wait({looking}, timeout=self._settings.interval_seconds)
+        if not looking.done():
             return None, "no answer in time"
-        done, self._looking = self._looking, None
-        error = done.exception()
+        self._looking = None
+        error = looking.exception()
         if error is None:
-            return done.result(), ""
+            return looking.result(), ""
         return None, f"{type(error).__name__}: {error}"[:200].rstrip(": ")
 
     def _take(self, reading: Reading | None, why: str) -> None:

@@ -10,11 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.pressure import Level
 from app.proxy import background, judging
 from tests.shell.asking import MESSAGES, ask, checked_error, text_of
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value, until_metric
 from tests.shell.test_loops_across_turns import TOOLS, calling
+from tests.support.forced_memory import ForcedMemory
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Call, Reply, Scripted, ScriptedServer, WhenWhole
@@ -233,4 +235,16 @@ async def test_a_session_that_was_reset_is_not_broken(
 async def test_off_by_default(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     upstream.otherwise = with_judge(text_stream(SURE), new_call)
     assert [(await turn(proxy, n)).status_code for n in (33, 34)] == [200, 200]
+    assert questions(upstream) == []
+
+
+async def test_nothing_is_asked_of_a_machine_that_is_short_of_memory(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    memory = ForcedMemory()
+    proxy = await start_proxy(ON, memory=memory)
+    await memory.shows(Level.CRITICAL)
+    await turn(proxy, 33)
+    await until_metric(proxy, QUESTIONS, 1, result="left_out")
     assert questions(upstream) == []
