@@ -8,6 +8,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
@@ -101,9 +102,27 @@ class Metrics:
             child = self._children[histogram, labels] = histogram.labels(*labels)
         child.observe(value)
 
+    def by_label(self, counter: Counter, label: str, **of: str) -> dict[str, float]:
+        """A counter's sums by one of its labels; ``of``: only those with these other labels."""
+        found: dict[str, float] = {}
+        for sample in _values(counter):
+            if of.items() <= sample.labels.items():
+                key = sample.labels[label]
+                found[key] = found.get(key, 0.0) + sample.value
+        return found
+
+    def total(self, counter: Counter) -> float:
+        """The sum over all its labels."""
+        return sum(sample.value for sample in _values(counter))
+
     def render(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)
+
+
+def _values(counter: Counter) -> Iterable[Sample]:
+    for family in counter.collect():
+        yield from (one for one in family.samples if one.name.endswith("_total"))
 
 
 class _TierCollector(Collector):

@@ -76,8 +76,8 @@ class Server(uvicorn.Server):
         if self._services.stopping or self.should_exit:
             self._services.feed.close()
         if self.should_exit:
-            for end in list(self._services.endings):
-                end()
+            for exchange in list(self._services.exchanges):
+                exchange.end()
         return await super().on_tick(counter)
 
     def _say_stopping(self, sig: int) -> None:

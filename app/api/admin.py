@@ -18,6 +18,7 @@ from ..settings import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
 from . import event_stream
 from .access import bearer, is_from_this_machine
+from .status import status
 
 _HASH = re.compile(r"[0-9a-f]{32}")
 _PREFIX = re.compile(r"[0-9a-f]{12,31}")  # what our response header shows
@@ -111,31 +112,6 @@ class Admin:
             "last_seen": state.last_seen,
         }
 
-    async def status(self) -> dict[str, Any]:
-        """The process and its tiers, in one look."""
-        services = self._services
-        running = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
-        tiers = {}
-        for name, tier in services.settings.tiers.items():
-            health = services.tier_states[name]
-            in_flight, waiting = running.get(name, (0, 0))
-            tiers[name] = {
-                "model": tier.model,
-                "local": tier.local,
-                "in_flight": in_flight,
-                "waiting": waiting,
-                "degraded_until": health.degraded_until or None,
-                "failures": health.failures,
-            }
-        return {
-            "stopping": services.stopping,
-            "running": services.running,
-            "sessions": await services.store.count_sessions(),
-            "chain": list(services.settings.reliability.escalation.chain),
-            "tiers": tiers,
-            "memory_pressure": services.memory.shown(),
-        }
-
 
 def build(services: Services) -> APIRouter:
     """The routes."""
@@ -143,9 +119,9 @@ def build(services: Services) -> APIRouter:
     router = APIRouter(prefix="/mlx-stack")
 
     @router.get("/status")
-    async def status(request: Request) -> Response:
+    async def status_of(request: Request) -> Response:
         admin.check(request)
-        return _json(await admin.status())
+        return _json(await status(services))
 
     @router.get("/sessions")
     async def sessions(request: Request) -> Response:

@@ -35,15 +35,20 @@ def tier_label(exchange: Exchange) -> str:
 
 
 def count_attempt(
-    services: Services, exchange: Exchange, record: AttemptRecord, spent: Spent | None
+    services: Services,
+    exchange: Exchange,
+    record: AttemptRecord,
+    spent: Spent | None,
+    now: float,
 ) -> None:
-    """One upstream call has ended."""
+    """One upstream call has ended. ``now``: on the loop's clock."""
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.inc(metrics.attempts, tier, record.reason or "ok")
     if spent is not None:
         metrics.inc(metrics.tokens, tier, "input", by=spent.prompt)
         metrics.inc(metrics.tokens, tier, "output", by=spent.output)
+        services.token_rates.ended(tier, spent.output, now - record.seconds, now)
 
 
 def count_retry(services: Services, exchange: Exchange, reason: str) -> None:

@@ -19,6 +19,7 @@ from ..state.store import Refused, Store
 from .upstream import CHAT_HEADERS, RawHeaders, Upstream
 
 CHAT_PATH = "/chat/completions"
+SCOPE = "cloud"  # the budget's name in the store
 _SPARE_SECONDS = 60.0  # a reservation outlives its call by this much
 
 
@@ -35,7 +36,7 @@ class Cloud:
         self._settings = settings
         self._store = store
         self._clock = clock
-        self._limits = (Limit("cloud", settings.max_tokens_per_hour, rolling=True),)
+        self._limits = (Limit(SCOPE, settings.max_tokens_per_hour, rolling=True),)
         self.upstream = Upstream(
             UpstreamSettings(base_url=settings.base_url),
             transport,  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
 from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry, next_step
+from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import shutting_down
 from . import accounts, climbing, judging, response_headers
@@ -28,6 +29,7 @@ from .downstream import Downstream
 from .questions import Questions
 from .services import Services
 from .tier_queue import QueueTimeout
+from .token_rates import Writing
 from .upstream import CHAT_PATH, RawHeaders, Response, Upstream, UpstreamError
 from .watch import ClientLeft, Watch
 
@@ -76,7 +78,7 @@ class Run:
     async def run(self) -> None:
         """From the first attempt to the last byte."""
         self._watch.start(self._next_due, self._on_time)
-        self._services.endings.add(self._end)
+        self._services.exchanges.add(self)
         try:
             step = await self._steps()
             self._watch.stop()
@@ -91,14 +93,21 @@ class Run:
                 raise
             self._note_client_left()
         finally:
-            self._services.endings.discard(self._end)
+            self._services.exchanges.discard(self)
             self._watch.stop()
             self._questions.close()
             self._end_call_of_tier()
             await self._close_upstream()
             await self._books.close(delivered=False)
 
-    def _end(self) -> None:
+    def writing(self) -> Writing | None:
+        """The upstream call that runs, if one does."""
+        if self._called_at is None or self._attempt is None:
+            return None
+        tokens = self._attempt.reply.written() // BYTES_PER_OUTPUT_TOKEN
+        return accounts.tier_label(self._exchange), tokens, self._called_at
+
+    def end(self) -> None:
         """The process ends: the client is told, in the stream if one has begun."""
         error = shutting_down()
         verdict = Rejected(error.status, error.type, error.message, retry_after=error.retry_after)
@@ -405,7 +414,7 @@ class Run:
         if reply is None:
             return
         spent = None if refused else self._books.count(record, reply)
-        accounts.count_attempt(self._services, exchange, record, spent)
+        accounts.count_attempt(self._services, exchange, record, spent, self._clock())
 
     def _observe_first_byte(self, now: float) -> None:
         metrics = self._services.metrics

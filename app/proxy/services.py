@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Protocol
 
 from ..core.pipeline import Stage
 from ..metrics import Metrics
@@ -19,7 +20,18 @@ from .memory_probe import MemoryProbe
 from .model_list import ModelList
 from .tier_queue import TierQueues
 from .tier_states import TierStates
+from .token_rates import TokenRates, Writing
 from .upstream import Upstream
+
+
+class RunningExchange(Protocol):
+    """A chat completion that is on its way."""
+
+    def end(self) -> None:
+        """The process ends: the client is to be told."""
+
+    def writing(self) -> Writing | None:
+        """The upstream call that runs, if one does."""
 
 
 @dataclass(slots=True)
@@ -40,8 +52,9 @@ class Services:
     background: Background = field(default_factory=Background)
     feed: EventFeed = field(default_factory=EventFeed)
     store_error_said: float = field(default=-inf)  # monotonic seconds
-    # What ends a chat completion that is on its way, for the end of the process.
-    endings: set[Callable[[], None]] = field(default_factory=set)
+    token_rates: TokenRates = field(default_factory=TokenRates)
+    exchanges: set[RunningExchange] = field(default_factory=set)
+    started: float = field(default_factory=time.time)
 
 
 def upstream_key(settings: Settings) -> str | None:

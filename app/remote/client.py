@@ -26,7 +26,7 @@ class Remote:
     """A running proxy's ``/mlx-stack/`` endpoints."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        self._url = url.rstrip("/")
+        self.url = url.rstrip("/")
         self._key = key
 
     def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
@@ -50,7 +50,7 @@ class Remote:
         What is None in ``query`` is left out. Raises :class:`NoAnswer`; reading, ``OSError``.
         """
         given = {key: value for key, value in query.items() if value is not None}
-        url = f"{self._url}/mlx-stack/{path}" + (f"?{urlencode(given)}" if given else "")
+        url = f"{self.url}/mlx-stack/{path}" + (f"?{urlencode(given)}" if given else "")
         sent = dict(headers or {})
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
@@ -66,7 +66,7 @@ class Remote:
 
     def _none(self, error: Exception) -> NoAnswer:
         reason = getattr(error, "reason", error)
-        return NoAnswer(f"no proxy answers at {self._url}: {reason}")
+        return NoAnswer(f"no proxy answers at {self.url}: {reason}")
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -19,8 +18,16 @@ _ANYWHERE = ("0.0.0.0", "::", "")
 
 def add_commands(commands: Any) -> None:
     """The three commands' arguments."""
-    status = commands.add_parser("status", help="a running proxy and its tiers")
-    status.set_defaults(run=_with(_status))
+    look = commands.add_parser("status", help="a running proxy and its tiers, on one screen")
+    look.add_argument(
+        *("--watch", "-w"),
+        metavar="SECONDS",
+        nargs="?",
+        type=float,
+        const=2.0,
+        help="redraw until Ctrl-C, every 2 s if nothing else is said",
+    )
+    look.set_defaults(run=_with(_status))
     sessions = commands.add_parser("sessions", help="a running proxy's sessions, by last use")
     sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
     sessions.add_argument("--delete", action="store_true", help="reset that session")
@@ -30,7 +37,7 @@ def add_commands(commands: Any) -> None:
     kept = commands.add_parser("events", help="what a running proxy did, oldest first")
     events.add_arguments(kept)
     kept.set_defaults(run=_with(events.run))
-    for command in (status, sessions, kept):
+    for command in (look, sessions, kept):
         command.add_argument("--url", help="default: server.host and port of the configuration")
         command.add_argument("--config", metavar="FILE")
         command.add_argument("--json", action="store_true", help="as JSON")
@@ -55,18 +62,9 @@ def _with(run: Any) -> Any:
 
 
 def _status(remote: Remote, args: argparse.Namespace) -> None:
-    found = remote.ask("status")
-    if args.json:
-        _print_json(found)
-        return
-    print(f"{found['running']} requests running, {found['sessions']} sessions")
-    rows = [["tier", "model", "in flight", "waiting", "state"]]
-    for name, tier in found["tiers"].items():
-        until = tier["degraded_until"]
-        left = max(0, round(until - time.time())) if until else 0
-        state = f"degraded, tried again in {left} s" if until else "ok"
-        rows.append([name, tier["model"], str(tier["in_flight"]), str(tier["waiting"]), state])
-    _print_table(rows)
+    from . import status  # what draws takes a while to import, and is for this command alone
+
+    status.run(remote, args)
 
 
 def _sessions(remote: Remote, args: argparse.Namespace) -> None:

@@ -41,7 +41,8 @@ async def test_status(
 ) -> None:
     code, out, _ = await said(capsys, proxy, "status")
     assert code == 0
-    assert "fast      fast      0          0        ok" in out
+    assert "fast     ok      0/4     0     -        0      0       0     0" in out
+    assert "\x1b" not in out
     code, out, _ = await said(capsys, proxy, "status", "--json")
     assert json.loads(out)["tiers"]["fast"]["in_flight"] == 0
 

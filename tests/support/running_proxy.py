@@ -46,7 +46,7 @@ def proxy_config(upstream: str, changes: Json | None = None) -> Json:
         place = config
         for key in parents:
             place = place.setdefault(key, {})
-        place[last] = value
+        place[last] = copy.deepcopy(value)  # a later key may go into it
     return config
 
 

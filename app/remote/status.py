@@ -1,0 +1,164 @@
+"""``mlx-stack-proxy status``: one screen of 80 columns about a running proxy."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from .client import NoAnswer, Refused, Remote
+
+PIPED = 120
+BAR = 20  # characters
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
+
+Found = dict[str, Any]
+
+
+def run(remote: Remote, args: argparse.Namespace) -> None:
+    # In a pipe nothing is cut to fit a screen.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED)
+    if args.json:
+        print(json.dumps(remote.ask("status"), indent=2))
+    elif args.watch is None:
+        console.print(screen(remote.ask("status"), remote.url, time.time()))
+    elif console.is_terminal:
+        _watch(remote, console, max(args.watch, 0.1))
+    else:
+        while True:
+            console.print(_look(remote), "")
+            sys.stdout.flush()
+            time.sleep(max(args.watch, 0.1))
+
+
+def _watch(remote: Remote, console: Console, seconds: float) -> None:
+    with Live(_look(remote), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(seconds)
+            live.update(_look(remote), refresh=True)
+
+
+def _look(remote: Remote) -> Group | Text:
+    """The screen, or why there is none now: the proxy may come back."""
+    try:
+        return screen(remote.ask("status"), remote.url, time.time())
+    except Refused:
+        raise
+    except NoAnswer as error:
+        return Text(f"{time.strftime('%H:%M:%S')} {error}", style="bold red")
+
+
+def screen(found: Found, url: str, now: float) -> Group:
+    """``found``: the JSON of ``/mlx-stack/status``; ``now``: seconds since the epoch."""
+    return Group(_head(found, url, now), Text(), _tiers(found, now), Text(), _totals(found))
+
+
+def _head(found: Found, url: str, now: float) -> Text:
+    parts = [
+        f"mlx-stack-proxy {found['version']} at {url}",
+        "stopping" if found["stopping"] else f"up {_span(now - found['started'])}",
+    ]
+    line = Text(", ".join(parts), style="bold")
+    counted = "?" if found["sessions"] is None else number(found["sessions"])
+    line.append(f"\n{found['running']} running, {counted} sessions", style="not bold")
+    if (memory := found.get("memory_pressure")) is not None:
+        line.append(", memory ", style="not bold")
+        line.append(*_pressure(memory))
+    if found["store"] != "ok":
+        line.append(f"\nstore: {found['store']}", style="bold red")
+    return line
+
+
+def _pressure(memory: Found) -> tuple[str, str]:
+    level = str(memory["level"])
+    said = level
+    if level != "normal":
+        why = [memory.get("cause"), "sustained" if memory.get("sustained") else None]
+        said += f" ({', '.join(one for one in why if one)})" if any(why) else ""
+    return said, f"not bold {_STATES.get(level, 'bold red')}"
+
+
+def _tiers(found: Found, now: float) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("tier", max_width=12, no_wrap=True, overflow="ellipsis")
+    table.add_column("state", no_wrap=True)
+    for name in ("calls", "queue", "tok/s", "requests", "failed", "retries", "moved"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, tier in found["tiers"].items():
+        calls = f"{tier['in_flight']}/{tier['max_concurrency']}"
+        rate = _rate(tier["tokens_per_second"])
+        counts = [number(tier[key]) for key in ("requests", "failed", "retries", "escalated")]
+        waiting = number(tier["waiting"])
+        table.add_row(name, _state(tier, now), calls, waiting, rate, *counts)
+    return table
+
+
+def _rate(tokens: float) -> str:
+    if not tokens:
+        return "-"
+    return f"{tokens:.1f}" if tokens < 1000 else number(tokens)
+
+
+def _state(tier: Found, now: float) -> Text:
+    state = str(tier["state"])
+    left = round((tier["degraded_until"] or 0) - now)
+    said = f"down {_span(left)}" if left > 0 else "probing" if state == "degraded" else state
+    return Text(said, style=_STATES.get(state, ""))
+
+
+def _totals(found: Found) -> Table:
+    totals = {name: number(count) for name, count in found["totals"].items()}
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    said = {
+        "requests": "{requests}, {delivered} delivered, {retries} retries, {escalations} moved up",
+        "tool calls": "{invalid_calls} invalid, {repairs} repairs, {rescued_calls} found in text",
+        "loops": "{loop_warnings} warned, {loops_cut} cut, {truncations} replies shortened",
+        "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
+    }
+    for name, text in said.items():
+        table.add_row(name, text.format(**totals))
+    for budget in found["budgets"]:
+        table.add_row(f"budget {budget['scope']}", _bar(budget))
+    return table
+
+
+def _bar(budget: Found) -> Text:
+    share = budget["used"] / budget["limit"]
+    filled = min(BAR, round(share * BAR))
+    style = "bold red" if share >= 1 else "yellow" if share >= 0.8 else "green"
+    text = Text("#" * filled, style=style)
+    text.append("." * (BAR - filled), style="dim")
+    said = f" {share:.0%}  {number(budget['used'])} of {number(budget['limit'])} in 60 min"
+    return text.append(said, style="default")
+
+
+def number(value: float) -> str:
+    """At most five characters: 99999, 123k, 1.23M."""
+    if value < 100_000:
+        return f"{value:.0f}"
+    for unit, size in (("k", 1e3), ("M", 1e6), ("G", 1e9)):
+        if value < 1000 * size or unit == "G":
+            shown = value / size
+            break
+    return f"{shown:.{2 if shown < 10 else 1 if shown < 100 else 0}f}{unit}"
+
+
+def _span(seconds: float) -> str:
+    """The two largest units: 3d 4h."""
+    left = max(0, int(seconds))
+    parts = []
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return " ".join(parts[:2]) or "0s"

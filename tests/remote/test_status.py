@@ -1,0 +1,110 @@
+"""The screen of `status`: what it says, and that it fits 80 columns whatever the figures."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from app.remote.status import number, screen
+
+NOW = 1_780_000_000.0
+TOTALS = (
+    *("requests", "delivered", "retries", "escalations", "invalid_calls", "repairs"),
+    *("rescued_calls", "loop_warnings", "loops_cut", "truncations"),
+    *("tokens_in", "tokens_out", "tokens_saved"),
+)
+
+
+def tier(**changes: Any) -> dict[str, Any]:
+    plain = {
+        **{"model": "m", "local": True, "state": "ok", "degraded_until": None, "failures": 0},
+        **{"in_flight": 1, "max_concurrency": 4, "waiting": 2, "tokens_per_second": 41.23},
+        **{"requests": 120, "attempts": 130, "failed": 8, "retries": 5, "escalated": 3},
+    }
+    return {**plain, **changes}
+
+
+def found(**changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        **{"version": "0.1.0", "started": NOW - 11_520, "stopping": False, "running": 2},
+        **{"sessions": 14, "store": "ok", "chain": ["fast"], "tiers": {"fast": tier()}},
+        "totals": {name: place for place, name in enumerate(TOTALS, 1)},
+        "budgets": [{"scope": "hour", "used": 500_000, "limit": 2_000_000}],
+    }
+    return {**plain, **changes}
+
+
+def drawn(given: dict[str, Any], *, terminal: bool = False) -> str:
+    out = io.StringIO()
+    console = Console(file=out, width=80, highlight=False, force_terminal=terminal)
+    console.print(screen(given, "http://127.0.0.1:4100", NOW))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def test_the_whole_screen() -> None:
+    tiers = {"fast": tier(), "standard": tier(state="degraded", degraded_until=NOW + 72)}
+    tiers["premium"] = tier(state="degraded", degraded_until=NOW - 1, tokens_per_second=0)
+    assert (
+        drawn(found(tiers=tiers))
+        == """\
+mlx-stack-proxy 0.1.0 at http://127.0.0.1:4100, up 3h 12m
+2 running, 14 sessions
+
+tier     state       calls queue tok/s requests failed retries moved
+fast     ok            1/4     2  41.2      120      8       5     3
+standard down 1m 12s   1/4     2  41.2      120      8       5     3
+premium  probing       1/4     2     -      120      8       5     3
+
+requests     1, 2 delivered, 3 retries, 4 moved up
+tool calls   5 invalid, 6 repairs, 7 found in text
+loops        8 warned, 9 cut, 10 replies shortened
+tokens       11 in, 12 out, 13 saved at most
+budget hour  #####............... 25%  500k of 2.00M in 60 min"""
+    )
+
+
+def test_the_largest_figures_fit() -> None:
+    huge = 10**9 - 1
+    name = "a-tier-with-a-name-that-is-long"
+    row = dict.fromkeys(("requests", "attempts", "failed", "retries", "escalated"), huge)
+    row |= {"in_flight": 999, "max_concurrency": 999, "waiting": huge, "tokens_per_second": 1e6}
+    tiers = {name: tier(**row, state="degraded", degraded_until=NOW + 86_399)}
+    budgets = [{"scope": "tier:premium", "used": huge * 10, "limit": huge}]
+    totals = dict.fromkeys(TOTALS, huge)
+    text = drawn(found(tiers=tiers, totals=totals, budgets=budgets, sessions=huge))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text.replace("a-tier-with…", ""), "only a name may be cut"
+    assert "1000M" in text and "down 23h 59m" in text
+
+
+def test_what_is_wrong_is_said() -> None:
+    memory = {"level": "critical", "cause": "swap", "sustained": True}
+    text = drawn(
+        found(store="no disk", sessions=None, budgets=[], stopping=True, memory_pressure=memory)
+    )
+    assert "stopping" in text and "store: no disk" in text and "? sessions" in text
+    assert "memory critical (swap, sustained)" in text
+
+
+def test_colours_only_on_a_terminal() -> None:
+    assert "\x1b[" in drawn(found(), terminal=True)
+    assert "\x1b[" not in drawn(found())
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (99_999, "99999"),
+        (100_000, "100k"),
+        (999_999, "1000k"),
+        (1_234_567, "1.23M"),
+        (12_345_678, "12.3M"),
+        (3e9, "3.00G"),
+    ],
+)
+def test_numbers_are_short(value: float, shown: str) -> None:
+    assert number(value) == shown
