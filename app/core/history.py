@@ -198,8 +198,8 @@ class _Names:
 
 def _dumped(value: Any) -> bytes:
     try:
-        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError):  # what never came from JSON
+        return orjson.dumps(value)
+    except (TypeError, ValueError):  # a lone surrogate, or what never came from JSON
         return repr(value).encode("utf-8", "surrogatepass")
 
 
