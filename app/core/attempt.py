@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import sse
-from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
+from .chunk_reader import ChunkReader
+from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
 from .client_view import ClientView
 from .completion import CompletionBuilder, apply_mended
-from .events import Finish, Tick, UpstreamErrorEvent, Usage
+from .events import Finish, TextDelta, Tick, UpstreamErrorEvent, Usage
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
-from .surrogates import Halves
 from .upstream_answers import failure_inside
 from .verdicts import Cut, UpstreamFailed, Verdict
 
@@ -62,7 +62,7 @@ class Attempt:
             text_hold=None if hold_whole else self._pipeline.text_hold(),
         )
         self._reader = sse.FrameReader()
-        self._halves: Halves = {}
+        self._chunks = ChunkReader({})
         self._view = ClientView(exchange.request, committed.identity if committed else {})
 
     @property
@@ -97,7 +97,7 @@ class Attempt:
         out: list[bytes] = []
         try:
             for frame in self._reader.feed(data):
-                self._take(read_frame(frame, self._halves), now, out)
+                self._take(self._chunks.read(frame), now, out)
                 if self.done or self.verdict is not None:
                     break
         except (MalformedChunk, sse.FrameTooLong) as error:
@@ -121,7 +121,7 @@ class Attempt:
         rest = self._reader.finish()
         if rest is not None and not self.over:
             try:
-                self._take(read_frame(_whole(rest), self._halves), now, out)
+                self._take(self._chunks.read(_whole(rest)), now, out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -198,10 +198,16 @@ class Attempt:
 
     def _keep(self, chunk: Chunk) -> None:
         """Take a chunk of which nothing may go out yet."""
-        if self._builder is None:
+        builder = self._builder
+        if builder is None:
             self._gate.hold(chunk)
-        elif chunk.payload is not None:
-            self._builder.add(chunk.payload)
+            return
+        if chunk.unread:
+            event = chunk.events[0]
+            if isinstance(event, TextDelta) and builder.add_text(event.choice, event.text):
+                return
+        if chunk.payload is not None:
+            builder.add(chunk.payload)
 
     def _keep_cut(self, chunk: Chunk) -> None:
         """Take the chunk that brought the cut; its finish and usage count, where it has them."""
@@ -225,11 +231,9 @@ class Attempt:
             released = without_reasoning(released)
         view = self._view
         for chunk in released:
-            payload = chunk.payload
-            if self.identity is None and payload is not None:
-                self.identity = {k: payload.get(k) for k in ("id", "created")}
-            plain = view.only_usage and (payload is None or not payload.get("usage"))
-            out.append(chunk.raw if plain else view.frame(chunk))
+            if self.identity is None and chunk.payload is not None:
+                self.identity = {k: chunk.payload.get(k) for k in ("id", "created")}
+            out.append(chunk.raw if chunk.unread and view.only_usage else view.frame(chunk))
 
     def _final(self) -> list[Chunk]:
         """What is held, as it is to be delivered."""

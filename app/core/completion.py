@@ -47,6 +47,18 @@ class CompletionBuilder:
         if payload.get("usage") is not None:
             self._usage = payload["usage"]
 
+    def add_text(self, choice: int, text: str) -> bool:
+        """Take more of a choice's text that has begun; whether it could be taken.
+
+        For a chunk that is like one that was taken before, but for its text.
+        """
+        known = self._choices.get(choice)
+        pieces = known["message"].get("content") if known is not None else None
+        if type(pieces) is not _Pieces:
+            return False
+        pieces.append(text)
+        return True
+
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
         index = choice.get("index")
         index = index if isinstance(index, int) else position

@@ -1,0 +1,101 @@
+"""A chunk that is read only as far as it is new means what a chunk read whole means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core import chunks
+from app.core.chunk_reader import ChunkReader
+from app.core.chunks import MalformedChunk, read_frame
+from app.core.events import TextDelta
+from app.core.sse import Frame
+
+Json = dict[str, Any]
+
+
+def payload(text: Any, **more: Any) -> Json:
+    delta = {"content": text, **more.pop("delta", {})}
+    choice = {"index": 0, "delta": delta, "finish_reason": None, **more.pop("choice", {})}
+    return {"id": "chatcmpl-1", "model": "m", "choices": [choice], **more}
+
+
+def frame(value: Json | bytes, compact: bool = True, ascii: bool = False) -> Frame:
+    if isinstance(value, bytes):
+        data = value
+    else:
+        separators = (",", ":") if compact else None
+        data = json.dumps(value, separators=separators, ensure_ascii=ascii).encode()
+    return Frame(b"data: " + data + b"\n\n", data)
+
+
+def meaning(chunk: chunks.Chunk) -> tuple[Any, ...]:
+    return chunk.raw, list(chunk.events), chunk.done, chunk.payload
+
+
+TEXTS = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=8),
+    st.sampled_from(["content", '"', "\\", '","x":"', '"}}]}', "\n", "\u2028", "😀", "chatcmpl-1"]),
+)
+PAYLOADS = st.one_of(
+    TEXTS.map(payload),
+    TEXTS.map(payload),
+    TEXTS.map(lambda text: payload(text, id="chatcmpl-2")),
+    TEXTS.map(lambda text: payload(text, choice={"index": 1})),
+    TEXTS.map(lambda text: payload(text, choice={"finish_reason": "stop"})),
+    TEXTS.map(lambda text: payload(text, choice={"logprobs": {"content": text}})),
+    TEXTS.map(lambda text: payload(text, usage={"prompt_tokens": 1, "completion_tokens": 2})),
+    TEXTS.map(lambda text: payload(text, delta={"role": "assistant"})),
+    TEXTS.map(lambda text: payload(text, delta={"reasoning": text})),
+    TEXTS.map(lambda text: payload("a", note=text)),
+    st.just(payload(None)),
+    st.just({"error": {"message": "no"}}),
+)
+
+
+@given(st.lists(PAYLOADS, max_size=12), st.booleans(), st.booleans())
+def test_reads_what_a_whole_look_reads(said: list[Json], compact: bool, ascii: bool) -> None:
+    reader = ChunkReader({})
+    for one in said:
+        came = frame(one, compact, ascii)
+        assert meaning(reader.read(came)) == meaning(read_frame(came))
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_what_differs_in_its_text_alone_is_not_parsed_again(
+    compact: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = ChunkReader({})
+    reader.read(frame(payload("first"), compact))
+    monkeypatch.setattr("app.core.chunk_reader.read_frame", None)
+    chunk = reader.read(frame(payload('a "quoted" wörd'), compact))
+    assert chunk.events == [TextDelta(0, 'a "quoted" wörd')]
+    assert chunk.unread
+    assert chunk.payload == payload('a "quoted" wörd')
+
+
+@given(st.binary(max_size=12))
+def test_any_bytes_in_the_texts_place(noise: bytes) -> None:
+    reader = ChunkReader({})
+    whole = frame(payload("HERE"))
+    reader.read(whole)
+    raw = whole.raw.replace(b"HERE", noise)
+    came = Frame(raw, raw[6:-2])
+    try:
+        expected = meaning(read_frame(came))
+    except MalformedChunk:
+        with pytest.raises(MalformedChunk):
+            reader.read(came)
+        return
+    assert meaning(reader.read(came)) == expected
+
+
+def test_chunks_that_are_never_alike_are_not_looked_through_for_ever() -> None:
+    reader = ChunkReader({})
+    for number in range(100):
+        reader.read(frame(payload(f"word {number}", id=f"chatcmpl-{number}")))
+    assert reader._tries == 8
