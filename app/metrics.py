@@ -149,7 +149,7 @@ class _TierCollector(Collector):
 
 
 class _PressureCollector(Collector):
-    """Absent where there is nothing to read: 0 would say that all is well."""
+    """One figure, absent while nothing tells it."""
 
     def __init__(self, read: ReadPressure) -> None:
         self._read = read

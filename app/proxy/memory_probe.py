@@ -50,8 +50,9 @@ class MemoryProbe:
 
     @property
     def level(self) -> Level | None:
-        """The level, as a metric; None where there is nothing to read."""
-        return None if self._reader is None else self.pressure.level
+        """The level, as a metric; None where nothing tells it: 0 would say that all is well."""
+        unknown = self._reader is None or (self.trouble is not None and not self.pressure.level)
+        return None if unknown else self.pressure.level
 
     @property
     def raw(self) -> tuple[Level, str]:

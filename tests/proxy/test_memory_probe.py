@@ -78,9 +78,10 @@ async def test_a_reader_that_raises_ages_to_normal(capsys: pytest.CaptureFixture
     await memory.shows(CRITICAL, after=1)
     assert memory.probe.trouble == "OSError: it broke"
     await memory.shows(CRITICAL, after=15)
-    assert memory.probe.pressure.level is WARNING
+    assert memory.probe.level is WARNING
     await memory.shows(CRITICAL, after=30)
     assert memory.probe.pressure == NO_PRESSURE
+    assert memory.probe.level is None, "nobody knows any more"
     memory.error = None
     await memory.shows(WARNING, after=5)
     assert memory.probe.trouble is None

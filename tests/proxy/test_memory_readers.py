@@ -133,6 +133,38 @@ def test_swap_as_the_command_writes_it(said: str, used: int | None, tmp_path: Pa
     assert command(tmp_path, {"vm.swapusage": said}).swap_used() == used
 
 
+def found_on_a_mac(
+    monkeypatch: pytest.MonkeyPatch, library: object, command: SysctlCommand | None
+) -> MacMemory | None:
+    path = command._command if command else None
+    monkeypatch.setattr(memory_readers.ctypes, "CDLL", lambda *_, **__: library)
+    monkeypatch.setattr(memory_readers.shutil, "which", lambda *_, **__: path)
+    return MacMemory.find()
+
+
+def test_the_library_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    normal = Library({KERNEL: number(1)})
+    found = found_on_a_mac(monkeypatch, normal, command(tmp_path, {KERNEL: "4"}))
+    assert found is not None
+    assert found.read().level is Level.NORMAL
+    assert found.more_cpu == 0
+
+
+@pytest.mark.parametrize("library", [object(), Library({})], ids=["has no sysctl", "knows nothing"])
+def test_the_command_where_the_library_does_not_help(
+    library: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = found_on_a_mac(monkeypatch, library, command(tmp_path, {KERNEL: "4"}))
+    assert found is not None
+    assert found.read().level is Level.CRITICAL
+    assert found.more_cpu > 0
+
+
+def test_neither_library_nor_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert found_on_a_mac(monkeypatch, object(), command(tmp_path, {})) is None
+    assert found_on_a_mac(monkeypatch, object(), None) is None
+
+
 @pytest.mark.skipif(sys.platform != "darwin", reason="this is no Mac")
 def test_macos_for_real() -> None:
     found = MacMemory.find()

@@ -107,6 +107,7 @@ async def test_a_proxy_whose_source_is_not_there_serves_on(
     found = (await proxy.client.get("/ready")).json()["memory_pressure"]
     assert found["level"] == "normal"
     assert "refused" in found["trouble"]
+    assert "mlx_stack_memory_pressure" not in (await proxy.client.get("/metrics")).text
     response = await ask(proxy)
     assert response.status_code == 200
     assert "x-mlx-stack-memory-pressure" not in response.headers
