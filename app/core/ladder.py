@@ -88,8 +88,9 @@ def relieved(exchange: Exchange, settings: Settings, view: TierView, begin: Star
     if begin.tier not in tiers or not settings.tiers[begin.tier].local:
         return None
     for tier in tiers[tiers.index(begin.tier) + 1 :]:
-        away = not settings.tiers[tier].local and tier not in view.passed_over
-        if away and fits(tier, exchange.request, settings, view):
+        if settings.tiers[tier].local or tier in view.passed_over or tier in view.closed:
+            continue
+        if fits(tier, exchange.request, settings, view):
             return Start(tier, "memory_pressure")
     return None
 

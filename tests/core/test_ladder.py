@@ -219,6 +219,7 @@ def test_forward_only_to_the_first_that_can() -> None:
     assert relieved(premium={"tools": False}) == second
     assert relieved(premium={"context_window": 4096}) == second
     assert relieved(view=TierView({"premium": 9.0})) == second
+    assert relieved(view=TierView(closed=frozenset({"premium"}))) == second
     assert relieved(view=TierView({"premium": 9.0, "second_cloud": 9.0})) is None
 
 

@@ -40,4 +40,5 @@ class ForcedMemory:
         """The memory is like this, so many seconds later, and has been looked at."""
         self.reading = Reading(level=level)
         self.now += after
+        await self.probe.look()  # may share a look that was on its way, of the memory before
         await self.probe.look()
