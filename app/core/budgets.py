@@ -15,6 +15,9 @@ from .prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
 from .reply import Reply
 from .verdicts import Rejected
 
+# Follows a session's scope: what of its tokens no upstream has counted.
+ESTIMATED = ":estimated"
+
 
 @dataclass(frozen=True, slots=True)
 class Limit:

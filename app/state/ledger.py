@@ -6,13 +6,13 @@ The memory store is this alone; the SQLite store writes down what changes in it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from ..core.budgets import Limit
+from ..core.budgets import ESTIMATED, Limit
 from .rolling_hour import RollingHour
-from .store import Refused, Reserved, SessionDelta, SessionState, Sticky
+from .store import Refused, Reserved, SessionDelta, SessionState, Settlement, Sticky
 
 SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
 STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night
@@ -71,16 +71,23 @@ class Ledger:
 
     # Sessions
 
-    def load(self, session: str, now: float) -> SessionState:
+    def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         state = self.sessions.get(session)
         if state is not None and now - state.last_seen > self._ttl:
-            self.delete(session)
+            self._forget(state)
             state = None
         self._expire(now)
-        return self._counted(state or SessionState(session, first_seen=now, last_seen=now), now)
+        counts = {limit.scope: self._count(limit, now) for limit in limits}
+        state = state or SessionState(session, first_seen=now, last_seen=now)
+        return self._counted(state, now, counts)
 
-    def commit(self, session: str, delta: SessionDelta, now: float) -> None:
+    def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> dict[str, int]:
         self.forget_idle(now, STEP)
+        before = {}
+        if settlement is not None:
+            before = self.settle(settlement.ticket, settlement.limits, settlement.tokens, now)
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
         window = (*old.window, *delta.window)[-self._window_size :] if delta.window else old.window
         self.sessions[session] = replace(
@@ -88,14 +95,15 @@ class Ledger:
             turns=old.turns + delta.turns,
             tier=delta.tier or old.tier,
             window=window,
-            sticky=_merged(old, delta) if delta.sticky else old.sticky,
+            sticky=_merged(old, delta, now) if delta.sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
         )
         self.sessions.move_to_end(session)
         self._session_changed(session)
         while len(self.sessions) > self._max_sessions:
-            self.delete(next(iter(self.sessions)))
+            self._forget(next(iter(self.sessions.values())))
+        return before
 
     def delete(self, session: str) -> bool:
         """Forget a session with its counts; whether there was one."""
@@ -116,7 +124,7 @@ class Ledger:
             oldest = next(iter(self.sessions.values()), None)
             if oldest is None or now - oldest.last_seen <= self._ttl:
                 break
-            self.delete(oldest.session)
+            self._forget(oldest)
         else:
             return True
         for _ in range(at_most):
@@ -134,20 +142,28 @@ class Ledger:
     # Budgets
 
     def reserve(
-        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
     ) -> Reserved | Refused:
         self._expire(now)
         own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
         used = {limit.scope: self._count(limit, now) for limit in limits}
+        least = 1 if partial else tokens
         for limit in limits:
             if limit.most is None:
                 continue
-            before = used[limit.scope]
+            left = limit.most - used[limit.scope]
             others = self._reserved.get(limit.scope, 0)
             others -= own_tokens if limit.scope in own_scopes else 0
-            if before + others + tokens > limit.most:
-                fits_alone = before + tokens <= limit.most
-                return Refused(limit, before, fits_alone, self._resets_in(limit, tokens, now))
+            if others + (tokens if others else least) > left:
+                resets_in = self._resets_in(limit, least, now)
+                return Refused(limit, used[limit.scope], least <= left, resets_in)
         self._release(ticket)
         if expires <= now:
             return Reserved(used)
@@ -158,9 +174,10 @@ class Ledger:
         self._next_expiry = min(self._next_expiry, expires)
         return Reserved(used)
 
-    def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
+    def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> dict[str, int]:
         self._release(ticket)
-        for limit in limits:
+        before = {limit.scope: self._count(limit, now) for limit in limits}
+        for limit in limits if used else ():
             if limit.rolling:
                 self._hour(limit.scope).add(used, now)
                 self._hour_changed(limit.scope)
@@ -168,6 +185,7 @@ class Ledger:
                 self._spend(limit.scope, used, now)
         while len(self.purses) > self._max_sessions + SPARE_PURSES:
             self._drop_purse(next(iter(self.purses)))
+        return before
 
     # What was written down
 
@@ -203,10 +221,27 @@ class Ledger:
         if self._changes is not None:
             self._changes.hours[scope] = None
 
-    def _counted(self, state: SessionState, now: float) -> SessionState:
+    def _forget(self, state: SessionState) -> None:
+        """Forget a session that nobody asks for; what sub-agents spent since stays."""
+        purse = self.purses.get(_SESSION + state.session)
+        if purse is not None and purse.touched <= state.last_seen:
+            self._drop_purse(_SESSION + state.session)
+        del self.sessions[state.session]
+        self._session_changed(state.session)
+
+    def _counted(
+        self, state: SessionState, now: float, counts: Mapping[str, int] | None = None
+    ) -> SessionState:
         scope = _SESSION + state.session
-        used = self._used(scope, now)
-        return replace(state, used=used, reserved=self._reserved.get(scope, 0))
+        sticky = state.sticky
+        return replace(
+            state,
+            used=self._used(scope, now),
+            reserved=self._reserved.get(scope, 0),
+            estimated=self._used(scope + ESTIMATED, now),
+            counts=counts or {},
+            sticky=_lasting(sticky, now) if sticky else sticky,
+        )
 
     def _count(self, limit: Limit, now: float) -> int:
         if not limit.rolling:
@@ -242,7 +277,8 @@ class Ledger:
 
     def _resets_in(self, limit: Limit, tokens: int, now: float) -> float:
         if not limit.rolling:
-            return self._ttl
+            purse = self.purses.get(purse_of(limit.scope))
+            return max(0.0, purse.touched + self._ttl - now) if purse is not None else self._ttl
         return self._hour(limit.scope).room_in(tokens, limit.most or 0, now)
 
     def _release(self, ticket: str) -> None:
@@ -260,6 +296,10 @@ class Ledger:
         self._next_expiry = min((e for _, _, e in self._tickets.values()), default=float("inf"))
 
 
-def _merged(old: SessionState, delta: SessionDelta) -> dict[str, Sticky]:
+def _merged(old: SessionState, delta: SessionDelta, now: float) -> dict[str, Sticky]:
     changed = {**old.sticky, **delta.sticky}
-    return {model: entry for model, entry in changed.items() if entry is not None}
+    return _lasting({model: entry for model, entry in changed.items() if entry is not None}, now)
+
+
+def _lasting(sticky: Mapping[str, Sticky], now: float) -> dict[str, Sticky]:
+    return {model: entry for model, entry in sticky.items() if entry.until > now}

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
 from .ledger import Ledger
-from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState
+from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState, Settlement
 
 MOST_EVENTS = 10_000  # whatever the settings say: they lie in memory
 
@@ -50,11 +50,13 @@ class MemoryStore:
     async def close(self) -> None:
         return None
 
-    async def load(self, session: str, now: float) -> SessionState:
-        return self._ledger.load(session, now)
+    async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        return self._ledger.load(session, now, limits)
 
-    async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
-        self._ledger.commit(session, delta, now)
+    async def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> Mapping[str, int]:
+        return self._ledger.commit(session, delta, now, settlement)
 
     async def delete(self, session: str) -> bool:
         return self._ledger.delete(session)
@@ -66,12 +68,21 @@ class MemoryStore:
         return len(self._ledger.sessions)
 
     async def reserve(
-        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
     ) -> Reserved | Refused:
-        return self._ledger.reserve(ticket, limits, tokens, now, expires)
+        return self._ledger.reserve(ticket, limits, tokens, now, expires, partial=partial)
 
-    async def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
-        self._ledger.settle(ticket, limits, used, now)
+    async def settle(
+        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+    ) -> Mapping[str, int]:
+        return self._ledger.settle(ticket, limits, used, now)
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         return dict(self._breakers)

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -30,6 +30,7 @@ from .store import (
     Reserved,
     SessionDelta,
     SessionState,
+    Settlement,
     Sticky,
     StoreError,
 )
@@ -112,25 +113,23 @@ class RedisStore:
 
     # Sessions
 
-    async def load(self, session: str, now: float) -> SessionState:
-        found = await self._run("load", _time(now), self._ttl, session)
-        return _session(found, now)
+    async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        *found, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
+        state = _session(found, now)
+        return replace(state, counts=_by_scope(limits, counts)) if limits else state
 
-    async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
-        sticky: list[str] = []
+    async def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> Mapping[str, int]:
+        args: list[str | bytes | int] = [session, delta.turns, delta.tier, pack(delta.window)]
+        args += (self._window_size, self._max_sessions, len(delta.sticky))
         for model, entry in delta.sticky.items():
-            sticky += (model, f"{entry.until!r} {entry.tier}" if entry is not None else "")
-        await self._add(
-            now,
-            "commit",
-            session,
-            delta.turns,
-            delta.tier,
-            pack(delta.window),
-            self._window_size,
-            self._max_sessions,
-            *sticky,
-        )
+            args += (model, f"{entry.until!r} {entry.tier}" if entry is not None else "")
+        if settlement is None:
+            await self._add(now, "commit", *args)
+            return {}
+        args += (settlement.ticket, settlement.tokens, *_scopes(settlement.limits))
+        return _by_scope(settlement.limits, await self._add(now, "commit", *args))
 
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
@@ -145,25 +144,31 @@ class RedisStore:
     # Budgets
 
     async def reserve(
-        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
     ) -> Reserved | Refused:
         given: list[str | int] = []
         for limit in limits:
             most = "" if limit.most is None else limit.most
             given += (limit.scope, most, int(limit.rolling))
-        times = (_time(now), self._ttl, ticket, tokens, _time(expires))
+        times = (_time(now), self._ttl, ticket, tokens, _time(expires), int(partial))
         number, *rest = await self._run("reserve", *times, *given)
         if number == 0:
-            scopes = (limit.scope for limit in limits)
-            return Reserved({scope: int(used) for scope, used in zip(scopes, rest, strict=True)})
+            return Reserved(_by_scope(limits, rest))
         used, fits_alone, resets_in = rest
         return Refused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
 
-    async def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
-        given: list[str | int] = []
-        for limit in limits:
-            given += (limit.scope, int(limit.rolling))
-        await self._add(now, "settle", ticket, used, *given)
+    async def settle(
+        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+    ) -> Mapping[str, int]:
+        before = await self._add(now, "settle", ticket, used, *_scopes(limits))
+        return _by_scope(limits, before)
 
     # Breakers and events
 
@@ -211,11 +216,11 @@ class RedisStore:
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
         return await self._link.run(self._scripts[name], *args)
 
-    async def _add(self, now: float, name: str, *args: str | bytes | int) -> None:
+    async def _add(self, now: float, name: str, *args: str | bytes | int) -> Any:
         """Add something; what fails is added later, once. Raises StoreError all the same."""
         call = next(self._calls)
         try:
-            await self._run(name, _time(now), self._ttl, call, *args)
+            return await self._run(name, _time(now), self._ttl, call, *args)
         except StoreError as error:
             sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
             self._debts.append(_Debt(name, (call, *args), sure_until))
@@ -268,23 +273,37 @@ def _time(seconds: float) -> str:
     return repr(float(seconds))
 
 
+def _scopes(limits: Sequence[Limit]) -> list[str | int]:
+    given: list[str | int] = []
+    for limit in limits:
+        given += (limit.scope, int(limit.rolling))
+    return given
+
+
+def _by_scope(limits: Sequence[Limit], counts: Any) -> dict[str, int]:
+    """``counts``: none where the call had been made before."""
+    return {limit.scope: int(count) for limit, count in zip(limits, counts, strict=False)}
+
+
 def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
     items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
     return list(items)
 
 
 def _session(found: Any, now: float) -> SessionState:
-    name, flat, used, reserved = found
+    name, flat, used, reserved, estimated = found
     fields = dict(_pairs(flat))
     sticky = {}
     for key, value in fields.items():
         if key.startswith(_STICKY):
             until, _, tier = value.decode().partition(" ")
-            sticky[key[len(_STICKY) :].decode()] = Sticky(tier, float(until))
+            if float(until) > now:
+                sticky[key[len(_STICKY) :].decode()] = Sticky(tier, float(until))
     return SessionState(
         name.decode(),
         used=int(used),
         reserved=int(reserved),
+        estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
         window=unpack(fields.get(b"window", b"")),

@@ -18,7 +18,7 @@ from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
 from .state_file import StateFile
-from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState, StoreError
+from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState, Settlement, StoreError
 
 
 class SqliteStore:
@@ -58,12 +58,15 @@ class SqliteStore:
     async def close(self) -> None:
         await self._keeper.stop()
 
-    async def load(self, session: str, now: float) -> SessionState:
-        return self._ledger().load(session, now)
+    async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        return self._ledger().load(session, now, limits)
 
-    async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
-        self._ledger().commit(session, delta, now)
+    async def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> Mapping[str, int]:
+        before = self._ledger().commit(session, delta, now, settlement)
         await self._keeper.written()
+        return before
 
     async def delete(self, session: str) -> bool:
         found = self._ledger().delete(session)
@@ -77,13 +80,23 @@ class SqliteStore:
         return len(self._ledger().sessions)
 
     async def reserve(
-        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
     ) -> Reserved | Refused:
-        return self._ledger().reserve(ticket, limits, tokens, now, expires)
+        return self._ledger().reserve(ticket, limits, tokens, now, expires, partial=partial)
 
-    async def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
-        self._ledger().settle(ticket, limits, used, now)
+    async def settle(
+        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+    ) -> Mapping[str, int]:
+        before = self._ledger().settle(ticket, limits, used, now)
         await self._keeper.written()
+        return before
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         self._ledger()

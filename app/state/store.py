@@ -30,13 +30,17 @@ class Sticky:
 class SessionState:
     """A session as it stands.
 
-    ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``window``: the last
-    turns' digests, oldest first, for clients that don't send their transcript.
+    ``used``, ``reserved``: tokens settled, and set aside by running exchanges. ``estimated``: how
+    many of those used no upstream has counted. ``counts``: tokens settled by scope, of the scopes
+    that were asked for. ``window``: the last turns' digests, oldest first, for clients that don't
+    send their transcript. ``sticky``: what has not ended yet.
     """
 
     session: str
     used: int = 0
     reserved: int = 0
+    estimated: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
     turns: int = 0
     tier: str = ""
     window: tuple[bytes, ...] = ()
@@ -56,11 +60,21 @@ class SessionDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Settlement:
+    """What ends a reservation: ``tokens`` were really used, in all of the scopes."""
+
+    ticket: str
+    limits: Sequence[Limit]
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A reservation that doesn't fit.
 
     ``waits_for_others``: it would fit if what running exchanges reserved came to nothing.
-    ``resets_in``: seconds until there is room again, as far as it is known.
+    ``resets_in``: seconds until there is room again, as far as it is known, for a scope that
+    nobody spends from meanwhile.
     """
 
     limit: Limit
@@ -115,16 +129,27 @@ class Store(Protocol):
         """Write what is not written yet, and end."""
         ...
 
-    async def load(self, session: str, now: float) -> SessionState:
-        """The session, or a new one; one idle for longer than its time to live is new."""
+    async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        """The session, or a new one; one idle for longer than its time to live is new.
+
+        ``limits``: the scopes whose counts are wanted too.
+        """
         ...
 
-    async def commit(self, session: str, delta: SessionDelta, now: float) -> None:
-        """Add to a session. As with all that changes something: on return, it is stored."""
+    async def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> Mapping[str, int]:
+        """Add to a session, and settle, in one. As with all that changes: on return, it is stored.
+
+        Gives what :meth:`settle` gives.
+        """
         ...
 
     async def delete(self, session: str) -> bool:
-        """Forget a session and its counts, also those within it; whether there was one."""
+        """Forget a session and its counts, also those within it; whether there was one.
+
+        (One that is forgotten because it is idle leaves what its sub-agents still spend from.)
+        """
         ...
 
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
@@ -134,18 +159,31 @@ class Store(Protocol):
     async def count_sessions(self) -> int: ...
 
     async def reserve(
-        self, ticket: str, limits: Sequence[Limit], tokens: int, now: float, expires: float
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
     ) -> Reserved | Refused:
         """Set tokens aside in all scopes or in none.
 
         ``ticket`` names the reservation: made again, it replaces the one before, which does not
         stand in its own way; refused, it leaves the one before as it was. Past ``expires`` it
-        counts for nothing: its process is dead.
+        counts for nothing: its process is dead. ``partial``: where nobody else has set anything
+        aside, it will do if any token is left.
         """
         ...
 
-    async def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> None:
-        """End a reservation (which may have expired) and count what was really used."""
+    async def settle(
+        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+    ) -> Mapping[str, int]:
+        """End a reservation (which may have expired) and count what was really used.
+
+        Gives each scope's tokens before it: of those who settle at once, one crosses a threshold.
+        """
         ...
 
     async def breakers(self) -> Mapping[str, BreakerState]: ...

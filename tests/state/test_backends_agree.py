@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from app.state.memory import MemoryStore
 from app.state.sqlite import SqliteStore
-from app.state.store import EventQuery, Limit, SessionDelta, Sticky, Store
+from app.state.store import EventQuery, Limit, SessionDelta, Settlement, Sticky, Store
 from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
 from tests.support.redis_server import RedisServer
 
@@ -28,11 +28,12 @@ SCOPES = [
     *(Limit(f"session:{name}", most, False) for name in "ab" for most in (None, 100)),
     *(Limit(scope, most, True) for scope in ("hour", "key:k") for most in (None, 150)),
     Limit("session:a:tier:fast", 50, False),
+    Limit("session:a:estimated", None, False),
 ]
 LIMITS = st.lists(st.sampled_from(SCOPES), max_size=3, unique_by=lambda limit: limit.scope)
 STICKY = st.dictionaries(
     st.sampled_from(["auto", "fast"]),
-    st.none() | st.builds(Sticky, st.sampled_from(["standard", "x y"]), st.just(NOW + 0.1)),
+    st.none() | st.builds(Sticky, st.sampled_from(["standard", "x y"]), st.floats(NOW, NOW + 900)),
 )
 DELTAS = st.builds(
     SessionDelta,
@@ -41,16 +42,17 @@ DELTAS = st.builds(
     window=st.lists(st.binary(max_size=20), max_size=4).map(tuple),
     sticky=STICKY,
 )
+SETTLEMENTS = st.none() | st.builds(Settlement, NAMES, LIMITS, TOKENS)
 SETTLE = st.tuples(st.just("settle"), NAMES, LIMITS, TOKENS)
 
 
 def reserve(seconds: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
-    return st.tuples(st.just("reserve"), NAMES, LIMITS, TOKENS, seconds)
+    return st.tuples(st.just("reserve"), NAMES, LIMITS, TOKENS, seconds, st.booleans())
 
 
 CALLS = st.one_of(
-    st.tuples(st.just("load"), NAMES),
-    st.tuples(st.just("commit"), NAMES, DELTAS),
+    st.tuples(st.just("load"), NAMES, LIMITS),
+    st.tuples(st.just("commit"), NAMES, DELTAS, SETTLEMENTS),
     st.tuples(st.just("delete"), NAMES),
     st.tuples(st.just("events"), st.sampled_from("ab")),
     reserve(st.floats(0, 400)),
@@ -66,14 +68,14 @@ JUMPS = st.lists(st.tuples(ONWARDS | st.floats(-4000, 0), BUDGETS), min_size=3, 
 
 async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
     match call:
-        case ("load", name):
-            return await store.load(name, now)
-        case ("commit", name, delta):
-            return await store.commit(name, delta, now)
+        case ("load", name, limits):
+            return await store.load(name, now, limits)
+        case ("commit", name, delta, settlement):
+            return await store.commit(name, delta, now, settlement)
         case ("delete", name):
             return await store.delete(name)
-        case ("reserve", ticket, limits, tokens, wait):
-            return await store.reserve(ticket, limits, tokens, now, now + wait)
+        case ("reserve", ticket, limits, tokens, wait, partial):
+            return await store.reserve(ticket, limits, tokens, now, now + wait, partial=partial)
         case ("settle", ticket, limits, tokens):
             return await store.settle(ticket, limits, tokens, now)
         case ("events", session):

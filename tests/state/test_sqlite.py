@@ -98,7 +98,16 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
 
     two = make_sqlite()
     await two.open()
-    state = SessionState("a", 70, 0, 2, "fast", window, sticky, NOW + 1, NOW + 1)
+    state = SessionState(
+        "a",
+        used=70,
+        turns=2,
+        tier="fast",
+        window=window,
+        sticky=sticky,
+        first_seen=NOW + 1,
+        last_seen=NOW + 1,
+    )
     assert await two.load("a", NOW + 2) == state
     assert [s.session for s in await two.sessions(NOW + 2)] == ["a", "b"]
     assert await two.breakers() == {"fast": BreakerState(3, NOW + 30, 30.0)}

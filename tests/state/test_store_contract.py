@@ -15,6 +15,7 @@ from app.state.store import (
     Reserved,
     SessionDelta,
     SessionState,
+    Settlement,
     Sticky,
     Store,
 )
@@ -75,7 +76,7 @@ async def test_parallel_deltas_lose_nothing(store: Store) -> None:
     async def exchange(number: int) -> None:
         await store.load("a", NOW)
         await asyncio.sleep(0)
-        sticky = {f"model-{number}": Sticky("standard", NOW + number)}
+        sticky = {f"model-{number}": Sticky("standard", NOW + 100 + number)}
         await store.commit("a", SessionDelta(turns=1, sticky=sticky), NOW + number)
 
     await asyncio.gather(*(exchange(number) for number in range(20)))
@@ -114,6 +115,16 @@ async def test_sticky_tiers_are_set_replaced_and_removed_each_by_itself(store: S
     assert (await store.load("a", NOW)).sticky == {"auto": two}
 
 
+async def test_a_sticky_tier_that_has_ended_is_forgotten(store: Store) -> None:
+    one, two = Sticky("standard", NOW + 10), Sticky("longctx", NOW + 30)
+    await store.commit("a", SessionDelta(sticky={"auto": one}), NOW)
+    assert (await store.load("a", NOW + 9)).sticky == {"auto": one}
+    assert (await store.load("a", NOW + 10)).sticky == {}
+    await store.commit("a", SessionDelta(sticky={"fast": two}), NOW + 20)
+    # Not only hidden: looked at from before its end, it is not there any more.
+    assert (await store.load("a", NOW)).sticky == {"fast": two}
+
+
 async def test_a_late_commit_does_not_turn_back_the_clock(store: Store) -> None:
     await store.commit("a", ONE_TURN, NOW)
     await store.commit("a", ONE_TURN, NOW - 50)
@@ -129,6 +140,29 @@ async def test_a_session_idle_for_too_long_is_new(store: Store, idle: float, tur
     assert found.first_seen == (NOW if turns else NOW + idle)
     await store.commit("a", ONE_TURN, NOW + idle)
     assert (await store.load("a", NOW + idle)).turns == turns + 1
+
+
+@pytest.mark.parametrize("how", ["idle", "one too many"])
+async def test_what_sub_agents_spend_outlives_their_parents_own_use(store: Store, how: str) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    await spend(store, session_limit(None), 7)
+    await spend(store, session_limit(None), 5, NOW + TTL - 1)  # a sub-agent's
+    if how == "one too many":
+        for number in range(MAX_SESSIONS):
+            await store.commit(f"s{number}", ONE_TURN, NOW + TTL - 1)
+        assert (await store.load("a", NOW + TTL - 1)).turns == 0
+    found = await store.load("a", NOW + TTL + 1)
+    assert (found.turns, found.used) == (0, 12)
+    await store.commit("b", ONE_TURN, NOW + TTL + 2)
+    assert await used(store, session_limit(None), NOW + TTL + 3) == 12
+    assert await used(store, session_limit(None), NOW + 2 * TTL) == 0
+
+
+async def test_to_delete_a_session_deletes_what_sub_agents_spent(store: Store) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    await spend(store, session_limit(None), 5, NOW + 50)
+    assert await store.delete("a")
+    assert await used(store, session_limit(None), NOW + 50) == 0
 
 
 async def test_idle_sessions_are_not_listed(store: Store) -> None:
@@ -184,6 +218,41 @@ async def test_what_a_session_has_used_and_set_aside(store: Store) -> None:
     assert (found.used, found.reserved) == (12, 0)
 
 
+async def test_counts_are_loaded_with_the_session(store: Store) -> None:
+    tier = Limit("session:a:tier:fast", None, rolling=False)
+    await spend(store, session_limit(None), 10)
+    await spend(store, hour_limit(None), 20)
+    await spend(store, tier, 3)
+    found = await store.load("a", NOW, [session_limit(5), hour_limit(None), tier])
+    assert found.counts == {"session:a": 10, "hour": 20, "session:a:tier:fast": 3}
+    assert (await store.load("a", NOW)).counts == {}
+
+
+async def test_what_is_estimated_is_told_apart(store: Store) -> None:
+    await spend(store, session_limit(None), 10)
+    estimated = Limit("session:a:estimated", None, rolling=False)
+    await store.settle("t", [session_limit(None), estimated], 4, NOW)
+    found = await store.load("a", NOW)
+    assert (found.used, found.estimated) == (14, 4)
+
+
+async def test_a_commit_that_settles(store: Store) -> None:
+    limits = [session_limit(100), hour_limit(100)]
+    await store.reserve("t", limits, 60, NOW, NOW + 60)
+    before = await store.commit("a", ONE_TURN, NOW, Settlement("t", limits, 12))
+    assert before == {"session:a": 0, "hour": 0}
+    found = await store.load("a", NOW, limits)
+    assert (found.turns, found.used, found.reserved) == (1, 12, 0)
+    assert found.counts == {"session:a": 12, "hour": 12}
+    sticky = {"auto": Sticky("standard", NOW + 300)}
+    delta = SessionDelta(turns=1, sticky=sticky)
+    before = await store.commit("a", delta, NOW, Settlement("u", limits, 1))
+    assert before == {"session:a": 12, "hour": 12}
+    found = await store.load("a", NOW)
+    assert (found.turns, found.used, found.sticky) == (2, 13, sticky)
+    assert await store.commit("a", ONE_TURN, NOW) == {}
+
+
 # Budgets
 
 
@@ -225,6 +294,40 @@ async def test_a_refusal_that_only_waits_for_others(store: Store) -> None:
     assert (found.used, found.waits_for_others) == (10, True)
     await store.settle("t", limits, 5, NOW)
     assert isinstance(await store.reserve("u", limits, 40, NOW, NOW + 60), Reserved)
+
+
+async def test_a_partial_reservation_takes_what_is_left(store: Store) -> None:
+    limits = [session_limit(100)]
+    assert isinstance(await store.reserve("t", limits, 500, NOW, NOW + 60, partial=True), Reserved)
+    # Another one waits, however little it may need, for the first may use all there is.
+    found = await store.reserve("u", limits, 1, NOW, NOW + 60, partial=True)
+    assert isinstance(found, Refused)
+    assert found.waits_for_others
+    await store.settle("t", limits, 99, NOW)
+    assert isinstance(await store.reserve("u", limits, 500, NOW, NOW + 60, partial=True), Reserved)
+    await store.settle("u", limits, 1, NOW)
+    found = await store.reserve("v", limits, 1, NOW, NOW + 60, partial=True)
+    assert isinstance(found, Refused)
+    assert (found.used, found.waits_for_others) == (100, False)
+
+
+async def test_partial_reservations_that_fit_do_not_wait(store: Store) -> None:
+    limits = [session_limit(100)]
+    assert isinstance(await store.reserve("t", limits, 40, NOW, NOW + 60, partial=True), Reserved)
+    assert isinstance(await store.reserve("u", limits, 60, NOW, NOW + 60, partial=True), Reserved)
+
+
+async def test_of_those_who_settle_at_once_one_crosses_a_threshold(store: Store) -> None:
+    limits = [hour_limit(100)]
+    found = await asyncio.gather(*(store.settle(f"t{n}", limits, 9, NOW) for n in range(20)))
+    assert sorted(before["hour"] for before in found) == [9 * n for n in range(20)]
+
+
+async def test_to_settle_nothing_is_no_use(store: Store) -> None:
+    limits = [session_limit(100), hour_limit(100)]
+    await spend(store, session_limit(None), 7)
+    assert await store.settle("t", limits, 0, NOW + TTL) == {"session:a": 7, "hour": 0}
+    assert (await store.load("a", NOW + TTL + 1)).used == 0
 
 
 async def test_parallel_reservations_never_exceed_a_limit(store: Store) -> None:
@@ -325,6 +428,12 @@ async def test_when_there_is_room_again(store: Store) -> None:
     assert await resets_in(51) == HOUR + 120 - 600
     assert await resets_in(100) == HOUR + 120 - 600
     assert await resets_in(101) == HOUR  # never, as far as it is known
+    await spend(store, limit, 20, minute + 240)
+    found = await store.reserve("t", [limit], 90, now, now, partial=True)
+    assert isinstance(found, Refused)
+    # 110 are used: once the first minute's are out, one more may begin.
+    assert found.resets_in == HOUR - 600
+    await store.settle("none", [limit], -20, minute + 240)
     later = await store.reserve("t", [limit], 50, now + HOUR - 600, now + HOUR)
     assert isinstance(later, Reserved)
 
@@ -333,6 +442,10 @@ async def test_a_session_limit_resets_with_the_session(store: Store) -> None:
     found = await store.reserve("t", [session_limit(10)], 11, NOW, NOW)
     assert isinstance(found, Refused)
     assert found.resets_in == TTL
+    await spend(store, session_limit(None), 10)
+    found = await store.reserve("t", [session_limit(10)], 1, NOW + 100, NOW, partial=True)
+    assert isinstance(found, Refused)
+    assert found.resets_in == TTL - 100
 
 
 async def test_a_clock_that_jumps_back_loses_nothing(store: Store) -> None:

@@ -1,9 +1,18 @@
 -- ARGV: now, ttl, call, session, turns, tier, window, most turns in it, most sessions,
---       then MODEL, "UNTIL TIER" or "" for each sticky tier
+--       the number of sticky tiers, MODEL and "UNTIL TIER" or "" of each;
+--       then, if anything is to be settled, what `settle` takes. Returns what that returns.
 local now, ttl, session = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
 local key, index = PREFIX .. ':s:' .. session, PREFIX .. ':sessions'
+local stuck_end = 10 + 2 * tonumber(ARGV[10])
 if made_before(ARGV[3]) then
-  return 0
+  if #ARGV > stuck_end then
+    release(ARGV[stuck_end + 1])
+  end
+  return {}
+end
+local before = {}
+if #ARGV > stuck_end then
+  before = settle(stuck_end + 1, #ARGV, now, ttl)
 end
 
 local idle = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. (now - ttl), 'LIMIT', 0, STEP)
@@ -19,7 +28,16 @@ if ARGV[7] ~= '' then
   local window = redis.call('HGET', key, 'window') or ''
   redis.call('HSET', key, 'window', last_of(window .. ARGV[7], tonumber(ARGV[8])))
 end
-for i = 10, #ARGV, 2 do
+if stuck_end > 10 then
+  local fields = redis.call('HGETALL', key)
+  for i = 1, #fields, 2 do
+    if string.sub(fields[i], 1, 7) == 'sticky:'
+        and tonumber(string.match(fields[i + 1], '%S+')) <= now then
+      redis.call('HDEL', key, fields[i])
+    end
+  end
+end
+for i = 11, stuck_end, 2 do
   if ARGV[i + 1] == '' then
     redis.call('HDEL', key, 'sticky:' .. ARGV[i])
   else
@@ -44,4 +62,4 @@ if over > 0 then
     forget(name)
   end
 end
-return 1
+return before

@@ -33,10 +33,15 @@ local function made_before(call)
   return not redis.call('SET', PREFIX .. ':o:' .. call, '1', 'NX', 'EX', 600)
 end
 
+-- What sub-agents have spent since the session's last use stays.
 local function forget(session)
+  local key, purse = PREFIX .. ':s:' .. session, PREFIX .. ':p:session:' .. session
+  local touched, last = redis.call('HGET', purse, 'touched'), redis.call('HGET', key, 'last')
+  if not touched or not last or tonumber(touched) <= tonumber(last) then
+    redis.call('DEL', purse)
+  end
   redis.call('ZREM', PREFIX .. ':sessions', session)
-  redis.call('DEL', PREFIX .. ':p:session:' .. session)
-  return redis.call('DEL', PREFIX .. ':s:' .. session)
+  return redis.call('DEL', key)
 end
 
 local function used_of(scope, now, ttl)
@@ -54,7 +59,7 @@ local function spend(scope, tokens, now, ttl)
   local key = purse_key(scope)
   redis.call('HINCRBY', key, scope, tokens)
   local touched = tonumber(redis.call('HGET', key, 'touched') or 0)
-  redis.call('HSET', key, 'touched', string.format('%.3f', math.max(now, touched)))
+  redis.call('HSET', key, 'touched', string.format('%.17g', math.max(now, touched)))
   expire(key, ttl + DAY)
 end
 
@@ -101,6 +106,13 @@ local function total(buckets)
   return sum
 end
 
+local function count_of(scope, rolling, now, ttl)
+  if rolling then
+    return total((hour_of(scope, now)))
+  end
+  return used_of(scope, now, ttl)
+end
+
 -- Tokens that tickets other than `own` have set aside.
 local function reserved_in(scope, now, own)
   local key = PREFIX .. ':r:' .. scope
@@ -125,6 +137,30 @@ local function release(ticket)
   redis.call('DEL', key)
 end
 
+-- Ends a reservation: from `first` to `last` ARGV holds its ticket, the tokens that were used, then
+-- SCOPE, ROLLING each. Returns each scope's tokens before.
+local function settle(first, last, now, ttl)
+  release(ARGV[first])
+  local tokens, before = ARGV[first + 1], {}
+  for i = first + 2, last, 2 do
+    before[#before + 1] = count_of(ARGV[i], ARGV[i + 1] == '1', now, ttl)
+    if tonumber(tokens) == 0 then
+      -- nothing was used, and that is no use
+    elseif ARGV[i + 1] == '1' then
+      local buckets, minute, key = hour_of(ARGV[i], now)
+      local newest = buckets[#buckets]
+      if newest and newest[1] > minute then
+        minute = newest[1]
+      end
+      redis.call('HINCRBY', key, minute, tokens)
+      expire(key, 3 * 3600)
+    else
+      spend(ARGV[i], tokens, now, ttl)
+    end
+  end
+  return before
+end
+
 -- Digests after their lengths in two bytes; the last `most` of them.
 local function last_of(packed, most)
   local starts, at = {}, 1
@@ -139,7 +175,7 @@ local function last_of(packed, most)
   return string.sub(packed, starts[#starts - most + 1])
 end
 
--- A session for the caller: its fields as pairs, tokens used, tokens reserved.
+-- A session for the caller: its fields as pairs; tokens used, reserved, and used by estimate.
 local function shown(session, now, ttl)
   local scope = 'session:' .. session
   return {
@@ -147,5 +183,6 @@ local function shown(session, now, ttl)
     redis.call('HGETALL', PREFIX .. ':s:' .. session),
     used_of(scope, now, ttl),
     reserved_in(scope, now, ''),
+    used_of(scope .. ':estimated', now, ttl),
   }
 end

@@ -1,7 +1,14 @@
--- ARGV: now, ttl, session
+-- ARGV: now, ttl, session, then SCOPE, ROLLING ("1" or "0") each
+-- Returns the session as `shown` has it, and the scopes' counts.
 local now, ttl, session = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local last = redis.call('HGET', PREFIX .. ':s:' .. session, 'last')
 if last and now - tonumber(last) > ttl then
   forget(session)
 end
-return shown(session, now, ttl)
+local counts = {}
+for i = 4, #ARGV, 2 do
+  counts[#counts + 1] = count_of(ARGV[i], ARGV[i + 1] == '1', now, ttl)
+end
+local found = shown(session, now, ttl)
+found[#found + 1] = counts
+return found

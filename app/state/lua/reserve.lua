@@ -1,12 +1,15 @@
--- ARGV: now, ttl, ticket, tokens, expires, then SCOPE, MOST or "", ROLLING ("1" or "0") each
+-- ARGV: now, ttl, ticket, tokens, expires, partial ("1" or "0"), then SCOPE, MOST or "", ROLLING
+-- ("1" or "0") each
 -- Returns {0, used, ...} in the order of the limits; or, refused, {its number, used, 1 where it
 -- fits alone, seconds until there is room as text}.
 local now, ttl, ticket = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local tokens, expires = tonumber(ARGV[4]), tonumber(ARGV[5])
+local least = ARGV[6] == '1' and 1 or tokens
 
 local function resets_in(scope, rolling, excess)
   if not rolling then
-    return ttl
+    local touched = redis.call('HGET', purse_key(scope), 'touched')
+    return touched and math.max(0, tonumber(touched) + ttl - now) or ttl
   end
   for _, bucket in ipairs((hour_of(scope, now))) do
     excess = excess - bucket[2]
@@ -18,19 +21,17 @@ local function resets_in(scope, rolling, excess)
 end
 
 local answer = {0}
-for i = 6, #ARGV, 3 do
-  local rolling = ARGV[i + 2] == '1'
-  local used = rolling and total((hour_of(ARGV[i], now))) or used_of(ARGV[i], now, ttl)
-  answer[#answer + 1] = used
+for i = 7, #ARGV, 3 do
+  answer[#answer + 1] = count_of(ARGV[i], ARGV[i + 2] == '1', now, ttl)
 end
-for i = 6, #ARGV, 3 do
-  local scope, most, number = ARGV[i], tonumber(ARGV[i + 1]), (i - 6) / 3 + 1
+for i = 7, #ARGV, 3 do
+  local scope, most, number = ARGV[i], tonumber(ARGV[i + 1]), (i - 7) / 3 + 1
   if most then
     local used = answer[number + 1]
-    if used + reserved_in(scope, now, ticket) + tokens > most then
-      local wait = resets_in(scope, ARGV[i + 2] == '1', used + tokens - most)
-      local alone = used + tokens <= most and 1 or 0
-      return {number, used, alone, string.format('%.3f', wait)}
+    local left, others = most - used, reserved_in(scope, now, ticket)
+    if others + (others > 0 and tokens or least) > left then
+      local wait = resets_in(scope, ARGV[i + 2] == '1', least - left)
+      return {number, used, least <= left and 1 or 0, string.format('%.3f', wait)}
     end
   end
 end
@@ -39,7 +40,7 @@ release(ticket)
 local seconds = expires - now
 if seconds > 0 then
   local list = PREFIX .. ':t:' .. ticket
-  for i = 6, #ARGV, 3 do
+  for i = 7, #ARGV, 3 do
     local key = PREFIX .. ':r:' .. ARGV[i]
     redis.call('HSET', key, ticket, ARGV[5] .. ' ' .. ARGV[4])
     if redis.call('TTL', key) < seconds then
