@@ -25,7 +25,7 @@ from .proxy.tier_queue import TierQueues
 from .proxy.tier_states import TierStates
 from .proxy.upstream import Upstream
 from .settings import Settings
-from .state.store import Store, StoreError
+from .state.store import StoreError
 
 
 def create_app(settings: Settings, transport: Any = None) -> Edge:
@@ -55,7 +55,7 @@ def build_services(
         stages=stages.build(settings),
         store=store,
         tier_states=tier_states,
-        cloud=_cloud(settings, store, transport),
+        cloud=_cloud(settings, transport),
         memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
@@ -81,11 +81,11 @@ async def _pressure_changed(services: Services, before: Pressure, after: Pressur
     )
 
 
-def _cloud(settings: Settings, store: Store, transport: Any) -> Cloud | None:
+def _cloud(settings: Settings, transport: Any) -> Cloud | None:
     given = settings.reliability.escalation.cloud_fallback
     if given is None or not given.enabled or not settings.reliability.escalation.cloud:
         return None
-    return Cloud(given, store, time.time, transport)
+    return Cloud(given, transport)
 
 
 async def _restore(services: Services) -> None:

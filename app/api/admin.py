@@ -52,7 +52,8 @@ class Admin:
     async def find(self, name: str) -> SessionState:
         """The session of a hash, of 12 or more digits of one, or of a client's own name.
 
-        Raises :class:`ProxyError` (404), :class:`StoreError`.
+        Raises :class:`ProxyError` (404; 409 where several API keys have one of that name, or
+        several hashes begin so), :class:`StoreError`.
         """
         store = self._services.store
         now = self._services.wall_clock()
@@ -61,15 +62,19 @@ class Admin:
             for offset in range(0, MAX_SEARCHED, MAX_PAGE):
                 page = await store.sessions(now, offset, MAX_PAGE)
                 hashes += [one.session for one in page if one.session.startswith(name)]
-                if hashes or len(page) < MAX_PAGE:
+                if len(page) < MAX_PAGE:
                     break
         keys = self._services.settings.server.api_keys
         hashes += [digest(owner, name) for owner in ("", *keys)]
-        for found in hashes:
-            state = await store.load(found, now)
-            if state.turns or state.used:
-                return state
-        raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
+        states = [await store.load(found, now) for found in dict.fromkeys(hashes)]
+        known = [state for state in states if state.turns or state.used]
+        if len(known) > 1:
+            several = ", ".join(state.session[:12] for state in known[:8])
+            sentence = f"{name[:64]!r} may be any of {several}: ask for one of these"
+            raise ProxyError(409, INVALID_REQUEST, sentence)
+        if not known:
+            raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
+        return known[0]
 
     async def reset(self, name: str) -> str:
         """Forget a session: its counts, its tier, its history. Its hash."""
@@ -103,6 +108,7 @@ class Admin:
         return {
             "session": state.session,
             "used": state.used,
+            "estimated": state.estimated,
             "reserved": state.reserved,
             "limit": self._services.settings.reliability.token_budget.per_session,
             "turns": state.turns,

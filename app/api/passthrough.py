@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from ..core import session_id
+from ..core.usage_tail import READABLE
 from ..errors import ProxyError, invalid
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
@@ -14,7 +15,7 @@ from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, RawHeaders, Response, UpstreamError, passed_on
 from ..proxy.watch import ClientLeft, Watch
-from .access import Access
+from .access import Access, given_key
 from .incoming import ClientGone, Incoming, check_length, too_large
 
 Receive = Callable[[], Awaitable[Any]]
@@ -32,9 +33,12 @@ class Passthrough:
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
         session = session_id.identify(request.headers, {}, owner)
-        books = PassthroughBooks(self._services, request.id, session)
+        books = PassthroughBooks(
+            self._services, request.id, session, given_key(request), _asks(request)
+        )
         await books.admit()
-        headers, _ = self._access.upstream_headers(passed_on(request.raw_headers, _NOT_SENT_UP))
+        up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
+        headers, _ = self._access.upstream_headers(up)
         watch = Watch(receive)
         body = _Body(receive, most, watch) if _has_body(request) else None
         if body is None:
@@ -89,6 +93,7 @@ class Passthrough:
             (b"x-request-id", identity),
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
+        books.read(response.header(b"content-encoding").decode("latin-1"))
         await downstream.start(response.status, headers)
         try:
             while data := await response.next_bytes():
@@ -98,6 +103,7 @@ class Passthrough:
             # The status is out; only a connection that breaks off says that this isn't all.
             raise ConnectionError("upstream broke off") from None
         watch.stop()
+        await books.close()
         await downstream.end()
 
 
@@ -136,6 +142,29 @@ def _never() -> None:
 
 def _nothing(_: float) -> None:
     """Nothing to do at any time."""
+
+
+def _asks(request: Incoming) -> int | None:
+    """The bytes of a body that may ask a model for something; None if it is none such."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method != "POST" or kind != "application/json":
+        return None
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdigit() else 0
+
+
+def _readable(headers: RawHeaders) -> RawHeaders:
+    """The headers without an offer of compressions that hide a reply's usage from us."""
+    return [(n, _offered(v) if n == b"accept-encoding" else v) for n, v in headers]
+
+
+def _offered(value: bytes) -> bytes:
+    offers = [part.strip() for part in value.decode("latin-1").split(",")]
+    return ", ".join(filter(_is_readable, offers)).encode("latin-1") or b"identity"
+
+
+def _is_readable(offer: str) -> bool:
+    return offer.partition(";")[0].strip().lower() in READABLE
 
 
 def _has_body(request: Incoming) -> bool:

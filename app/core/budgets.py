@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import ceil
+from typing import Any, Literal
 
 from ..settings import Settings, TokenLimits
 from .exchange import ClientRequest, Exchange
@@ -17,6 +19,10 @@ from .verdicts import Rejected
 
 # Follows a session's scope: what of its tokens no upstream has counted.
 ESTIMATED = ":estimated"
+# When to come again whom only others' reservations stood in the way: any of them may end.
+WAITED_RETRY_SECONDS = 5
+
+Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,51 +51,86 @@ class Spent:
         return self.prompt + self.output
 
 
-def limits_of(exchange: Exchange, settings: Settings) -> tuple[Limit, ...]:
-    """The budgets an exchange counts towards; those of its tier are ``tier_limits``."""
+def limits_of(session: str | None, key: str, settings: Settings) -> tuple[Limit, ...]:
+    """The budgets that a request counts towards; none where they are off.
+
+    ``session``: the hash of the one that pays, None where it is not known. ``key``: the API key
+    that the client sent. Those of a tier are ``tier_limits``.
+    """
     budget = settings.reliability.token_budget
-    own = f"session:{exchange.session.budget_hash}"
-    limits = [
-        Limit(own, budget.per_session, rolling=False),
-        Limit("hour", budget.per_hour, rolling=True),
-    ]
-    key = budget.per_key.get(exchange.owner)
-    if key is not None:
-        name = f"key:{blake2b(exchange.owner.encode(), digest_size=8).hexdigest()}"
-        limits += _extra(key, f"{own}:{name}", name)
+    if not budget.enabled:
+        return ()
+    limits = [Limit("hour", budget.per_hour, rolling=True)]
+    if session is not None:
+        limits.insert(0, Limit(_session_scope(session), budget.per_session, rolling=False))
+    if (given := budget.per_key.get(key)) is not None:
+        name = f"key:{blake2b(key.encode(), digest_size=8).hexdigest()}"
+        limits += _extra(given, session, name)
     return tuple(limits)
 
 
-def in_force(exchange: Exchange, settings: Settings) -> tuple[Limit, ...]:
-    """The same; none where budgets are off, or left out for this request."""
-    left_out = "budget" in exchange.controls.bypass
-    enabled = settings.reliability.token_budget.enabled and not left_out
-    return limits_of(exchange, settings) if enabled else ()
+def limits_for(exchange: Exchange, settings: Settings) -> tuple[Limit, ...]:
+    """The budgets that an exchange counts towards, on whichever tier."""
+    return limits_of(exchange.session.budget_hash, exchange.owner, settings)
 
 
 def tier_limits(exchange: Exchange, tier: str, settings: Settings) -> tuple[Limit, ...]:
-    """The budgets of one tier, where it has some."""
+    """The budgets of one tier alone, where it has some."""
     given = settings.reliability.token_budget.per_tier.get(tier)
-    if given is None:
+    if given is None or not settings.reliability.token_budget.enabled:
         return ()
-    own = f"session:{exchange.session.budget_hash}:tier:{tier}"
-    return tuple(_extra(given, own, f"tier:{tier}"))
+    return tuple(_extra(given, exchange.session.budget_hash, f"tier:{tier}"))
 
 
-def _extra(given: TokenLimits, session_scope: str, hour_scope: str) -> list[Limit]:
+def estimated_in(exchange: Exchange) -> Limit:
+    """Where tokens are counted beside all else that no upstream has counted."""
+    scope = _session_scope(exchange.session.budget_hash) + ESTIMATED
+    return Limit(scope, None, rolling=False)
+
+
+def _session_scope(session: str) -> str:
+    return f"session:{session}"
+
+
+def _extra(given: TokenLimits, session: str | None, name: str) -> list[Limit]:
     limits = []
-    if given.per_session is not None:
-        limits.append(Limit(session_scope, given.per_session, rolling=False))
+    if given.per_session is not None and session is not None:
+        scope = f"{_session_scope(session)}:{name}"
+        limits.append(Limit(scope, given.per_session, rolling=False))
     if given.per_hour is not None:
-        limits.append(Limit(hour_scope, given.per_hour, rolling=True))
+        limits.append(Limit(name, given.per_hour, rolling=True))
     return limits
 
 
-def most_output(exchange: Exchange, tier: str, settings: Settings) -> int:
-    """The most tokens that one reply may have."""
+def policy_for(exchange: Exchange, settings: Settings) -> Policy:
+    """What is done where a budget is used up; one that is bypassed is counted all the same."""
+    bypassed = "budget" in exchange.controls.bypass
+    return "warn_and_continue" if bypassed else settings.reliability.token_budget.policy
+
+
+def spent_tiers(exchange: Exchange, used: Mapping[str, int], settings: Settings) -> frozenset[str]:
+    """The tiers whose own budget is used up, so that another one is to take the exchange.
+
+    ``escalate`` refuses nobody: a tier that is named by header is obeyed.
+    """
+    policy = policy_for(exchange, settings)
+    if policy == "warn_and_continue" or not settings.reliability.token_budget.per_tier:
+        return frozenset()
+    route = exchange.route
+    named = exchange.controls.tier is not None and policy == "escalate"
+    return frozenset(
+        tier
+        for tier in (*route.tiers, *route.cheaper)
+        if share_used(tier_limits(exchange, tier, settings), used) >= 1.0
+        and not (named and tier == route.first)
+    )
+
+
+def most_output(key: str, tier: str, settings: Settings) -> int:
+    """The most tokens that one reply may have. ``key``: the API key that the client sent."""
     budget = settings.reliability.token_budget
     found = [budget.max_output_tokens]
-    for given in (budget.per_key.get(exchange.owner), budget.per_tier.get(tier)):
+    for given in (budget.per_key.get(key), budget.per_tier.get(tier)):
         if given is not None and given.max_output_tokens is not None:
             found.append(given.max_output_tokens)
     return min(found)
@@ -98,13 +139,14 @@ def most_output(exchange: Exchange, tier: str, settings: Settings) -> int:
 def most_asked(exchange: Exchange, tier: str, settings: Settings) -> int:
     """The same, or less where the client asks for less."""
     asked = exchange.request.max_tokens
-    most = most_output(exchange, tier, settings)
+    most = most_output(exchange.owner, tier, settings)
     return min(asked, most) if asked else most
 
 
-def uncounted(limits: Sequence[Limit]) -> tuple[Limit, ...]:
-    """The same scopes, for counting only."""
-    return tuple(Limit(limit.scope, None, limit.rolling) for limit in limits)
+def most_used(body: Mapping[str, Any]) -> int:
+    """What a call with this request may use at most: the prompt, and all choices to their limit."""
+    output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    return estimate_prompt_tokens(body) + int(output) * int(body.get("n") or 1)
 
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
@@ -135,16 +177,28 @@ def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spe
     return Spent(max(estimate_prompt_tokens(request.body), 1), output, estimated=True)
 
 
-def refusal(limit: Limit, used: int, resets_in: float) -> Rejected:
-    """What a client is told whose request does not fit (429)."""
+def refusal(
+    limit: Limit, used: int, resets_in: float, *, waited: bool, tier_only: bool = False
+) -> Rejected:
+    """What a client is told whose request does not fit (429).
+
+    ``waited``: others' requests may need what is left, and were waited for.
+    """
     scope = scope_name(limit)
-    seconds = max(1, round(resets_in))
+    seconds = WAITED_RETRY_SECONDS if waited else max(1, ceil(resets_in))
+    said = f"the token budget of this {scope} is used up: {used} of {limit.most}"
+    if waited:
+        said = (
+            f"requests that are running may need what is left of this {scope}'s token budget "
+            f"({used} of {limit.most} are used); they were waited for"
+        )
     return Rejected(
         429,
         "budget_exceeded",
-        f"the token budget of this {scope} is used up: {used} of {limit.most}",
+        said,
         {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds},
         retry_after=seconds,
+        tier_only=tier_only,
     )
 
 

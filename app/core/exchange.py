@@ -150,6 +150,7 @@ class Exchange:
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
+    - ``spent``: tiers whose own budget is used up, so that another is to take the exchange.
     - ``inquiry``: what a stage wants a model to be asked after it.
     - ``pressure``: how short memory was when its start was chosen.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
@@ -182,6 +183,7 @@ class Exchange:
     client_timeout: float | None = None
     escalated_from: str = ""
     climbed: bool = False
+    spent: frozenset[str] = frozenset()
     inquiry: Inquiry | None = None
     pressure: Pressure = NO_PRESSURE
 

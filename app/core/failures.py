@@ -60,7 +60,10 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
         case InvalidToolCall():
             return _validation_error(exchange, verdict)
         case Rejected():
-            return rejection(verdict)
+            refused = rejection(verdict)
+            if exchange.attempts:
+                refused.extra = {**refused.extra, **_attempts(exchange)}
+            return refused
         case UpstreamFailed():
             return _upstream_error(exchange, verdict)
         case OutputTruncated():

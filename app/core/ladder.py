@@ -24,7 +24,7 @@ class TierView:
     ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
     ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
     :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
-    not enter now: the cloud's, once its tokens are used up.
+    not enter now: those whose own budget is used up, the cloud's too.
     """
 
     passed_over: Mapping[str, float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
 
     Where all tiers are closed it is one of them all the same.
     """
-    tiers = [tier for tier in exchange.route.tiers if tier not in view.closed]
+    tiers = exchange.route.tiers
     if not tiers or not may_escalate(exchange, settings):
         return Start(exchange.route.first)
     candidates = tiers
@@ -60,12 +60,16 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     if all(tier in view.passed_over for tier in fitting):  # none, or none that is up: look back
         fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
     if not fitting:
-        return _nearest(exchange, tiers, settings, view)
+        return _nearest(exchange, _open(tiers, settings, view), settings, view)
     reason = ""
     if fitting[0] != candidates[0] and not has_room(
         candidates[0], exchange.request, settings, view
     ):
         reason = "context_overflow"
+    left = _open(fitting, settings, view)
+    if left[0] != fitting[0]:
+        reason = "budget_exceeded"
+    fitting = left
     for tier in fitting:
         if tier not in view.passed_over:
             passed = tier != fitting[0]
@@ -104,22 +108,35 @@ def _is_complex(request: ClientRequest, settings: Settings) -> bool:
     return request.size >= least and estimate_prompt_tokens(request.body) >= least
 
 
+def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
+    """The tiers that are not closed; all of them if none is left.
+
+    What a budget is to save is not to be spent on the cloud.
+    """
+    left = [tier for tier in tiers if tier not in view.closed]
+    if left and left[0] != tiers[0]:
+        left = [tier for tier in left if settings.tiers[tier].local]
+    return left or list(tiers)
+
+
 def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
     """The start of a session that has used up its budget, under ``policy: escalate``.
 
-    It stays on ``downgrade_tier``, with no way up from there. None: the client named a tier by
-    header, the request doesn't fit there, the tier is degraded, or it is in the cloud and the
-    request may not go there.
+    It stays on ``downgrade_tier``, or where that can't take the request on the next cheapest, with
+    no way up from there. None: the client named a tier by header, or no cheaper tier can take it:
+    it doesn't fit there, the tier is degraded, without budget, or in the cloud and the request may
+    not go there.
     """
-    tier = settings.reliability.token_budget.downgrade_tier
     if exchange.controls.tier is not None or not exchange.route.tiers:
         return None
-    away = not settings.tiers[tier].local and tier not in exchange.route.tiers
-    if away or tier in view.passed_over or not fits(tier, exchange.request, settings, view):
-        return None
     first = exchange.route.first
-    exchange.route = replace(exchange.route, tiers=(tier,))
-    return Start(tier, "budget_exceeded" if tier != first else "")
+    for tier in exchange.route.cheaper:
+        away = not settings.tiers[tier].local and tier not in exchange.route.tiers
+        out = away or tier in view.passed_over or tier in view.closed
+        if not out and fits(tier, exchange.request, settings, view):
+            exchange.route = replace(exchange.route, tiers=(tier,))
+            return Start(tier, "budget_exceeded" if tier != first else "")
+    return None
 
 
 def following(
@@ -127,7 +144,8 @@ def following(
 ) -> list[str]:
     """The tiers after the present one that could take the request, in order.
 
-    ``local``: only those of this machine. A degraded tier is left out, unless all are degraded.
+    ``local``: only those of this machine. A closed tier is left out, and so is a degraded one,
+    unless all are degraded.
     """
     tiers = exchange.route.tiers
     if not may_escalate(exchange, settings) or exchange.tier not in tiers:

@@ -108,7 +108,7 @@ def next_step(
         case None | Cut() | LeftOpen():
             return Deliver()
         case Rejected():
-            return Fail(error_of(exchange, verdict))
+            return rules.after_refusal(verdict)
         case UpstreamFailed():
             return rules.after_upstream_failure(verdict)
         case InvalidToolCall():
@@ -142,6 +142,14 @@ class _Rules:
         self._now = now
 
     # By kind of verdict
+
+    def after_refusal(self, verdict: Rejected) -> Step:
+        # As with a full queue: what a budget is to save is not to be spent on the cloud.
+        if verdict.tier_only and not self._text_is_out and self._within_bounds():
+            later = self._later(local=True)
+            if later:
+                return Move(later[0], "budget_exceeded", hint=self._exchange.hint)
+        return Fail(error_of(self._exchange, verdict))
 
     def after_invalid_call(self, verdict: InvalidToolCall) -> Step:
         exchange = self._exchange

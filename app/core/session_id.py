@@ -27,6 +27,7 @@ _OTHERS = (
     "helicone-session-id",
 )
 _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
+_KEYS = ("authorization", "x-api-key", "api-key")
 _USER_ID = re.compile(r"_session_([A-Za-z0-9_.:-]+)$")
 _MAX_LENGTH = 512
 
@@ -110,7 +111,8 @@ def _from_body(body: Mapping[str, Any], owner: str, headers: Mapping[str, str]) 
     ):
         if isinstance(value, str) and (name := _usable(value)):
             return source, name
-    derived = _derived(body, owner or headers.get("authorization", ""))
+    key = owner or next((headers[name] for name in _KEYS if headers.get(name)), "")
+    derived = _derived(body, key)
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and (name := _usable(cache_key)):
         return "prompt_cache_key", f"{name}\0{derived}"

@@ -26,13 +26,15 @@ class Route:
     ``tiers``: the tiers from the start on, forward only; empty for a model that passes through.
     ``model``: LiteLLM's model group for a pass-through. ``unknown_model``: the client named a model
     that nobody lists, and gets the chain instead. ``direct``: the cloud tiers among them that
-    LiteLLM doesn't list, and ``cloud_fallback`` reaches.
+    LiteLLM doesn't list, and ``cloud_fallback`` reaches. ``cheaper``: where ``policy: escalate``
+    sends a session whose budget is used up, ``downgrade_tier`` before the next cheapest.
     """
 
     tiers: tuple[str, ...]
     model: str = ""
     unknown_model: bool = False
     direct: frozenset[str] = frozenset()
+    cheaper: tuple[str, ...] = ()
 
     @property
     def first(self) -> str:
@@ -120,7 +122,22 @@ def _forward(
         raise NoSuchTier("no tier of this machine is left for this request", param)
     reachable = [n for n in tiers if n in known or n in direct]
     # Where LiteLLM has none of them, its own answer about the first says it best.
-    return Route(tuple(reachable or tiers[:1]), direct=frozenset(direct))
+    reachable = reachable or tiers[:1]
+    cheaper = _cheaper(reachable[0], listed, settings)
+    return Route(tuple(reachable), direct=frozenset(direct), cheaper=cheaper)
+
+
+def _cheaper(first: str, listed: Collection[str] | None, settings: Settings) -> tuple[str, ...]:
+    """``downgrade_tier``, then what stands between it and ``first`` in the chain."""
+    budget = settings.reliability.token_budget
+    if budget.policy != "escalate":
+        return ()
+    chain = settings.reliability.escalation.chain
+    between: tuple[str, ...] = ()
+    if budget.downgrade_tier in chain and first in chain:
+        between = chain[chain.index(budget.downgrade_tier) + 1 : chain.index(first)]
+    tiers = (budget.downgrade_tier, *between)
+    return tuple(t for t in tiers if listed is None or is_listed(settings.tiers[t].model, listed))
 
 
 def cloud_allowed(asked: bool, settings: Settings) -> bool:

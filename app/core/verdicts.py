@@ -87,13 +87,17 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A stage refuses the request before any upstream call; the fields make the error body."""
+    """The request is refused before an upstream call; the fields make the error body.
+
+    ``tier_only``: it is the tier's affair alone, so another one may take the request.
+    """
 
     status: int
     type: str
     message: str
     extra: dict[str, Any] = field(default_factory=dict)
     retry_after: float | None = None
+    tier_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

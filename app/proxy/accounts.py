@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,8 +13,6 @@ from ..metrics import OTHER
 from ..state.store import StoreError
 from .services import Services
 
-STORE_ERROR_SECONDS = 60.0
-
 # What stages report → the event it is kept as (DESIGN §10), and what its labels are there.
 _EVENTS = {
     "tool_call_invalid": ("tool_call_invalid", ("failure",)),
@@ -25,7 +22,7 @@ _EVENTS = {
     "loop_break": ("loop_break", ("detector", "action")),
     "truncated": ("loop_warning", ("truncated",)),
 }
-# Whose detail an event holds: figures, a tool's name, a digest, a judge's reasoning.
+# Whose detail an event holds: figures, a tool's name, a digest.
 _TOLD = ("loop_warning", "loop_break")
 
 
@@ -109,11 +106,22 @@ async def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Keep events, each with its kind and detail, for the post-mortem."""
+    await keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
+
+
+async def keep_of(
+    services: Services,
+    request_id: str,
+    session: str,
+    tier: str,
+    events: Sequence[tuple[str, dict[str, Any]]],
+) -> None:
+    """The same, where there is no exchange."""
     common = {
         "time": services.wall_clock(),
-        "request_id": exchange.id,
-        "session": exchange.session.hash,
-        "tier": exchange.tier,
+        "request_id": request_id,
+        "session": session,
+        "tier": tier,
     }
     await _add(services, [{**common, "kind": kind, "detail": detail} for kind, detail in events])
 
@@ -136,9 +144,7 @@ async def _add(services: Services, events: list[dict[str, Any]]) -> None:
 def store_failed(services: Services, error: StoreError) -> None:
     """Count it; say it once a minute, for it may be so for each request."""
     services.metrics.inc(services.metrics.store_errors)
-    now = time.monotonic()
-    if now >= services.store_error_said + STORE_ERROR_SECONDS:
-        services.store_error_said = now
+    if services.once.first("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 

@@ -15,19 +15,19 @@ import orjson
 from .. import log
 from ..core import budgets
 from ..core.attempt import Attempt
+from ..core.budgets import Spent
 from ..core.build_request import build
 from ..core.exchange import ClientRequest, Exchange, Inquiry
 from ..core.pressure import Level
-from ..core.prompt_size import estimate_prompt_tokens
 from ..core.tiers import Route, cloud_allowed
-from ..state.store import Refused, StoreError
+from ..state.store import StoreError
 from . import accounts
+from .reservation import Reservation
 from .services import Services
 from .tier_queue import QueueTimeout
 from .upstream import CHAT_PATH, RawHeaders, Response, UpstreamError
 
 SECONDS: Final = 120.0  # for a question, with the wait for a place in the tier's queue
-SPARE_SECONDS: Final = 60.0  # a reservation outlives its question by this much
 # In the tier's queue all questions are one more client, which takes turns with the others.
 _IN_QUEUE: Final = "judge"
 
@@ -90,10 +90,9 @@ class _Question:
         self._asked = asked
         self._inquiry = inquiry
         self._headers = headers
-        within = budgets.in_force(asked, settings)
-        self._limits = (
-            (*within, *budgets.tier_limits(asked, asked.tier, settings)) if within else ()
-        )
+        own = budgets.tier_limits(asked, asked.tier, settings)
+        self._limits = budgets.limits_for(asked, settings) + own
+        self._reservation = Reservation(services, asked.id, asked.session.hash)
         self._attempt = Attempt(
             asked,
             build(asked, settings, None),
@@ -102,7 +101,7 @@ class _Question:
             hold_whole=True,
             hold_seconds=0.0,
         )
-        self._spent = 0
+        self._spent: Spent | None = None
 
     async def run(self) -> None:
         """Ask, and hand the answer over."""
@@ -128,21 +127,19 @@ class _Question:
         Tokens are set aside under every policy: what we ask for ourselves is never what takes a
         session over its budget.
         """
-        services = self._services
         if not self._limits:
             return await self._in_turn()
-        ticket, body = self._asked.id, self._asked.request.body
-        tokens = estimate_prompt_tokens(body) + int(body.get("max_tokens") or 0)
-        now = services.wall_clock()
-        expires = now + SECONDS + SPARE_SECONDS
-        found = await services.store.reserve(ticket, self._limits, tokens, now, expires)
-        if isinstance(found, Refused):
+        tokens = budgets.most_used(self._asked.request.body)
+        if await self._reservation.make(self._limits, tokens, SECONDS) is not None:
             return None, "no_budget"
         try:
             return await self._in_turn()
         finally:
-            now = services.wall_clock()
-            await services.store.settle(ticket, self._limits, self._spent, now)
+            limits, spent = self._limits, self._spent
+            if spent is not None and spent.estimated:
+                limits += (budgets.estimated_in(self._asked),)
+            tokens = spent.total if spent is not None else 0
+            await self._reservation.settle(limits, tokens, self._asked.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
         queue = self._services.queues[self._asked.tier]
@@ -183,7 +180,7 @@ class _Question:
         )
         services.metrics.inc(services.metrics.tokens, tier, "input", by=spent.prompt)
         services.metrics.inc(services.metrics.tokens, tier, "output", by=spent.output)
-        self._spent = spent.total
+        self._spent = spent
 
     async def _read(self, response: Response) -> None:
         attempt = self._attempt

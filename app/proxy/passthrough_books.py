@@ -3,60 +3,76 @@
 from __future__ import annotations
 
 from ..core import budgets
-from ..core.budgets import Limit
 from ..core.failures import rejection
+from ..core.prompt_size import BYTES_PER_TOKEN
 from ..core.session_id import SessionId
 from ..core.usage_tail import UsageTail
-from ..state.store import Refused, StoreError
+from ..settings import TierSettings
+from ..state.store import StoreError
 from . import accounts
+from .reservation import Reservation, no_truth
 from .services import Services
 
-SECONDS = 3600.0  # after which a reservation of nothing is forgotten
+SECONDS = 3600.0  # that one may take; after them what it has set aside is forgotten
+_PATIENCE = TierSettings(model="").queue_timeout  # it has no tier of its own
 
 
 class PassthroughBooks:
-    """One request's. Only a session that is named by a header is known here."""
+    """One request's. Only a session that is named by a header is known here.
 
-    def __init__(self, services: Services, request_id: str, session: SessionId) -> None:
+    ``key``: the API key that the client sent. ``asks``: bytes of JSON that may ask a model for
+    something; None for a request that doesn't.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        request_id: str,
+        session: SessionId,
+        key: str,
+        asks: int | None,
+    ) -> None:
         self._services = services
-        self._ticket = f"passthrough:{request_id}"
-        rules = services.settings.reliability.token_budget
-        self._limits: tuple[Limit, ...] = ()
-        if rules.enabled:
-            self._limits = (Limit("hour", rules.per_hour, rolling=True),)
-            if not session.derived:
-                own = f"session:{session.budget_hash}"
-                self._limits += (Limit(own, rules.per_session, rolling=False),)
-        self._hard = rules.policy == "hard_stop"
-        self._tail = UsageTail()
+        settings = services.settings
+        self._rules = settings.reliability.token_budget
+        paying = None if session.derived else session.budget_hash
+        self._limits = budgets.limits_of(paying, key, settings)
+        self._most = 1
+        if asks is not None:
+            self._most = int(asks / BYTES_PER_TOKEN) + budgets.most_output(key, "", settings)
+        self._reservation = Reservation(services, request_id, session.hash)
+        self._tail: UsageTail | None = None
 
     async def admit(self) -> None:
         """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on."""
-        if not self._limits or not self._hard:
+        if not self._limits or self._rules.policy != "hard_stop":
             return
-        store, now = self._services.store, self._services.wall_clock()
         try:
-            found = await store.reserve(self._ticket, self._limits, 1, now, now + SECONDS)
+            found = await self._reservation.make(
+                self._limits, self._most, SECONDS, partial=True, patience=_PATIENCE
+            )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            return
-        if isinstance(found, Refused):
-            raise rejection(budgets.refusal(found.limit, found.used, found.resets_in))
+            raise rejection(no_truth()) from None
+        if found is not None:
+            raise rejection(await self._reservation.refused(found, ""))
+
+    def read(self, encoding: str) -> None:
+        """A response begins; ``encoding``: its ``Content-Encoding``."""
+        if self._limits:
+            self._tail = UsageTail(encoding.strip().lower())
 
     def feed(self, data: bytes) -> None:
-        if self._limits:
+        if self._tail is not None:
             self._tail.feed(data)
 
     async def close(self) -> None:
-        """Count what the reply says it used."""
+        """Count what the reply says it used; only the first time."""
+        tail, self._tail = self._tail, None
         if not self._limits:
             return
-        tokens = self._tail.tokens()
-        if not tokens and not self._hard:
-            return
+        tokens = tail.tokens(count_cached=self._rules.count_cached_prompt) if tail else 0
         try:
-            await self._services.store.settle(
-                self._ticket, self._limits, tokens, self._services.wall_clock()
-            )
+            await self._reservation.settle(self._limits, tokens, "")
         except StoreError as error:
             accounts.store_failed(self._services, error)

@@ -119,13 +119,11 @@ class Run:
 
     async def _steps(self) -> Deliver | PassOn | Fail:
         """Be let in, choose a tier, and go on until there is a last step."""
+        self._exchange.tier = self._exchange.route.first  # as long as nothing else is known
         try:
-            refusal: Verdict | None = await self._books.open()
+            await self._books.open()
         except asyncio.CancelledError:
-            refusal = self._watch.interruption()
-        if refusal is not None:
-            self._exchange.tier = self._exchange.tier or self._exchange.route.first
-            return Fail(error_of(self._exchange, refusal))
+            return Fail(error_of(self._exchange, self._watch.interruption()))
         await climbing.start(self._services, self._exchange, self._books)
         return await self._attempts()
 
@@ -143,9 +141,8 @@ class Run:
                 self._end_call_of_tier()
             self._note_committed()
             await accounts.settle_incidents(services, exchange)
-            step = next_step(
-                exchange, verdict, services.settings, services.tier_states.view(), self._clock()
-            )
+            view = climbing.view_for(services, exchange)
+            step = next_step(exchange, verdict, services.settings, view, self._clock())
             if isinstance(step, Fail) and not isinstance(verdict, Rejected):
                 await accounts.exhausted(services, exchange, step.error)
             if not isinstance(step, (Retry, Move)):
@@ -177,7 +174,7 @@ class Run:
         exchange.hint = step.hint or ("" if isinstance(step, Move) else exchange.hint)
         if isinstance(verdict, OutputTruncated):
             exchange.session_was_cut = True
-        elif not isinstance(verdict, UpstreamFailed):
+        elif not isinstance(verdict, (UpstreamFailed, Rejected)):
             exchange.model_failure = verdict
             exchange.failed_on = exchange.tier
         if isinstance(step, Move) or not isinstance(verdict, UpstreamFailed):
@@ -207,7 +204,9 @@ class Run:
             return verdict
         try:
             try:
-                verdict = await self._call_in_turn(tier, attempt)
+                verdict = await self._books.begin(tier, attempt.request.body)
+                if verdict is None:
+                    verdict = await self._call_in_turn(tier, attempt)
                 await self._watch.settle()
             except asyncio.CancelledError:
                 verdict = self._watch.interruption()
@@ -251,14 +250,16 @@ class Run:
         cloud = services.cloud
         if cloud is None or not exchange.route.is_cloud(exchange.tier, services.settings):
             return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
-        if (refusal := await climbing.reserve(services, cloud, exchange, attempt)) is not None:
+        body = attempt.request.body
+        refusal = await climbing.reserve(services, cloud, exchange, body, self._books)
+        if refusal is not None:
             return refusal
         try:
             if exchange.tier in exchange.route.direct:
                 return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
             return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
         finally:
-            await climbing.settle(services, cloud, exchange, attempt)
+            await climbing.settle(services, cloud, exchange, attempt.reply, self._books)
 
     async def _call(
         self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders

@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Protocol
 
 from ..core.pipeline import Stage
@@ -18,6 +17,7 @@ from .cloud import Cloud
 from .event_feed import EventFeed
 from .memory_probe import MemoryProbe
 from .model_list import ModelList
+from .once import Once
 from .tier_queue import TierQueues
 from .tier_states import TierStates
 from .token_rates import TokenRates, Writing
@@ -51,10 +51,10 @@ class Services:
     running: int = field(default=0)
     background: Background = field(default_factory=Background)
     feed: EventFeed = field(default_factory=EventFeed)
-    store_error_said: float = field(default=-inf)  # monotonic seconds
     token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)
     started: float = field(default_factory=time.time)
+    once: Once = field(default_factory=Once)
 
 
 def upstream_key(settings: Settings) -> str | None:

@@ -22,10 +22,11 @@ import orjson
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
 from . import redis_link
-from .redis_link import NotSent, RedisLink, Script
+from .redis_link import RedisLink, Script
 from .rows import pack, unpack
 from .store import (
     EventQuery,
+    NotSent,
     Refused,
     Reserved,
     SessionDelta,

@@ -21,7 +21,7 @@ from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from .. import log
-from .store import StoreError
+from .store import NotSent, StoreError
 
 SOCKET_SECONDS = 0.5  # for the server's answer, and for a connection
 CALL_SECONDS = 2.0  # for a call as a whole, waiting for a free connection included
@@ -32,10 +32,6 @@ _LOST = (LostConnection, OSError)
 _NO_ANSWER = "Redis gave no answer in time"
 _NOT_ASKED = "Redis was not asked yet"
 _LUA = resources.files(__package__) / "lua"
-
-
-class NotSent(StoreError):
-    """The call was not made: it has surely not happened."""
 
 
 class Script:

@@ -18,6 +18,10 @@ class StoreError(Exception):
     """The backend failed; what it was asked for may or may not have happened."""
 
 
+class NotSent(StoreError):
+    """The backend was not asked: it has surely not happened."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sticky:
     """The tier a session starts on for a requested model, until a time."""

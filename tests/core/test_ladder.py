@@ -118,16 +118,82 @@ def test_a_sticky_tier_that_is_down_is_no_trap() -> None:
     assert start(asking(), view, sticky="standard") == Start("fast")
 
 
+# Budgets
+
+
+def without(*names: str) -> TierView:
+    return TierView().without(names)
+
+
+def test_a_tier_whose_budget_is_used_up_is_gone_past() -> None:
+    assert start(asking(), without("fast")) == Start("standard", "budget_exceeded")
+    assert start(asking(tier="fast"), without("fast")) == Start("standard", "budget_exceeded")
+    assert start(asking(), without("fast", "standard")) == Start("longctx", "budget_exceeded")
+    assert start(asking(), without("standard")) == Start("fast")
+    stuck = start(asking(), without("standard"), sticky="standard")
+    assert stuck == Start("longctx", "budget_exceeded")
+
+
+def test_but_not_into_the_cloud_and_not_all_of_them() -> None:
+    cloud = {"standard": {"local": False}}
+    assert start(asking(), without("fast"), **cloud) == Start("longctx", "budget_exceeded")
+    assert start(asking(), without("fast", "longctx"), **cloud) == Start("fast")
+    assert start(asking(), without(*CHAIN)) == Start("fast")
+
+
+def test_a_tier_without_budget_comes_before_one_that_is_degraded() -> None:
+    view = TierView({"standard": 9.0}).without(["fast"])
+    assert start(asking(), view) == Start("longctx", "tier_degraded")
+    everything = TierView({"fast": 9.0, "standard": 5.0, "longctx": 7.0})
+    assert start(asking(), everything.without(["standard"])).tier == "longctx"
+
+
+def test_nothing_follows_that_has_no_budget() -> None:
+    assert ladder.following(asking(), settings(), without("standard")) == ["longctx"]
+    assert ladder.following(asking(), settings(), without("standard", "longctx")) == []
+
+
+def down(
+    *cheaper: str,
+    view: TierView | None = None,
+    premium_may: bool = False,
+    **more: Any,
+) -> Start | None:
+    whole = exchange(client_request(**more))
+    tiers = ("longctx", "premium") if premium_may else ("longctx",)
+    whole.route = Route(tiers, cheaper=cheaper)
+    names: dict[str, Any] = {name: {} for name in CHAIN}
+    given = from_mapping({"tiers": {**names, "premium": {"local": False}}})
+    begin = ladder.downgraded(whole, given, view or TierView())
+    if begin is not None:
+        assert whole.route.tiers == (begin.tier,), "there is no way up"
+    return begin
+
+
+def test_a_downgrade_takes_the_next_cheapest_where_the_first_cannot() -> None:
+    fast, standard = (Start(tier, "budget_exceeded") for tier in ("fast", "standard"))
+    assert down("fast", "standard") == fast
+    assert down("fast", "standard", view=TierView({"fast": 9.0})) == standard
+    assert down("fast", "standard", view=without("fast")) == standard
+    learnt = TierView(lacks={"fast": frozenset({"tools"})})
+    assert down("fast", "standard", view=learnt, tools=TOOLS) == standard
+    assert down("fast", view=TierView({"fast": 9.0})) is None
+    assert down("longctx") == Start("longctx")
+    assert down() is None
+
+
 def test_a_downgrade_stays_on_this_machine() -> None:
-    whole = from_mapping(
-        {
-            "tiers": {"fast": {}, "premium": {"local": False}},
-            "reliability": {"token_budget": {"policy": "escalate", "downgrade_tier": "premium"}},
-        }
-    )
-    assert ladder.downgraded(exchange(tiers=("fast",)), whole, TierView()) is None
-    allowed = exchange(tiers=("fast", "premium"))
-    assert ladder.downgraded(allowed, whole, TierView()) == Start("premium", "budget_exceeded")
+    assert down("premium") is None
+    assert down("premium", premium_may=True) == Start("premium", "budget_exceeded")
+
+
+def test_a_downgrade_is_no_escalation_and_is_not_turned_off_with_it() -> None:
+    whole = exchange(controls=Controls(escalation=False))
+    whole.route = Route(("standard",), cheaper=("fast",))
+    assert ladder.downgraded(whole, settings(), TierView()) == Start("fast", "budget_exceeded")
+    named = exchange(controls=Controls(tier="standard"))
+    named.route = Route(("standard",), cheaper=("fast",))
+    assert ladder.downgraded(named, settings(), TierView()) is None
 
 
 def test_where_no_tier_has_the_abilities_it_is_no_question_of_windows() -> None:

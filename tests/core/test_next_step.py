@@ -383,6 +383,42 @@ def test_shedding_never_leads_to_another_tier() -> None:
     assert step(whole, BUSY) == Move("standard", "tier_busy")
 
 
+NO_TOKENS = Rejected(
+    429, "budget_exceeded", "the tier's tokens are used up", {}, 60.0, tier_only=True
+)
+
+
+def test_a_tier_without_tokens_is_left_for_the_next_local_one() -> None:
+    assert step(climbing(hint="a hint"), NO_TOKENS) == Move(
+        "standard", "budget_exceeded", hint="a hint"
+    )
+    assert step(climbing(), NO_TOKENS, escalation={"escalate_on": []}) == Move(
+        "standard", "budget_exceeded"
+    )
+    view = TierView().without(["standard"])
+    assert step(climbing(), NO_TOKENS, view=view) == Move("longctx", "budget_exceeded")
+
+
+def test_where_no_other_may_take_it_the_client_is_told() -> None:
+    for whole in (
+        climbing(tiers=("fast",)),
+        climbing(tiers=("fast", "premium")),
+        climbing(controls=Controls(escalation=False)),
+        climbing(committed=Committed(text="Half")),
+    ):
+        found = step(whole, NO_TOKENS)
+        assert isinstance(found, Fail), whole
+        assert (found.error.status, found.error.type) == (429, "budget_exceeded")
+    assert isinstance(step(climbing(), replace(NO_TOKENS, tier_only=False)), Fail)
+
+
+def test_a_budget_that_ends_between_attempts_lists_them() -> None:
+    error = error_after(after("empty_response"), replace(NO_TOKENS, tier_only=False))
+    assert [attempt["reason"] for attempt in error.body()["error"]["attempts"]] == [
+        "empty_response"
+    ]
+
+
 def test_an_overflow_goes_to_a_larger_window_past_others() -> None:
     assert step(climbing("context_overflow"), OVERFLOW) == Move("longctx", "context_overflow")
     last = replace(climbing("context_overflow"), tier="longctx")

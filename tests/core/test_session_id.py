@@ -152,6 +152,14 @@ def test_derived_from_the_key_the_system_prompt_and_the_first_user_message() -> 
     assert len({first.hash, *(other.hash for other in others)}) == 6
 
 
+@pytest.mark.parametrize("name", ["authorization", "x-api-key", "api-key"])
+def test_derived_sessions_of_different_keys_are_apart(name: str) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}]}
+    one, two = (identified({name: f"key-{n}"}, body) for n in "12")
+    assert one.derived and two.derived
+    assert len({one.hash, two.hash, identified({}, body).hash}) == 3
+
+
 def test_parts_and_a_string_with_the_same_text_are_the_same() -> None:
     parts = [{"type": "text", "text": "Fix "}, {"type": "text", "text": "it."}]
     messages = [MESSAGES[0], {"role": "user", "content": parts}]

@@ -175,6 +175,23 @@ def test_cloud_off_passes_over_a_cloud_model_to_local_tiers_behind_it() -> None:
     assert routed("auto", cloud=False, whole=whole) == Route(("fast",))
 
 
+def cheaper(model: str, *, policy: str = "escalate", down: str = "fast", **more: Any) -> Any:
+    budget = {"policy": policy, "downgrade_tier": down}
+    whole = from_mapping({"reliability": {"token_budget": budget}})
+    return routed(model, whole=whole, **more).cheaper
+
+
+def test_where_a_session_without_budget_goes() -> None:
+    assert cheaper("longctx") == ("fast", "standard")
+    assert cheaper("standard") == ("fast",)
+    assert cheaper("fast") == ("fast",)
+    assert cheaper("fast", down="standard") == ("standard",)
+    assert cheaper("longctx", policy="hard_stop") == ()
+    assert cheaper("longctx", listed=LISTED - {"fast"}) == ("standard",)
+    assert cheaper("longctx", listed=None) == ("fast", "standard")
+    assert cheaper("standard", listed=LISTED - {"fast"}) == ()
+
+
 def test_named_tier() -> None:
     whole = settings(aliases={"gpt": "longctx"})
     assert [named_tier(name, whole) for name in ("gpt", "auto", "", "fast", "x")] == [

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import zlib
+
 import pytest
 
 from app.core.usage_tail import MAX_TAIL, UsageTail
@@ -36,3 +40,102 @@ def test_only_the_end_is_kept() -> None:
     assert tail.tokens() == 0
     tail.feed(b'{"usage": {"total_tokens": 2}}')
     assert tail.tokens() == 2
+
+
+# Anthropic's streams say first what the prompt was, and last what was written.
+ANTHROPIC = b"".join(
+    b"event: " + event["type"].encode() + b"\ndata: " + json.dumps(event).encode() + b"\n\n"
+    for event in (
+        {
+            "type": "message_start",
+            "message": {
+                "id": "msg_1",
+                "usage": {
+                    "input_tokens": 25,
+                    "cache_creation_input_tokens": 100,
+                    "cache_read_input_tokens": 1000,
+                    "output_tokens": 1,
+                },
+            },
+        },
+        {"type": "content_block_delta", "index": 0, "delta": {"text": "Hello" * 30_000}},
+        {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 15}},
+        {"type": "message_stop"},
+    )
+)
+
+
+def tokens(body: bytes, encoding: str = "", *, count_cached: bool = True, size: int = 1000) -> int:
+    tail = UsageTail(encoding)
+    for at in range(0, len(body), size):
+        tail.feed(body[at : at + size])
+    return tail.tokens(count_cached=count_cached)
+
+
+def test_a_stream_of_anthropics() -> None:
+    assert tokens(ANTHROPIC, count_cached=False) == 25 + 100 + 15
+    assert tokens(ANTHROPIC, count_cached=True) == 25 + 100 + 1000 + 15
+
+
+@pytest.mark.parametrize(
+    ("usage", "counted", "without_cached"),
+    [
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 4,
+                "total_tokens": 104,
+                "prompt_tokens_details": {"cached_tokens": 90},
+            },
+            104,
+            14,
+        ),
+        (
+            {
+                "input_tokens": 100,
+                "output_tokens": 4,
+                "input_tokens_details": {"cached_tokens": 90},
+            },
+            104,
+            14,
+        ),
+        # LiteLLM's: the OpenAI spelling, with Anthropic's counts beside it
+        (
+            {
+                "prompt_tokens": 100,
+                "completion_tokens": 4,
+                "cache_read_input_tokens": 90,
+                "prompt_tokens_details": {"cached_tokens": 90},
+            },
+            104,
+            14,
+        ),
+        ({"input_tokens": 10, "output_tokens": 4, "cache_read_input_tokens": 90}, 104, 14),
+        ({"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 90}, 90, 0),
+        ({"prompt_tokens": 8, "total_tokens": 8}, 8, 8),
+        ({"prompt_tokens": True, "completion_tokens": -3, "total_tokens": 5}, 5, 5),
+    ],
+)
+def test_cached_tokens(usage: dict[str, object], counted: int, without_cached: int) -> None:
+    body = json.dumps({"usage": usage}).encode()
+    assert tokens(body, count_cached=True) == counted
+    assert tokens(body, count_cached=False) == without_cached
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_compressed_bodies_are_read(size: int) -> None:
+    body = b'{"text": "' + b"x" * 100_000 + b'", "usage": {"total_tokens": 9}}'
+    assert tokens(gzip.compress(body), "gzip", size=size) == 9
+    assert tokens(zlib.compress(body), "deflate", size=size) == 9
+    assert tokens(gzip.compress(ANTHROPIC), "gzip", size=size) == 1140
+
+
+def test_what_is_not_what_it_says_counts_nothing_and_harms_nobody() -> None:
+    assert tokens(b'{"usage": {"total_tokens": 9}}', "gzip") == 0
+    assert tokens(gzip.compress(b'{"usage": {"total_tokens": 9}}')[:-15], "gzip") == 0
+
+
+def test_a_body_that_unpacks_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.core.usage_tail.MOST_UNPACKED", 1000)
+    bomb = gzip.compress(b"x" * 10_000_000 + b'{"usage": {"total_tokens": 9}}')
+    assert tokens(bomb, "gzip") == 0

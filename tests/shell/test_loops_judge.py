@@ -92,7 +92,9 @@ async def test_it_is_asked_after_33_turns_and_its_loop_is_broken_at_the_next(
     assert "You seem to be stuck" in told["content"], "it was asked once, with the hint"
     assert (await turn(proxy, 34)).status_code == 200, "history alone refuses nothing"
     events = (await proxy.client.get("/mlx-stack/events?kind=loop_break")).json()["events"]
-    assert events[-1]["detail"]["reasoning"] == "It asks the same in new words."
+    assert events[-1]["detail"]["confidence"] == 0.95
+    # The judge may quote what it has read: of that nothing is kept.
+    assert "It asks the same" not in json.dumps(events)
 
 
 async def test_an_agent_that_stops_calling_by_itself_is_let_through(

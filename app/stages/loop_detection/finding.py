@@ -25,7 +25,7 @@ class Finding:
     ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
     ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
     tell the model. ``place``: where in the transcript the run began. ``actions``: what is done in
-    it, as :attr:`Turn.action`. ``reasoning``: a judge's, in its own words.
+    it, as :attr:`Turn.action`. ``confidence``: a judge's, from 0 to 1.
     """
 
     detector: str
@@ -36,7 +36,7 @@ class Finding:
     hint: str
     place: int
     actions: frozenset[int] = frozenset()
-    reasoning: str = ""
+    confidence: float | None = None
 
 
 class Detector(Protocol):

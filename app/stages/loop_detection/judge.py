@@ -23,7 +23,6 @@ from .finding import Finding, State
 MAX_SHOWN: Final = 600  # characters of one message
 MAX_ANSWER_TOKENS: Final = 512
 MAX_THOUGHT_TOKENS: Final = 4096
-MAX_REASONING: Final = 500  # characters kept of the judge's own
 MESSAGE: Final = (
     "A judge is sure that this agent is stuck ({repeats} turns into its task). Consider rephrasing "
     "the request or trying a different approach."
@@ -57,10 +56,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the judge said; ``confidence`` from 0 to 1."""
+    """What the judge said; ``confidence`` from 0 to 1.
+
+    Its reasoning makes it think, and goes no further: it may quote the transcript.
+    """
 
     confidence: float
-    reasoning: str
 
 
 def scheduled(history: History, last: Schedule | None, rules: JudgeSettings) -> Schedule:
@@ -135,9 +136,7 @@ def read_answer(text: str) -> Answer | None:
         return None
     if not 0 <= confidence <= 1:
         return None
-    reasoning = value.get("reasoning")
-    said = reasoning if isinstance(reasoning, str) else ""
-    return Answer(float(confidence), said[:MAX_REASONING])
+    return Answer(float(confidence))
 
 
 def found(answer: Answer | None, history: History, rules: JudgeSettings) -> Finding | None:
@@ -157,7 +156,7 @@ def found(answer: Answer | None, history: History, rules: JudgeSettings) -> Find
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
         turn.place,
-        reasoning=answer.reasoning,
+        confidence=answer.confidence,
     )
 
 

@@ -228,8 +228,8 @@ class _State(StageState):
 
     def _note(self, kind: str, found: Finding, action: str) -> None:
         detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
-        if found.reasoning:
-            detail["reasoning"] = found.reasoning
+        if found.confidence is not None:
+            detail["confidence"] = found.confidence
         self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
 
 

@@ -21,7 +21,7 @@ def run(count: int) -> list[Json]:
 
 def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
     """After how many turns of one task a judge that always answers so is asked."""
-    answer = None if confidence is None else Answer(confidence, "")
+    answer = None if confidence is None else Answer(confidence)
     schedule: Schedule | None = None
     asked = []
     for count in range(1, turns + 1):
@@ -80,10 +80,10 @@ def test_a_question_about_little(messages: list[Json]) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95, "same call")),
-        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0, "r")),
-        ('{"confidence": 0}', Answer(0.0, "")),
-        ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', Answer(0.2, "")),
+        ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95)),
+        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0)),
+        ('{"confidence": 0}', Answer(0.0)),
+        ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', Answer(0.2)),
         ("", None),
         ("I think it loops.", None),
         ('{"confidence": "high"}', None),
@@ -100,7 +100,7 @@ def test_reading_its_answer(text: str, answer: Answer | None) -> None:
 
 @pytest.mark.parametrize(("confidence", "breaks"), [(0.91, True), (0.9, False), (0.0, False)])
 def test_what_it_comes_to(confidence: float, breaks: bool) -> None:
-    found = judge.found(Answer(confidence, ""), history(run(33)), RULES)
+    found = judge.found(Answer(confidence), history(run(33)), RULES)
     assert (found is not None) is breaks
     if found is not None:
         assert found.level is State.CIRCUIT_BREAK

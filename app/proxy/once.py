@@ -1,0 +1,31 @@
+"""What is worth saying once a while only, for it may be so for each request."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Final
+
+SECONDS: Final = 60.0
+MOST: Final = 10_000  # things remembered, the newest
+
+
+class Once:
+    """``clock``: seconds, monotonic."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: OrderedDict[Hashable, float] = OrderedDict()  # the oldest first
+
+    def first(self, what: Hashable) -> bool:
+        """Whether this was not said within the last minute; now it is."""
+        now = self._clock()
+        said = self._said.get(what)
+        if said is not None and now < said + SECONDS:
+            return False
+        self._said[what] = now
+        self._said.move_to_end(what)
+        if len(self._said) > MOST:
+            self._said.popitem(last=False)
+        return True

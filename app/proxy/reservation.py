@@ -1,0 +1,139 @@
+"""One request's tokens: set aside before a call, settled after it, told where they cross a line.
+
+Whatever passes on tokens does it with one of these: chat completions, what passes through, the
+judge's questions, the calls into the cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import log
+from ..core import budgets
+from ..core.budgets import Limit
+from ..core.verdicts import Rejected
+from ..state.store import NotSent, Refused, Settlement, StoreError
+from . import accounts
+from .services import Services
+
+POLL_SECONDS = 0.25  # while other requests' reservations are waited for
+SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
+
+
+class Reservation:
+    """``session``: the hash that its events carry."""
+
+    def __init__(self, services: Services, request_id: str, session: str) -> None:
+        self._services = services
+        self._id = request_id
+        self._session = session
+        # The request's own id is the client's choice, and two of one id must not share a ticket.
+        self._ticket = f"{request_id}:{secrets.token_hex(8)}"
+        self._held = False  # the store may have tokens set aside for it
+
+    async def make(
+        self,
+        limits: Sequence[Limit],
+        tokens: int,
+        seconds: float,
+        *,
+        partial: bool = False,
+        patience: float = 0.0,
+    ) -> Refused | None:
+        """Set tokens aside for ``seconds`` at most; the limit that they don't fit into, if any.
+
+        ``partial``: as in :meth:`Store.reserve`. ``patience``: for how many seconds others'
+        reservations are waited for, where only they are in the way. Raises ``StoreError``.
+        """
+        services = self._services
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + patience
+        # Before the answer: one that nobody waits for any more may have been made all the same.
+        self._held = True
+        while True:
+            now = services.wall_clock()
+            expires = now + seconds + SPARE_SECONDS
+            try:
+                found = await services.store.reserve(
+                    self._ticket, limits, tokens, now, expires, partial=partial
+                )
+            except StoreError as error:
+                self._held = False
+                if not isinstance(error, NotSent):
+                    services.background.start(self._release(limits))
+                raise
+            if not isinstance(found, Refused):
+                return None
+            if not found.waits_for_others or clock() >= give_up:
+                self._held = False
+                return found
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _release(self, limits: Sequence[Limit]) -> None:
+        try:
+            await self._services.store.settle(self._ticket, limits, 0, self._services.wall_clock())
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+
+    async def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
+        """What the client is told; kept as an event, once a minute of a session."""
+        limit = found.limit
+        scope = budgets.scope_name(limit)
+        if self._services.once.first(("budget_exceeded", self._session, scope)):
+            detail = {"scope": scope, "used": found.used, "limit": limit.most}
+            await self._keep(tier, "budget_exceeded", detail)
+        return budgets.refusal(
+            limit,
+            found.used,
+            found.resets_in,
+            waited=found.waits_for_others,
+            tier_only=tier_only,
+        )
+
+    def settlement(self, limits: Sequence[Limit], tokens: int) -> Settlement | None:
+        """What is to be settled now; None if that is nothing."""
+        if not self._held and not tokens:
+            return None
+        self._held = False
+        return Settlement(self._ticket, limits, tokens)
+
+    async def settle(self, limits: Sequence[Limit], tokens: int, tier: str) -> Mapping[str, int]:
+        """Count what was used, and say what that crosses; each scope's tokens before it.
+
+        Raises ``StoreError``.
+        """
+        settlement = self.settlement(limits, tokens)
+        if settlement is None:
+            return {}
+        now = self._services.wall_clock()
+        before = await self._services.store.settle(
+            settlement.ticket, settlement.limits, settlement.tokens, now
+        )
+        await self.tell(settlement, before, tier)
+        return before
+
+    async def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
+        """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
+
+        The store settles one after the other, so of all that run at once one crosses each line.
+        """
+        rules = self._services.settings.reliability.token_budget
+        known = [limit for limit in settlement.limits if limit.scope in before]
+        for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
+            for limit in budgets.crossed(known, before, settlement.tokens, threshold):
+                scope = budgets.scope_name(limit)
+                log.get().warning(kind, scope=scope, limit=limit.most)
+                detail = {"scope": scope, "limit": limit.most, "threshold": threshold}
+                await self._keep(tier, kind, detail)
+
+    async def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
+        await accounts.keep_of(self._services, self._id, self._session, tier, [(kind, detail)])
+
+
+def no_truth() -> Rejected:
+    """The refusal of ``policy: hard_stop`` while nobody can tell what is used."""
+    message = "the token budgets can't be read now, and policy hard_stop needs them"
+    return Rejected(429, "budget_exceeded", message, {"scope": "store"}, retry_after=5)
