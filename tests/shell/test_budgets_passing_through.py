@@ -1,0 +1,170 @@
+"""The budgets of what passes through: the same scopes and refusals, usage of every spelling."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from app.state.memory import MemoryStore
+from app.state.store import StoreError
+from tests.shell.asking import ask, checked_error
+from tests.shell.conftest import StartProxy
+from tests.support.replies import data, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+
+BUDGET = "reliability.token_budget"
+AGENT = {"X-MLX-Stack-Session": "agent-one"}
+USAGE = {"prompt_tokens": 60, "total_tokens": 60}
+EMBEDDED = Reply.json({"data": [], "usage": USAGE})
+
+
+def hard(**given: Any) -> dict[str, Any]:
+    rules = {f"{BUDGET}.{key}": value for key, value in given.items()}
+    return {f"{BUDGET}.policy": "hard_stop", **rules}
+
+
+async def embed(proxy: RunningProxy, headers: dict[str, str] | None = None) -> Any:
+    return await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=headers)
+
+
+async def used(proxy: RunningProxy) -> int:
+    found = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()
+    tokens: int = found["used"]
+    return tokens
+
+
+async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(hard(per_key={"sk-small": {"per_hour": 50}}))
+    upstream.always(lambda _: EMBEDDED)
+    small = {"Authorization": "Bearer sk-small"}
+    assert (await embed(proxy, small)).status_code == 200
+    error = checked_error(await embed(proxy, small), 429, "budget_exceeded")
+    assert (error["scope"], error["used"]) == ("key", 60)
+    checked_error(await ask(proxy, small), 429, "budget_exceeded")
+    assert (await embed(proxy, {"Authorization": "Bearer sk-large"})).status_code == 200
+
+
+async def test_others_are_waited_for(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(hard(per_hour=1000))
+    go_on = asyncio.Event()
+    body = json.dumps({"usage": USAGE}).encode()
+    slow = Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
+    upstream.will(slow, EMBEDDED)
+    first = asyncio.create_task(embed(proxy, AGENT))
+    await upstream.next_call()
+    second = asyncio.create_task(embed(proxy))
+    done, _ = await asyncio.wait([second], timeout=0.5)
+    assert not done and len(upstream.calls) == 1
+    go_on.set()
+    assert (await first).status_code == (await second).status_code == 200
+
+
+async def test_what_asks_no_model_is_not_held_up(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=100_000))
+    go_on = asyncio.Event()
+    upstream.always(lambda call: Reply.sse(Wait(go_on)) if call.method == "GET" else EMBEDDED)
+    downloads = [asyncio.create_task(proxy.client.get("/v1/files")) for _ in range(50)]
+    for _ in downloads:
+        await upstream.next_call()
+    assert (await embed(proxy)).status_code == 200
+    go_on.set()
+    await asyncio.gather(*downloads)
+
+
+async def test_a_hard_stop_wants_the_truth(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*args: Any, **more: Any) -> Any:
+        raise StoreError("away")
+
+    proxy = await start_proxy(hard())
+    monkeypatch.setattr(MemoryStore, "reserve", fails)
+    error = checked_error(await embed(proxy), 429, "budget_exceeded")
+    assert error["scope"] == "store"
+    assert upstream.calls == []
+
+
+async def test_it_is_counted_before_its_end_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.always(lambda _: Reply.sse(data({"usage": USAGE})))
+    for number in range(1, 6):
+        await embed(proxy, AGENT)
+        assert await used(proxy) == 60 * number
+
+
+async def test_a_crossed_threshold_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{BUDGET}.per_session": 100})
+    upstream.always(lambda _: EMBEDDED)
+    await embed(proxy, AGENT)
+    await embed(proxy, AGENT)
+    events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
+    assert [event["kind"] for event in events] == ["budget_warning", "budget_exceeded"]
+    assert {event["detail"]["scope"] for event in events} == {"session"}
+
+
+async def test_a_compressed_replys_usage_counts(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    packed = gzip.compress(json.dumps({"text": "x" * 200_000, "usage": USAGE}).encode())
+    head = (("content-type", "application/json"), ("content-encoding", "gzip"))
+    upstream.will(Reply(200, head, (packed,)))
+    offer = {**AGENT, "accept-encoding": "br, gzip;q=0.8, zstd"}
+    response = await embed(proxy, offer)
+    assert response.json()["usage"] == USAGE
+    assert await used(proxy) == 60
+    # What hides the usage from us is not asked for.
+    assert upstream.calls[0].header("accept-encoding") == "gzip;q=0.8"
+
+
+@pytest.mark.parametrize(("count_cached", "tokens"), [(False, 140), (True, 1140)])
+async def test_anthropics_streams_count(
+    upstream: ScriptedServer, start_proxy: StartProxy, count_cached: bool, tokens: int
+) -> None:
+    proxy = await start_proxy({f"{BUDGET}.count_cached_prompt": count_cached})
+    start = {
+        "input_tokens": 25,
+        "cache_creation_input_tokens": 100,
+        "cache_read_input_tokens": 1000,
+        "output_tokens": 1,
+    }
+    upstream.will(
+        Reply.sse(
+            data({"type": "message_start", "message": {"usage": start}}),
+            data({"type": "content_block_delta", "delta": {"text": "Hello"}}),
+            data({"type": "message_delta", "usage": {"output_tokens": 15}}),
+            data({"type": "message_stop"}),
+        )
+    )
+    await proxy.client.post("/v1/messages", json={"messages": []}, headers=AGENT)
+    assert await used(proxy) == tokens
+
+
+async def test_one_name_under_several_keys_is_no_session_yet(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"server.api_keys": ["sk-one", "sk-two"]})
+    upstream.always(lambda _: text_stream("Hello"))
+    one, two = ({**AGENT, "Authorization": f"Bearer sk-{n}"} for n in ("one", "two"))
+    hashes = []
+    for headers in (one, two):
+        session = (await ask(proxy, headers)).headers["x-mlx-stack-session"]
+        hashes.append(session.partition(";")[2])
+    for method in ("GET", "DELETE"):
+        response = await proxy.client.request(method, "/mlx-stack/sessions/agent-one")
+        error = checked_error(response, 409, "invalid_request_error")
+        assert all(found in error["message"] for found in hashes)
+    assert (await proxy.client.delete(f"/mlx-stack/sessions/{hashes[0]}")).status_code == 200
+    left = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()["session"]
+    assert left.startswith(hashes[1])

@@ -1,0 +1,325 @@
+"""What is set aside for whom, until when; and what a refusal says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.state import redis_link
+from app.state.redis import RedisStore
+from tests.shell.asking import ask, checked_error, frames
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import until
+from tests.support.redis_server import RedisServer
+from tests.support.replies import DONE, data, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+
+USED = 13  # what `text_stream` says it used
+BUDGET = "reliability.token_budget"
+NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
+AGENT = {"X-MLX-Stack-Session": "agent-one"}
+OTHER = {"X-MLX-Stack-Session": "agent-two"}
+ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
+USAGE = data({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
+
+
+def hard(**given: Any) -> dict[str, Any]:
+    rules = {f"{BUDGET}.{key}": value for key, value in given.items()}
+    return {**NO_LOOPS, f"{BUDGET}.policy": "hard_stop", **rules}
+
+
+def held(go_on: asyncio.Event) -> Reply:
+    return Reply.sse(ROLE, TEXT, Wait(go_on), END, USAGE, DONE)
+
+
+async def session(proxy: RunningProxy, name: str = "agent-one") -> dict[str, Any]:
+    response = await proxy.client.get(f"/mlx-stack/sessions/{name}")
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def reserved(proxy: RunningProxy) -> int:
+    """Over all sessions, those that nobody has finished an exchange in too."""
+    ledger = proxy.services.store._ledger  # type: ignore[attr-defined]
+    return sum(tokens for scope, tokens in ledger._reserved.items() if scope == "hour")
+
+
+# How much
+
+
+async def test_all_choices_are_set_aside(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(hard())
+    go_on = asyncio.Event()
+    upstream.will(held(go_on), text_stream("Hello"))
+    running = asyncio.create_task(ask(proxy, AGENT, max_tokens=1000, n=3))
+    await upstream.next_call()
+    assert 3000 < reserved(proxy) < 3100
+    go_on.set()
+    await running
+    assert reserved(proxy) == 0
+
+
+async def test_what_is_sent_upstream_is_what_is_set_aside(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """The limit for mere tool calls is lower than that for replies."""
+    proxy = await start_proxy({**hard(), f"{BUDGET}.tool_calls.default_max_tokens": 200})
+    go_on = asyncio.Event()
+    upstream.will(held(go_on))
+    tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+    running = asyncio.create_task(ask(proxy, AGENT, tools=[tool]))
+    call = await upstream.next_call()
+    assert call.json()["max_tokens"] == 200
+    assert 200 < reserved(proxy) < 300
+    go_on.set()
+    await running
+
+
+async def test_retries_do_not_overshoot_by_more_than_a_reply(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    limit = 3 * USED
+    proxy = await start_proxy(
+        {**hard(per_session=limit), "reliability.escalation.max_retries_before_escalate": 1}
+    )
+    upstream.always(lambda _: text_stream(""))  # empty, and so tried again
+    first = await ask(proxy, AGENT, max_tokens=4)
+    assert first.headers["x-mlx-stack-attempts"] == "2"
+    error = checked_error(await ask(proxy, AGENT, max_tokens=4), 429, "budget_exceeded")
+    assert (error["used"], error["limit"]) == (limit, limit)
+    assert [one["reason"] for one in error["attempts"]] == ["empty_response"]
+    assert len(upstream.calls) == 3
+    assert (await session(proxy))["used"] == limit
+
+
+async def test_a_request_that_may_need_more_than_is_left_begins_all_the_same(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Agents leave ``max_tokens`` to the server: what they may use is more than most budgets."""
+    proxy = await start_proxy(hard(per_session=3 * USED))
+    upstream.always(lambda _: text_stream("Hello"))
+    statuses = [(await ask(proxy, AGENT)).status_code for _ in range(4)]
+    assert statuses == [200, 200, 200, 429]
+
+
+async def test_but_never_two_of_them_at_once(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_hour=3 * USED), "tiers.fast.queue_timeout": 0})
+    go_on = asyncio.Event()
+    upstream.will(held(go_on))
+    first = asyncio.create_task(ask(proxy, AGENT))
+    await upstream.next_call()
+    refused = await ask(proxy, OTHER)
+    error = checked_error(refused, 429, "budget_exceeded")
+    assert (error["used"], error["retry_after"]) == (0, 5)
+    assert refused.headers["retry-after"] == "5"
+    assert "used up" not in error["message"]
+    go_on.set()
+    assert (await first).status_code == 200
+
+
+# Whose
+
+
+async def test_two_requests_of_one_id_have_each_their_own(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard())
+    go_on = asyncio.Event()
+    upstream.always(lambda _: held(go_on))
+    same = {**AGENT, "x-request-id": "always-the-same"}
+    chats = [asyncio.create_task(ask(proxy, same, max_tokens=1000)) for _ in range(2)]
+    passing = [
+        asyncio.create_task(proxy.client.post("/v1/responses", json={"input": "x"}, headers=same))
+        for _ in range(2)
+    ]
+    for _ in range(4):
+        await upstream.next_call()
+    most = proxy.services.settings.reliability.token_budget.max_output_tokens
+    assert reserved(proxy) > 2 * 1000 + 2 * most
+    go_on.set()
+    await asyncio.gather(*chats, *passing)
+    assert reserved(proxy) == 0
+
+
+async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_hour=100), "tiers.fast.max_concurrency": 1})
+    go_on = asyncio.Event()
+    upstream.will(held(go_on), text_stream("Hello"))
+    first = asyncio.create_task(ask(proxy, AGENT, max_tokens=20))
+    await upstream.next_call()
+    alone = reserved(proxy)
+    second = asyncio.create_task(ask(proxy, OTHER, max_tokens=20))  # waits for the tier
+    await until(lambda: reserved(proxy) == 2 * alone)
+    second.cancel()
+    await until(lambda: reserved(proxy) == alone)
+    go_on.set()
+    assert (await first).status_code == 200
+    assert reserved(proxy) == 0
+
+
+async def test_a_stream_that_waits_for_others_names_its_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_hour=100), "stream.keepalive_seconds": 0.05})
+    go_on = asyncio.Event()
+    upstream.will(held(go_on), text_stream("Hello"))
+    first = asyncio.create_task(ask(proxy, AGENT))
+    await upstream.next_call()
+    async with proxy.client.stream(
+        "POST",
+        "/v1/chat/completions",
+        json={"model": "fast", "stream": True, "messages": [{"role": "user", "content": "Hi"}]},
+        headers=OTHER,
+    ) as second:
+        assert second.headers["x-mlx-stack-tier"] == "fast"
+        go_on.set()
+        whole = b"".join([piece async for piece in second.aiter_raw()])
+    assert frames(whole)[0] == b": keep-alive\n\n"
+    assert whole.endswith(DONE)
+    assert (await first).status_code == 200
+
+
+# What is said of it
+
+
+async def events(proxy: RunningProxy, kind: str) -> list[dict[str, Any]]:
+    found = (await proxy.client.get(f"/mlx-stack/events?kind={kind}")).json()["events"]
+    return [event["detail"] for event in found]
+
+
+async def test_of_many_at_once_one_event_for_each_threshold(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{BUDGET}.per_hour": 10 * USED, "tiers.fast.max_concurrency": 30})
+    go_on = asyncio.Event()
+    upstream.always(lambda _: held(go_on))
+    running = [
+        asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": f"agent-{n:04d}"}))
+        for n in range(20)
+    ]
+    for _ in running:
+        await upstream.next_call()
+    go_on.set()
+    await asyncio.gather(*running)
+    assert len(await events(proxy, "budget_warning")) == 1
+    assert len(await events(proxy, "budget_exceeded")) == 1
+
+
+async def test_refusals_are_kept_once_a_minute_of_a_session(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_session=USED))
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    before = len(await events(proxy, "budget_exceeded"))
+    for _ in range(5):
+        checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
+    refused = (await events(proxy, "budget_exceeded"))[before:]
+    assert refused == [{"scope": "session", "used": USED, "limit": USED}]
+    assert (await session(proxy))["turns"] == 1, "to be refused is no use of a session"
+
+
+async def test_when_there_is_room_again(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    now = 1_780_000_000.0 // 60 * 60
+    clock = {"now": now}
+    proxy = await start_proxy(hard(per_hour=2 * USED), wall_clock=lambda: clock["now"])
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    clock["now"] = now + 600
+    await ask(proxy, OTHER)
+    clock["now"] = now + 1200
+    refused = await ask(proxy, AGENT)
+    error = checked_error(refused, 429, "budget_exceeded")
+    assert error["retry_after"] == 3600 - 1200, "the first one's minute leaves the hour"
+    assert refused.headers["retry-after"] == "2400"
+    clock["now"] += error["retry_after"]
+    assert (await ask(proxy, AGENT)).status_code == 200
+
+
+async def test_when_a_session_begins_anew(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    clock = {"now": 1_780_000_000.0}
+    limits = hard(per_session=USED, session_ttl_seconds=1000)
+    proxy = await start_proxy(limits, wall_clock=lambda: clock["now"])
+    upstream.always(lambda _: text_stream("Hello"))
+    await ask(proxy, AGENT)
+    for _ in range(3):  # to come too early does not put it off
+        clock["now"] += 300
+        error = checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
+    assert error["retry_after"] == 100
+    clock["now"] += 101
+    assert (await ask(proxy, AGENT)).status_code == 200
+
+
+async def test_a_bypassed_budget_counts_and_refuses_nobody(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_session=USED), "server.allow_bypass": True})
+    upstream.always(lambda _: text_stream("Hello"))
+    past = {**AGENT, "X-MLX-Stack-Bypass": "budget"}
+    assert [(await ask(proxy, past)).status_code for _ in range(3)] == [200] * 3
+    assert (await session(proxy))["used"] == 3 * USED
+    checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
+
+
+async def test_what_is_estimated_is_marked_as_such(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.will(text_stream("Hello"), text_stream("Hello", usage=False))
+    await ask(proxy, AGENT)
+    assert (await session(proxy))["estimated"] == 0
+    await ask(proxy, AGENT)
+    found = await session(proxy)
+    assert found["used"] - USED == found["estimated"] > 0
+
+
+# A store that is late
+
+
+@pytest.fixture
+def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+async def test_a_reservation_whose_answer_came_too_late_is_given_back(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    redis: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes = {"state.backend": "redis", "state.redis_url": redis.url, **hard(per_session=5000)}
+    proxy = await start_proxy(changes)
+    upstream.always(lambda _: text_stream("Hello"))
+    assert (await ask(proxy, AGENT)).status_code == 200
+    real = RedisStore._run
+
+    async def late(self: RedisStore, name: str, *args: Any) -> Any:
+        answer = await real(self, name, *args)
+        if name == "reserve":
+            raise redis_link.StoreError("Redis gave no answer in time")
+        return answer
+
+    monkeypatch.setattr(RedisStore, "_run", late)
+    error = checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
+    assert error["scope"] == "store"
+    monkeypatch.undo()
+    async with asyncio.timeout(10):
+        while (await session(proxy))["reserved"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert (await ask(proxy, AGENT)).status_code == 200
