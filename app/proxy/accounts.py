@@ -109,6 +109,11 @@ async def keep(
     await keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
 
 
+async def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
+    """Keep an event that belongs to no request."""
+    await keep_of(services, "", "", "", [(kind, detail)])
+
+
 async def keep_of(
     services: Services,
     request_id: str,
@@ -116,26 +121,17 @@ async def keep_of(
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
-    """The same, where there is no exchange."""
+    """Keep events of a request. ``session``: its hash."""
     common = {
         "time": services.wall_clock(),
         "request_id": request_id,
         "session": session,
         "tier": tier,
     }
-    await _add(services, [{**common, "kind": kind, "detail": detail} for kind, detail in events])
-
-
-async def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
-    """Keep an event that belongs to no exchange."""
-    nobody = {"request_id": "", "session": "", "tier": ""}
-    now = services.wall_clock()
-    await _add(services, [{"time": now, **nobody, "kind": kind, "detail": detail}])
-
-
-async def _add(services: Services, events: list[dict[str, Any]]) -> None:
     try:
-        await services.store.add_events(events)
+        await services.store.add_events(
+            [{**common, "kind": kind, "detail": detail} for kind, detail in events]
+        )
         services.feed.told()
     except StoreError as error:
         store_failed(services, error)

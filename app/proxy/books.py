@@ -82,6 +82,11 @@ class Books:
 
     # While it runs
 
+    @property
+    def waited(self) -> float:
+        """Seconds that were spent on waiting for others' reservations."""
+        return self._reservation.waited
+
     async def begin(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
         """Set aside what an attempt may use; the refusal, if there is no room for it.
 

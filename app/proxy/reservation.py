@@ -24,15 +24,22 @@ SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
 
 
 class Reservation:
-    """``session``: the hash that its events carry."""
+    """``session``: the hash that its events carry. ``waited``: seconds, for others."""
 
     def __init__(self, services: Services, request_id: str, session: str) -> None:
         self._services = services
         self._id = request_id
         self._session = session
-        # The request's own id is the client's choice, and two of one id must not share a ticket.
-        self._ticket = f"{request_id}:{secrets.token_hex(8)}"
+        self._named = ""
         self._held = False  # the store may have tokens set aside for it
+        self.waited = 0.0
+
+    @property
+    def _ticket(self) -> str:
+        # The request's own id is the client's choice, and two of one id must not share a ticket.
+        if not self._named:
+            self._named = f"{self._id}:{secrets.token_hex(8)}"
+        return self._named
 
     async def make(
         self,
@@ -71,6 +78,7 @@ class Reservation:
                 self._held = False
                 return found
             await asyncio.sleep(POLL_SECONDS)
+            self.waited += POLL_SECONDS
 
     async def _release(self, limits: Sequence[Limit]) -> None:
         try:

@@ -276,7 +276,8 @@ class Run:
         self._whole = False
         content = orjson.dumps(attempt.request.body)
         if self._ours is not None:
-            self._services.metrics.overhead.observe(self._clock() - self._ours)
+            waited = self._books.waited  # for other requests' tokens
+            self._services.metrics.overhead.observe(self._clock() - self._ours - waited)
             self._ours = None
         verdict: Verdict | None
         try:
