@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-state kills score faults clean
+.PHONY: help run test lint format types unit e2e bench bench-state kills score faults schema clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -54,6 +54,9 @@ score: $(DEV)  ## tool calls and loops on recorded cases
 
 faults: $(DEV)  ## what each fault comes to for each client: the table of docs/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
+
+schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings
+	$(BIN)/python -m app.settings_schema config.example.yaml
 
 format: $(DEV)  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

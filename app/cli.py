@@ -45,6 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(check)
     check.set_defaults(run=_check)
 
+    config = commands.add_parser("config", help="about the configuration file")
+    about = config.add_subparsers(required=True, metavar="WHAT")
+    schema = about.add_parser("schema", help="print its JSON Schema, for editors")
+    schema.set_defaults(run=_config_schema)
+
     recorded = commands.add_parser("replay", help="run recorded exchanges through the stages")
     recorded.add_argument("file", metavar="FILE.jsonl", help="one record a line; - is stdin")
     recorded.add_argument("--json", action="store_true", help="one JSON object a line")
@@ -95,6 +100,13 @@ def _check(args: argparse.Namespace) -> int:
     from . import check
 
     return check.run(args.config)
+
+
+def _config_schema(_: argparse.Namespace) -> int:
+    from . import settings_schema
+
+    print(settings_schema.shipped(), end="")
+    return 0
 
 
 def _pressure(args: argparse.Namespace) -> int:
