@@ -168,6 +168,7 @@ class Books:
         if self._closed:
             return
         self._closed = True
+        await self._give_cloud_back()
         if not self._exchange.attempts:  # refused: that is no use of the session
             await self._settle()
             return
@@ -179,6 +180,16 @@ class Books:
             return
         if settlement is not None:
             await self._reservation.tell(settlement, before, self._exchange.tier)
+
+    async def _give_cloud_back(self) -> None:
+        """What was set aside for a start in the cloud that came to no call."""
+        cloud = self._services.cloud
+        if cloud is None:
+            return
+        try:
+            await self.cloud.settle(cloud.limits, 0, self._exchange.tier)
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
 
     async def _commit(self, settlement: Settlement | None, delivered: bool) -> Mapping[str, int]:
         exchange = self._exchange

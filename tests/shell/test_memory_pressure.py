@@ -301,6 +301,24 @@ async def test_a_cap_holds_and_what_was_set_aside_is_settled(
     assert (await second).headers["x-mlx-stack-tier"] == "fast"
 
 
+async def test_what_was_set_aside_for_no_call_is_given_back(
+    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+) -> None:
+    """The cap has room for two. One runs, and who waits in vain behind it takes no room with it."""
+    capped = {"cloud_fallback": {**CONSENT, "max_tokens_per_hour": 50_000}}
+    more = {"tiers.premium.max_concurrency": 1, "tiers.premium.queue_timeout": 0.2}
+    proxy = await start(upstream, start_proxy, memory, capped, **more)
+    await memory.shows(WARNING)
+    await memory.shows(WARNING, after=60)
+    gate = Gate(upstream)
+    first = asyncio.create_task(ask(proxy, **COMPLEX))
+    assert await gate.next_call() == "premium"
+    for _ in range(3):
+        checked_error(await ask(proxy, **COMPLEX), 503, "tier_busy")
+    gate.open()
+    assert (await first).status_code == 200
+
+
 async def test_it_does_not_stick(
     upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
 ) -> None:
