@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from . import __version__
 from .settings import Settings
@@ -26,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from . import remote
+    from . import remote, service
     from .local_stack import up
 
     parser = argparse.ArgumentParser(
@@ -39,6 +41,12 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(serve)
     serve.add_argument("--host", help="overrides server.host")
     serve.add_argument("--port", type=int, help="overrides server.port")
+    serve.add_argument(
+        "--env-file", metavar="FILE", type=Path, help="more of the environment; mode 0600"
+    )
+    serve.add_argument(
+        "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
+    )
     serve.set_defaults(run=_serve)
 
     check = commands.add_parser("check", help="check the configuration, LiteLLM and the tiers")
@@ -65,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     memory.set_defaults(run=_pressure)
 
     remote.add_commands(commands)
+    service.add_commands(commands)
 
     whole = commands.add_parser(
         "up", help="start model servers, LiteLLM and the proxy on this machine"
@@ -83,8 +92,17 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    from . import server
+    from . import log_file, server
+    from .service import env_file
 
+    if args.log_file is not None:
+        try:
+            log_file.take_over(args.log_file.expanduser())
+        except OSError as error:
+            problem = f"can't be written: {error.strerror}"
+            raise SettingsError([problem], str(args.log_file)) from None
+    if args.env_file is not None:
+        env_file.put_into(os.environ, args.env_file)
     return server.serve(_with_address(load(args.config), args.host, args.port))
 
 
