@@ -33,8 +33,15 @@ lint: $(DEV)  ## ruff: rules and formatting
 types: $(DEV)  ## mypy, strict
 	$(BIN)/mypy
 
+# What shares one real stack runs by itself, after all else: it is about who answers in time.
 unit: $(DEV)
+ifeq ($(ARGS),)
+	$(BIN)/pytest -rs -n auto --maxprocesses 4 --dist loadfile --cov=app --cov-report= \
+		--ignore tests/e2e --ignore tests/faults
+	$(BIN)/pytest -rs tests/e2e tests/faults --cov=app --cov-append --cov-report=term:skip-covered
+else
 	$(BIN)/pytest -rs --cov=app --cov-report=term:skip-covered $(ARGS)
+endif
 
 e2e: $(DEV)  ## only the tests against the real stack
 	$(BIN)/pytest -rs tests/e2e $(ARGS)

@@ -155,8 +155,8 @@ class Transcript:
             self._take_output(message)
         elif role not in ("system", "developer"):
             identity = message.get("tool_call_id")
-            result = _result(message.get("content"))
             is_tool = role in ("tool", "function")
+            result = _result(message.get("content"), of_tool=is_tool)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
 
@@ -211,13 +211,14 @@ class Transcript:
         self._inputs = []
 
 
-def _result(content: Any) -> Result:
+def _result(content: Any, *, of_tool: bool) -> Result:
     raw = text_of(content)
     text = collapse(raw)
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [_dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
-    return Result(digest(text, *parts), is_error(raw), not text and not parts)
+    failed = of_tool and is_error(raw)
+    return Result(digest(text, *parts), failed, not text and not parts)
 
 
 def _dumped(part: Any) -> bytes:
