@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from app.core.budgets import Limit
+from app.proxy.reservation import Reservation
 from app.state import redis_link
 from app.state.redis import RedisStore
+from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error, frames
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until
@@ -312,7 +315,7 @@ async def test_a_reservation_whose_answer_came_too_late_is_given_back(
     async def late(self: RedisStore, name: str, *args: Any) -> Any:
         answer = await real(self, name, *args)
         if name == "reserve":
-            raise redis_link.StoreError("Redis gave no answer in time")
+            raise StoreError("Redis gave no answer in time")
         return answer
 
     monkeypatch.setattr(RedisStore, "_run", late)
@@ -323,3 +326,22 @@ async def test_a_reservation_whose_answer_came_too_late_is_given_back(
         while (await session(proxy))["reserved"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert (await ask(proxy, AGENT)).status_code == 200
+
+
+async def test_a_server_that_hangs_and_comes_back_has_nothing_set_aside(
+    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+) -> None:
+    changes = {"state.backend": "redis", "state.redis_url": redis.url, **hard(per_session=5000)}
+    proxy = await start_proxy(changes)
+    services = proxy.services
+    limits = [Limit("session:s", 5000, rolling=False)]
+    first = Reservation(services, "first", "s")
+    assert await first.make(limits, 4000, 600.0) is None  # the server knows the script
+    await first.settle(limits, 0, "")
+    redis.freeze()
+    late = Reservation(services, "late", "s")
+    with pytest.raises(StoreError):
+        await late.make(limits, 4000, 600.0)  # it was sent, and will be made
+    redis.thaw()
+    after = Reservation(services, "after", "s")
+    assert await after.make(limits, 4000, 600.0, patience=10.0) is None
