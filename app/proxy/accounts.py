@@ -137,6 +137,12 @@ async def keep_of(
         store_failed(services, error)
 
 
+def stage_failed(services: Services, stage: str, error: Exception) -> None:
+    """A bug of ours: counted and said, and the exchange goes on without."""
+    services.metrics.inc(services.metrics.stage_faults, stage)
+    log.fault("stage_fault", error, stage=stage)
+
+
 def store_failed(services: Services, error: StoreError) -> None:
     """Count it; say it once a minute, for it may be so for each request."""
     services.metrics.inc(services.metrics.store_errors)

@@ -168,16 +168,20 @@ class Books:
         if self._closed:
             return
         self._closed = True
-        await self._give_cloud_back()
+        try:
+            await self._give_cloud_back()
+            await self._write(delivered)
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+        except Exception as error:  # no reason to keep a reply back that was fine
+            accounts.stage_failed(self._services, "books", error)
+
+    async def _write(self, delivered: bool) -> None:
         if not self._exchange.attempts:  # refused: that is no use of the session
             await self._settle()
             return
         settlement = self._settlement()
-        try:
-            before = await self._commit(settlement, delivered)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return
+        before = await self._commit(settlement, delivered)
         if settlement is not None:
             await self._reservation.tell(settlement, before, self._exchange.tier)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import orjson
 
-from .. import log
 from ..core import ladder, surrogates, upstream_answers
 from ..core.attempt import Attempt
 from ..core.breaker import Call
@@ -195,7 +194,7 @@ class Run:
             exchange,
             build(exchange, services.settings, self._before),
             services.stages,
-            functools.partial(_report_fault, services),
+            functools.partial(accounts.stage_failed, services),
             hold_whole=exchange.hold_whole or not exchange.request.stream,
             hold_seconds=services.settings.stream.hold_seconds if exchange.request.tools else 0.0,
         )
@@ -428,8 +427,3 @@ class Run:
 def _failed(error: UpstreamError) -> UpstreamFailed:
     reason = "timeout" if error.timed_out else "server_error"
     return UpstreamFailed(reason, error.message, refused=error.refused)  # type: ignore[arg-type]
-
-
-def _report_fault(services: Services, stage: str, error: Exception) -> None:
-    services.metrics.inc(services.metrics.stage_faults, stage)
-    log.fault("stage_fault", error, stage=stage)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.core import budgets
 from app.core.budgets import Limit
 from app.proxy.reservation import Reservation
 from app.state import redis_link
@@ -16,7 +17,7 @@ from app.state.redis import RedisStore
 from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error, frames
 from tests.shell.conftest import StartProxy
-from tests.shell.polling import until
+from tests.shell.polling import until, until_metric
 from tests.support.redis_server import RedisServer
 from tests.support.replies import DONE, data, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -286,6 +287,20 @@ async def test_what_is_estimated_is_marked_as_such(
     await ask(proxy, AGENT)
     found = await session(proxy)
     assert found["used"] - USED == found["estimated"] > 0
+
+
+async def test_a_fault_in_the_books_keeps_no_reply_back(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    proxy = await start_proxy()
+    monkeypatch.setattr(budgets, "crossed", broken)
+    upstream.always(lambda _: text_stream("Hello"))
+    assert (await ask(proxy, AGENT)).status_code == 200
+    assert (await session(proxy))["used"] == USED
+    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="books")
 
 
 # A store that is late
