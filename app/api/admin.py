@@ -62,7 +62,7 @@ class Admin:
             for offset in range(0, MAX_SEARCHED, MAX_PAGE):
                 page = await store.sessions(now, offset, MAX_PAGE)
                 hashes += [one.session for one in page if one.session.startswith(name)]
-                if len(page) < MAX_PAGE:
+                if hashes or len(page) < MAX_PAGE:
                     break
         keys = self._services.settings.server.api_keys
         hashes += [digest(owner, name) for owner in ("", *keys)]

@@ -40,7 +40,8 @@ class PassthroughBooks:
         self._most = 1
         if asks is not None:
             self._most = int(asks / BYTES_PER_TOKEN) + budgets.most_output(key, "", settings)
-        self._reservation = Reservation(services, request_id, session.hash)
+        known = "" if session.derived else session.hash
+        self._reservation = Reservation(services, request_id, known)
         self._tail: UsageTail | None = None
 
     async def admit(self) -> None:
