@@ -150,6 +150,7 @@ class Exchange:
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
+    - ``capped``: cloud tiers that the hour's cap has no more tokens for.
     - ``spent``: tiers whose own budget is used up, so that another is to take the exchange.
     - ``inquiry``: what a stage wants a model to be asked after it.
     - ``pressure``: how short memory was when its start was chosen.
@@ -184,6 +185,7 @@ class Exchange:
     escalated_from: str = ""
     climbed: bool = False
     spent: frozenset[str] = frozenset()
+    capped: frozenset[str] = frozenset()
     inquiry: Inquiry | None = None
     pressure: Pressure = NO_PRESSURE
 

@@ -57,7 +57,8 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     if sticky in tiers and exchange.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
-    if all(tier in view.passed_over for tier in fitting):  # none, or none that is up: look back
+    # None, or none that is up: look back.
+    if all(tier in view.passed_over or tier in view.closed for tier in fitting):
         fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
     if not fitting:
         return _nearest(exchange, _open(tiers, settings, view), settings, view)
@@ -122,10 +123,10 @@ def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]
 def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
     """The start of a session that has used up its budget, under ``policy: escalate``.
 
-    It stays on ``downgrade_tier``, or where that can't take the request on the next cheapest, with
-    no way up from there. None: the client named a tier by header, or no cheaper tier can take it:
-    it doesn't fit there, the tier is degraded, without budget, or in the cloud and the request may
-    not go there.
+    It is to stay on ``downgrade_tier``, or where that can't take the request on the next cheapest,
+    with no way up from there. None: the client named a tier by header, or no cheaper tier can take
+    it: it doesn't fit there, the tier is degraded, without budget, or in the cloud and the request
+    may not go there.
     """
     if exchange.controls.tier is not None or not exchange.route.tiers:
         return None
@@ -134,7 +135,6 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
         away = not settings.tiers[tier].local and tier not in exchange.route.tiers
         out = away or tier in view.passed_over or tier in view.closed
         if not out and fits(tier, exchange.request, settings, view):
-            exchange.route = replace(exchange.route, tiers=(tier,))
             return Start(tier, "budget_exceeded" if tier != first else "")
     return None
 

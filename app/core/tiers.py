@@ -61,6 +61,14 @@ def named_tier(model: str, settings: Settings) -> str | None:
     return escalation.aliases.get(model)
 
 
+def named_by_client(model: str, header_tier: str | None, settings: Settings) -> str | None:
+    """The tier that a client asks for itself; None where it leaves the choice to us."""
+    asked = model if header_tier is None else header_tier
+    if asked == AUTO or not asked:
+        return None
+    return named_tier(asked, settings) or _tier_of(asked, settings)
+
+
 def _tier_of(model: str, settings: Settings) -> str | None:
     """The tier whose LiteLLM model this is: the chain's first such, else any."""
     names = (*settings.reliability.escalation.chain, *settings.tiers)

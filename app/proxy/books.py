@@ -15,6 +15,7 @@ from ..core import budgets
 from ..core.budgets import Limit, Spent
 from ..core.exchange import AttemptRecord, Exchange
 from ..core.reply import Reply
+from ..core.tiers import named_by_client
 from ..core.verdicts import Rejected
 from ..settings import TierSettings
 from ..state.store import SessionDelta, SessionState, Settlement, Sticky, StoreError
@@ -26,10 +27,7 @@ _PASS_THROUGH = TierSettings(model="")
 
 
 class Books:
-    """One exchange's. ``sticky``: the tier its session was escalated to, once :meth:`open` ran.
-
-    ``cloud``: what it sets aside of the cloud's cap.
-    """
+    """One exchange's. ``sticky``: the tier its session was escalated to, once :meth:`open` ran."""
 
     def __init__(self, services: Services, exchange: Exchange) -> None:
         self._services = services
@@ -38,7 +36,8 @@ class Books:
         self._limits = budgets.limits_for(exchange, services.settings)
         self._policy = budgets.policy_for(exchange, services.settings)
         self._reservation = Reservation(services, exchange.id, exchange.session.hash)
-        self.cloud = Reservation(services, exchange.id, exchange.session.hash)
+        self._of_cap = Reservation(services, exchange.id, exchange.session.hash)  # the cloud's
+        self._in_cloud = 0  # tokens that its attempt has used there
         self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
         self._here = self._limits  # with those of the tier of the attempt that is not settled,
         self._spent: Spent | None = None  # and what that has used
@@ -116,6 +115,39 @@ class Books:
             return None
         return await self._reservation.refused(found, tier, tier_only=found.limit in own)
 
+    async def enter(self, tier: str) -> Rejected | None:
+        """Set aside of the cloud's cap what a call on a tier may use; the refusal, if it can't.
+
+        Nothing, for a tier of this machine, and for one that the client names itself.
+        """
+        exchange, services = self._exchange, self._services
+        cloud, settings = services.cloud, services.settings
+        if cloud is None or not exchange.route.is_cloud(tier, settings):
+            return None
+        if named_by_client(exchange.request.model, exchange.controls.tier, settings) == tier:
+            return None
+        known = settings.tiers[tier]
+        most = budgets.most_asked(exchange, tier, settings)
+        tokens = budgets.most_used({**exchange.request.body, "max_tokens": most})
+        seconds = known.queue_timeout + known.total_timeout
+        try:
+            found = await self._of_cap.make(cloud.limits, tokens, seconds)
+        except StoreError as error:
+            accounts.store_failed(services, error)
+            return None
+        return await self._of_cap.refused(found, tier) if found is not None else None
+
+    async def leave(self) -> None:
+        """The attempt is over, if it was made at all: what it used in the cloud is settled."""
+        cloud = self._services.cloud
+        if cloud is None:
+            return
+        used, self._in_cloud = self._in_cloud, 0
+        try:
+            await self._of_cap.settle(cloud.limits, used, self._exchange.tier)
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+
     def _warn(self, limits: tuple[Limit, ...]) -> None:
         notes = self._exchange.notes
         share = budgets.share_used(limits, self._used)
@@ -128,9 +160,14 @@ class Books:
         """Take what an attempt has used; None where upstream refused to begin."""
         if record.status is not None and record.status >= 400:
             return None
+        exchange = self._exchange
         self._spent = budgets.spent_by(
-            self._exchange.request, reply, count_cached=self._rules.count_cached_prompt
+            exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
+        if exchange.route.is_cloud(record.tier, self._services.settings):
+            # Whoever asked for it; and a cloud bills what it has cached, too.
+            whole = budgets.spent_by(exchange.request, reply, count_cached=True)
+            self._in_cloud = whole.total
         return self._spent
 
     async def _settle(self) -> None:
@@ -169,7 +206,7 @@ class Books:
             return
         self._closed = True
         try:
-            await self._give_cloud_back()
+            await self.leave()
             await self._write(delivered)
         except StoreError as error:
             accounts.store_failed(self._services, error)
@@ -184,16 +221,6 @@ class Books:
         before = await self._commit(settlement, delivered)
         if settlement is not None:
             await self._reservation.tell(settlement, before, self._exchange.tier)
-
-    async def _give_cloud_back(self) -> None:
-        """What was set aside for a start in the cloud that came to no call."""
-        cloud = self._services.cloud
-        if cloud is None:
-            return
-        try:
-            await self.cloud.settle(cloud.limits, 0, self._exchange.tier)
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
 
     async def _commit(self, settlement: Settlement | None, delivered: bool) -> Mapping[str, int]:
         exchange = self._exchange

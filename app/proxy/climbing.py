@@ -2,61 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from ..core import budgets, ladder
+from ..core import ladder
 from ..core.breaker import Call
 from ..core.exchange import Exchange
-from ..core.ladder import TierView
-from ..core.next_step import LASTING, after_waiting
-from ..core.reply import Reply
-from ..core.verdicts import UpstreamFailed, Verdict
+from ..core.ladder import Start, TierView
+from ..core.next_step import LASTING, Move, Retry, Step, after_waiting, next_step
+from ..core.verdicts import Rejected, UpstreamFailed, Verdict
 from ..state.store import StoreError
 from . import accounts
 from .books import Books
-from .cloud import Cloud
 from .services import Services
 
 
 def view_for(services: Services, exchange: Exchange) -> TierView:
     """What is known of the tiers now, for this exchange."""
     view = services.tier_states.view()
-    return view.without(exchange.spent) if exchange.spent else view
+    closed = exchange.spent | exchange.capped
+    return view.without(closed) if closed else view
 
 
-async def start(services: Services, exchange: Exchange, books: Books) -> None:
-    """Choose the tier to start on."""
-    view = view_for(services, exchange)
+async def start(services: Services, exchange: Exchange, books: Books) -> Rejected | None:
+    """Choose the tier to start on; the refusal, where the cloud's cap leaves none."""
+    while True:
+        begin, stays = _begin(services, exchange, books)
+        if (refusal := await books.enter(begin.tier)) is None:
+            break
+        if begin.tier in exchange.capped:
+            return refusal
+        exchange.capped |= {begin.tier}
     first = exchange.route.first
-    begin = ladder.start(exchange, services.settings, view, books.sticky)
-    cheaper = None
-    if books.downgrades(begin.tier):
-        cheaper = ladder.downgraded(exchange, services.settings, view)
-    if cheaper is not None:
-        begin = cheaper
-    else:
-        exchange.pressure = services.memory.pressure
-        away = ladder.relieved(exchange, services.settings, view, begin)
-        if away is not None and await _cloud_has_room(services, exchange, books, away.tier):
-            begin = away
+    if stays:
+        exchange.route = replace(exchange.route, tiers=(begin.tier,))
     exchange.tier = begin.tier
     if begin.reason:
         await _escalated(services, exchange, first, begin.tier, begin.reason)
+    return None
 
 
-async def _cloud_has_room(services: Services, exchange: Exchange, books: Books, tier: str) -> bool:
-    """Whether the cloud's cap lets a request start there.
+def _begin(services: Services, exchange: Exchange, books: Books) -> tuple[Start, bool]:
+    """Where to start, and whether there is no way up from there."""
+    settings = services.settings
+    view = view_for(services, exchange)
+    begin = ladder.start(exchange, settings, view, books.sticky)
+    if books.downgrades(begin.tier):
+        cheaper = ladder.downgraded(exchange, settings, view)
+        if cheaper is not None:
+            return cheaper, True
+    exchange.pressure = services.memory.pressure
+    return ladder.relieved(exchange, settings, view, begin) or begin, False
 
-    What it may use is set aside until its call begins, which sets it aside anew: there is no way
-    back from there, so nobody may take it in between.
-    """
-    if services.cloud is None:
-        return True
-    seconds = services.settings.tiers[tier].queue_timeout
-    most = budgets.most_asked(exchange, tier, services.settings)
-    body = {**exchange.request.body, "max_tokens": most}
-    return await _reserve(services, services.cloud, body, seconds, books) is None
+
+async def following(
+    services: Services, exchange: Exchange, books: Books, verdict: Verdict | None, now: float
+) -> Step:
+    """What follows an attempt. Where the cloud's cap forbids it, it is decided anew without."""
+    while True:
+        view = view_for(services, exchange)
+        step = next_step(exchange, verdict, services.settings, view, now)
+        if not isinstance(step, (Retry, Move)):
+            return step
+        tier = step.tier if isinstance(step, Move) else exchange.tier
+        if await books.enter(tier) is None:
+            return step
+        exchange.capped |= {tier}
 
 
 async def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
@@ -80,54 +90,21 @@ async def _escalated(
     await accounts.keep(services, exchange, [("escalated", detail)])
 
 
-async def reserve(
-    services: Services, cloud: Cloud, exchange: Exchange, body: Mapping[str, Any], books: Books
-) -> UpstreamFailed | None:
-    """Keep a climb into the cloud within its cap; who names the tier himself is not held back."""
-    if exchange.tier == exchange.route.first:
-        return None
-    seconds = services.settings.tiers[exchange.tier].total_timeout
-    return await _reserve(services, cloud, body, seconds, books)
-
-
-async def _reserve(
-    services: Services, cloud: Cloud, body: Mapping[str, Any], seconds: float, books: Books
-) -> UpstreamFailed | None:
-    try:
-        found = await books.cloud.make(cloud.limits, budgets.most_used(body), seconds)
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        return None
-    if found is None:
-        return None
-    return UpstreamFailed(
-        "budget_exceeded",
-        f"the cloud's tokens of this hour are used up ({found.used} of {found.limit.most})",
-        final=True,
-        retry_after=found.resets_in,
-    )
-
-
-async def settle(
-    services: Services, cloud: Cloud, exchange: Exchange, reply: Reply, books: Books
-) -> None:
-    """Count what the cloud was asked for, whoever asked."""
-    used = budgets.spent_by(exchange.request, reply, count_cached=True).total
-    try:
-        await books.cloud.settle(cloud.limits, used, exchange.tier)
-    except StoreError as error:
-        accounts.store_failed(services, error)
-
-
-def begin(services: Services, exchange: Exchange, now: float) -> Call | UpstreamFailed:
+async def begin(
+    services: Services, exchange: Exchange, books: Books, now: float
+) -> Call | UpstreamFailed:
     """A call begins, now that it has waited for its turn; or the reason why it doesn't.
 
     ``now``: on the clock of ``exchange.started``.
     """
     view = view_for(services, exchange)
     failure = after_waiting(exchange, services.settings, view, now)
-    if failure is not None:
+    if failure is not None and failure.reason != "tier_degraded":
         return failure
+    if failure is not None:
+        step = await following(services, exchange, books, failure, now)
+        if isinstance(step, Move):  # else the cap forbids the only other tier: this one is tried
+            return failure
     if exchange.route.is_cloud(exchange.tier, services.settings):
         exchange.notes["Cloud"] = "true"
     return services.tier_states.begin(exchange.tier)

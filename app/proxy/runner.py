@@ -16,7 +16,7 @@ from ..core.build_request import Before, build
 from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
-from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry, next_step
+from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry
 from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import shutting_down
@@ -123,7 +123,8 @@ class Run:
             await self._books.open()
         except asyncio.CancelledError:
             return Fail(error_of(self._exchange, self._watch.interruption()))
-        await climbing.start(self._services, self._exchange, self._books)
+        if refusal := await climbing.start(self._services, self._exchange, self._books):
+            return Fail(error_of(self._exchange, refusal))
         return await self._attempts()
 
     async def _attempts(self) -> Deliver | PassOn | Fail:
@@ -140,8 +141,9 @@ class Run:
                 self._end_call_of_tier()
             self._note_committed()
             await accounts.settle_incidents(services, exchange)
-            view = climbing.view_for(services, exchange)
-            step = next_step(exchange, verdict, services.settings, view, self._clock())
+            await self._books.leave()
+            now = self._clock()
+            step = await climbing.following(services, exchange, self._books, verdict, now)
             if isinstance(step, Fail) and not isinstance(verdict, Rejected):
                 await accounts.exhausted(services, exchange, step.error)
             if not isinstance(step, (Retry, Move)):
@@ -233,7 +235,8 @@ class Run:
         if self._ours is not None:
             self._ours += self._clock() - asked
         try:
-            begun = climbing.begin(self._services, self._exchange, self._clock())
+            now = self._clock()
+            begun = await climbing.begin(self._services, self._exchange, self._books, now)
             if isinstance(begun, UpstreamFailed):
                 return begun
             self._call_of_tier = begun
@@ -247,18 +250,9 @@ class Run:
         services = self._services
         exchange = self._exchange
         cloud = services.cloud
-        if cloud is None or not exchange.route.is_cloud(exchange.tier, services.settings):
-            return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
-        body = attempt.request.body
-        refusal = await climbing.reserve(services, cloud, exchange, body, self._books)
-        if refusal is not None:
-            return refusal
-        try:
-            if exchange.tier in exchange.route.direct:
-                return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
-            return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
-        finally:
-            await climbing.settle(services, cloud, exchange, attempt.reply, self._books)
+        if cloud is not None and exchange.tier in exchange.route.direct:
+            return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
+        return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
 
     async def _call(
         self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders

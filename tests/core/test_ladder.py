@@ -164,10 +164,7 @@ def down(
     whole.route = Route(tiers, cheaper=cheaper)
     names: dict[str, Any] = {name: {} for name in CHAIN}
     given = from_mapping({"tiers": {**names, "premium": {"local": False}}})
-    begin = ladder.downgraded(whole, given, view or TierView())
-    if begin is not None:
-        assert whole.route.tiers == (begin.tier,), "there is no way up"
-    return begin
+    return ladder.downgraded(whole, given, view or TierView())
 
 
 def test_a_downgrade_takes_the_next_cheapest_where_the_first_cannot() -> None:

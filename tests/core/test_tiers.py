@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core.tiers import NoSuchTier, Route, is_listed, named_tier, route
+from app.core.tiers import NoSuchTier, Route, is_listed, named_by_client, named_tier, route
 from app.settings import Settings
 from app.settings_source import from_mapping
 
@@ -201,3 +201,24 @@ def test_named_tier() -> None:
         "fast",
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "header", "named"),
+    [
+        ("premium", None, "premium"),
+        ("gpt-4o-mini", None, "standard"),
+        ("auto", None, None),
+        ("", None, None),
+        ("a-model-nobody-knows", None, None),
+        ("fast", "premium", "premium"),
+        ("premium", "auto", None),
+    ],
+)
+def test_what_a_client_names_itself(model: str, header: str | None, named: str | None) -> None:
+    assert named_by_client(model, header, ALIASES) == named
+
+
+def test_a_tiers_model_is_a_name_of_it() -> None:
+    whole = from_mapping({"tiers": {"fast": {"model": "qwen"}}})
+    assert named_by_client("qwen", None, whole) == "fast"

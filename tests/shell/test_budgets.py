@@ -8,7 +8,15 @@ from typing import Any
 from tests.shell.asking import ask, checked_error, text_of, without_notes
 from tests.shell.calling import note_of
 from tests.shell.conftest import StartProxy
-from tests.support.replies import DONE, TOP, chunk, data, text_chunks, text_stream
+from tests.support.replies import (
+    DONE,
+    TOP,
+    chunk,
+    data,
+    litellm_error,
+    text_chunks,
+    text_stream,
+)
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
 # What `text_stream` says it used is 9 + 4 tokens.
@@ -92,6 +100,10 @@ async def test_escalate_sends_the_rest_of_the_session_down(
     assert second.headers["x-mlx-stack-tier"] == "fast"
     assert second.headers["x-mlx-stack-escalated-from"] == "standard"
     assert second.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
+    upstream.calls.clear()
+    upstream.will(litellm_error(500, "no"))
+    checked_error(await ask(proxy, AGENT, model="standard"), 502, "all_tiers_failed")
+    assert len(upstream.calls) == 1, "there is no way up"
     named = await ask(proxy, {**AGENT, "X-MLX-Stack-Tier": "standard"})
     assert named.headers["x-mlx-stack-tier"] == "standard"
 
