@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from .core.pressure import Level, Pressure
 from .metrics import Metrics
 from .proxy import accounts
 from .proxy.cloud import Cloud
+from .proxy.failure_capture import FailureCapture
 from .proxy.memory_probe import MemoryProbe
 from .proxy.memory_readers import open_reader
 from .proxy.model_list import ModelList
@@ -60,9 +62,28 @@ def build_services(
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
     )
+    services.capture = _capture(services)
+    if services.capture is not None:
+        services.witnesses = (*services.witnesses, services.capture.of)
     services.memory.on_change = partial(_pressure_changed, services)
     services.metrics.watch_pressure(lambda: services.memory.level)
     return services
+
+
+def _capture(services: Services) -> FailureCapture | None:
+    settings = services.settings
+    rules = settings.observability
+    if not rules.capture_failures:
+        return None
+    cloud = settings.reliability.escalation.cloud_fallback
+    keys = [*settings.server.api_keys, settings.server.admin_key, upstream_key(settings)]
+    keys.append(os.environ.get(cloud.api_key_env) if cloud is not None else None)
+    return FailureCapture(
+        rules.capture_path,
+        rules.capture_max_bytes,
+        [key for key in keys if key],
+        partial(services.metrics.inc, services.metrics.stage_faults),
+    )
 
 
 def _memory_probe(settings: Settings) -> MemoryProbe:
@@ -101,6 +122,8 @@ def build_app(services: Services) -> Edge:
         await services.store.open()
         await _restore(services)
         services.memory.start()
+        if services.capture is not None:
+            services.capture.start()
         try:
             yield
         finally:
@@ -109,6 +132,8 @@ def build_app(services: Services) -> Edge:
             await services.upstream.aclose()
             if services.cloud is not None:
                 await services.cloud.upstream.aclose()
+            if services.capture is not None:
+                await services.capture.close()
             await services.store.close()
 
     return Edge(services, operations.build(services, lifespan))

@@ -4,14 +4,16 @@ A record is one line of JSON (docs/tool-calls.md describes it):
 
     {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
 
-Other keys (``time``, ``request_id``, ``tier``, ``verdicts`` …) may be there. Each record is judged
-on its own, as the first attempt of an exchange: what would have gone out untouched, what mended,
-and what a retry would have said to the model.
+``capture_failures`` writes such records, with more: how else the reply failed (``failed``), what
+was known of the session (``context``), and the ``verdict``, which is then compared. Other keys may
+be there. Each record is judged on its own: what would have gone out untouched, what mended, and
+what a retry would have said to the model.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import sys
 from collections import Counter
@@ -27,12 +29,13 @@ from .core.attempt import Attempt
 from .core.build_request import build
 from .core.chunks import render
 from .core.exchange import AttemptRecord, Controls, Exchange
-from .core.failures import reason_of
+from .core.failures import as_data, reason_of
 from .core.ladder import TierView
 from .core.next_step import Deliver, Move, Retry, next_step
 from .core.pipeline import Stage
 from .core.session_id import identify
 from .core.tiers import Route
+from .core.upstream_answers import completion_in
 from .core.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
 from .errors import ProxyError
 from .settings import Settings
@@ -54,7 +57,8 @@ class Outcome:
 
     ``action``: delivered, repaired, rescued, retried, failed, or unreadable for a line that is no
     record. ``reply``: the completion that would have been delivered. ``faults``: faults in our own
-    stages, which let a reply through.
+    stages, which let a reply through. ``verdict``: as ``failures.as_data`` has it. ``differs``:
+    what the recorded verdict was, where the record has one that is another.
     """
 
     line: int
@@ -67,6 +71,8 @@ class Outcome:
     error: str = ""
     faults: tuple[str, ...] = ()
     request_id: str = ""
+    verdict: dict[str, Any] | None = None
+    differs: str = ""
     reply: dict[str, Any] | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,6 +90,8 @@ class Outcome:
         if self.action == RESCUED and self.repairs:
             said += f"; repaired: {', '.join(self.repairs)}"
         text = f"line {self.line}  {self.action}: {said}"
+        if self.differs:
+            text += f"\n    differs: recorded was {self.differs}"
         if self.failures:
             text += "".join(f"\n    {one['kind']}: {one['error']}" for one in self.failures)
         if self.correction:
@@ -126,9 +134,9 @@ class Replay:
         )
         verdict = attempt.on_request()
         if verdict is None:
-            _play(attempt, record.get("reply"))
-            cut_short = isinstance(attempt.verdict, Cut)
-            verdict = attempt.settle() if cut_short or not attempt.verdict else attempt.verdict
+            verdict = _play(attempt, record.get("reply")) or attempt.verdict
+            if verdict is None or isinstance(verdict, Cut):
+                verdict = attempt.settle()
         reason = reason_of(verdict)
         exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
         step = next_step(exchange, verdict, self._settings, TierView(), exchange.started)
@@ -136,6 +144,8 @@ class Replay:
             "line": line,
             "request_id": str(record.get("request_id") or ""),
             "faults": tuple(faults),
+            "verdict": as_data(verdict),
+            "differs": _difference(record, verdict),
         }
         if isinstance(step, Deliver):
             return _delivered(exchange, attempt, verdict, common)
@@ -163,9 +173,23 @@ class Replay:
         chain = self._settings.reliability.escalation.chain
         named = [name for name in (record.get("tier"), parsed.model) if name in chain]
         tier = named[0] if named else chain[0]
-        session = identify({}, parsed.body, "")
-        route = Route((tier,))
-        return Exchange(_RECORDED, parsed, Controls(), session, route, started=0.0, tier=tier)
+        context = record.get("context") or {}
+        try:
+            headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
+            return Exchange(
+                _RECORDED,
+                parsed,
+                Controls(bypass=frozenset(context.get("bypass", ()))),
+                identify(headers, parsed.body, ""),
+                Route((tier,)),
+                started=0.0,
+                tier=tier,
+                window=tuple(map(bytes.fromhex, context.get("window", ()))),
+                retried=dict(context.get("retried", {})),
+                session_was_cut=bool(context.get("session_was_cut")),
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BadRecord(f"has a `context` that makes no sense: {error}") from None
 
     def _correction(
         self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry | Move
@@ -194,14 +218,22 @@ def _parsed(line: bytes) -> Any:
         raise BadRecord(f"is not valid JSON: {error}") from None
 
 
-def _play(attempt: Attempt, reply: Any) -> None:
-    """Give an attempt the recorded reply."""
+def _play(attempt: Attempt, reply: Any) -> Verdict | None:
+    """Give an attempt the recorded reply; what else than that was wrong with it."""
     if not isinstance(reply, dict):
         raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
-    if isinstance(reply.get("stream"), str):
-        attempt.feed(reply["stream"].encode("utf-8", "replace"), 0.0)
-        if not attempt.over:
+    failed = _failure(reply)
+    if (stream := _raw(reply, "stream")) is not None:
+        attempt.feed(stream, 0.0)
+        if not attempt.over and failed is None:
             attempt.end(0.0)
+    elif failed is not None:
+        return failed
+    elif (body := _raw(reply, "body")) is not None:
+        completion = completion_in(body)
+        if isinstance(completion, UpstreamFailed):
+            return completion
+        attempt.take_completion(completion, 0.0)
     elif isinstance(reply.get("chunks"), list):
         if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
             raise BadRecord("has a reply whose `chunks` are not all objects")
@@ -209,7 +241,45 @@ def _play(attempt: Attempt, reply: Any) -> None:
     elif isinstance(reply.get("choices"), list) and reply["choices"]:
         attempt.take_completion(reply, 0.0)
     else:
-        raise BadRecord("has a `reply` that holds no `choices`, no `chunks` and no `stream`")
+        raise BadRecord(
+            "has a `reply` that holds none of `choices`, `chunks`, `stream`, `body`, `failed`"
+        )
+    return None if attempt.over else failed
+
+
+def _raw(reply: dict[str, Any], name: str) -> bytes | None:
+    """What came over the wire, as text or, where it was none, as base64."""
+    if isinstance(text := reply.get(name), str):
+        return text.encode("utf-8", "replace")
+    if isinstance(coded := reply.get(f"{name}_base64"), str):
+        try:
+            return base64.b64decode(coded, validate=True)
+        except ValueError:
+            raise BadRecord(f"has a `{name}_base64` that is no base64") from None
+    return None
+
+
+def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
+    """How a reply failed that no byte of it tells: a timeout, a reset, a status."""
+    given = reply.get("failed")
+    if given is None:
+        return None
+    try:
+        return UpstreamFailed(**given)
+    except TypeError:
+        raise BadRecord("has a `failed` that makes no sense") from None
+
+
+def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
+    """The recorded verdict in a word, if it is another than this one."""
+    if "verdict" not in record:
+        return ""
+    recorded, now = record["verdict"] or {}, as_data(verdict) or {}
+    if not isinstance(recorded, dict):
+        raise BadRecord("has a `verdict` that is no object")
+    if all(recorded.get(name) == now.get(name) for name in ("reason", "detector", "failures")):
+        return ""
+    return str(recorded.get("detector") or recorded.get("reason") or DELIVERED)
 
 
 def _delivered(
@@ -254,6 +324,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """How many of each action; which rules, formats and failures."""
     return {
         "records": len(outcomes),
+        "differing": sum(1 for one in outcomes if one.differs),
         "actions": dict(Counter(one.action for one in outcomes).most_common()),
         "repairs": dict(Counter(k for one in outcomes for k in one.repairs).most_common()),
         "formats": dict(Counter(k for one in outcomes for k in one.formats).most_common()),
@@ -288,6 +359,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _told(total: dict[str, Any]) -> str:
     lines = [f"\nrecords: {total['records']}"]
+    if total["differing"]:
+        lines.append(f"  other verdicts than recorded: {total['differing']}")
     for name in ("actions", "repairs", "formats", "failures"):
         if total[name]:
             counts = ", ".join(f"{count} {kind}" for kind, count in total[name].items())

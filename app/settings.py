@@ -296,6 +296,8 @@ class ObservabilitySettings(Section):
     events_retention_days: Positive = 14
     events_max: AtLeastOne = 100_000
     capture_failures: bool = False
+    capture_path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/failures"
+    capture_max_bytes: AtLeastOne = 104_857_600
 
 
 DEFAULT_TIERS: dict[str, dict[str, Any]] = {

@@ -45,6 +45,26 @@ def reason_of(verdict: Verdict | None) -> str | None:
             return verdict.type
 
 
+def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
+    """A verdict for a record: what it was for, and what was found; None if nothing was."""
+    reason = reason_of(verdict)
+    if reason is None:
+        return None
+    said: dict[str, Any] = {"reason": reason}
+    match verdict:
+        case LoopDetected():
+            said |= {"detector": verdict.detector, "repeats": verdict.repeats}
+        case InvalidToolCall():
+            said["failures"] = [
+                {"tool": one.tool, "kind": one.kind, "error": one.error} for one in verdict.failures
+            ]
+        case OutputTruncated():
+            said["limit"] = verdict.limit
+        case UpstreamFailed():
+            said |= {"message": verdict.message, "status": verdict.status}
+    return said
+
+
 def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     """The error a client gets when a verdict is the last word.
 

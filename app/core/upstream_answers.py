@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from . import overflow
+from . import overflow, surrogates
 from .verdicts import UpstreamFailed
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
@@ -90,6 +90,17 @@ def _lacking(message: str, needs: frozenset[str]) -> str:
         if ability in needs and pattern.search(message):
             return ability
     return ""
+
+
+def completion_in(body: bytes) -> dict[str, Any] | UpstreamFailed:
+    """The chat completion in a whole answer of status 200; or what is wrong with it."""
+    try:
+        completion = surrogates.read(body)
+    except ValueError:
+        return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
+    if not isinstance(completion, dict) or not completion.get("choices"):
+        return failure_inside(f"no chat completion, but: {quoted_error(body)}")
+    return completion
 
 
 def failure_inside(what: str) -> UpstreamFailed:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import orjson
 
-from ..core import ladder, surrogates, upstream_answers
+from ..core import ladder, upstream_answers
 from ..core.attempt import Attempt
 from ..core.breaker import Call
 from ..core.build_request import Before, build
@@ -20,7 +20,7 @@ from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry
 from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from ..errors import shutting_down
-from . import accounts, climbing, judging, response_headers
+from . import accounts, climbing, judging, response_headers, witness
 from .answer import Answer
 from .books import Books
 from .cloud import CHAT_PATH as DIRECT_PATH
@@ -60,6 +60,8 @@ class Run:
         self._books = Books(services, exchange)
         self._answer = Answer(exchange, downstream, services.memory, metadata=metadata)
         self._watch = watch
+        report = functools.partial(accounts.stage_failed, services)
+        self._witness = witness.of(exchange, services.witnesses, report)
         self._clock = asyncio.get_running_loop().time
         self._attempt: Attempt | None = None
         self._deadlines: Deadlines | None = None
@@ -98,6 +100,8 @@ class Run:
             self._end_call_of_tier()
             await self._close_upstream()
             await self._books.close(delivered=False)
+            if self._witness is not None:
+                self._witness.ended(self.outcome)
 
     def writing(self) -> Writing | None:
         """The upstream call that runs, if one does."""
@@ -133,9 +137,9 @@ class Run:
         while True:
             verdict = await self._attempt_on(exchange.tier)
             if isinstance(verdict, UpstreamFailed):
-                self._record(reason_of(verdict), verdict.status, refused=verdict.refused)
+                self._record(reason_of(verdict), verdict.status, verdict, refused=verdict.refused)
             else:
-                self._record(reason_of(verdict), 200)
+                self._record(reason_of(verdict), 200, verdict)
             if self._call_of_tier is not None:
                 await climbing.note_tier(services, exchange, self._call_of_tier, verdict)
                 self._end_call_of_tier()
@@ -276,7 +280,11 @@ class Run:
         try:
             # The cloud, asked directly, knows no such id.
             call_id = self._exchange.id if upstream is self._services.upstream else None
+            if self._witness is not None:
+                headers = self._witness.call_begins(attempt.request.tier, headers)
             self._response = await upstream.send("POST", path, headers, content, call_id=call_id)
+            if self._witness is not None:
+                self._witness.answered(self._response)
             verdict = await self._read(attempt, self._response)
         except UpstreamError as error:
             verdict = _failed(error)
@@ -333,13 +341,9 @@ class Run:
 
     async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
         self._observe_first_byte(self._clock())
-        try:
-            completion = surrogates.read(body)
-        except ValueError:
-            return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
-        if not isinstance(completion, dict) or not completion.get("choices"):
-            what = upstream_answers.quoted_error(body)
-            return upstream_answers.failure_inside(f"no chat completion, but: {what}")
+        completion = upstream_answers.completion_in(body)
+        if isinstance(completion, UpstreamFailed):
+            return completion
         out = attempt.take_completion(completion, self._clock())
         if out:
             await self._answer.send(out)
@@ -396,7 +400,14 @@ class Run:
 
     # Accounts
 
-    def _record(self, reason: str | None, status: int | None, *, refused: bool = False) -> None:
+    def _record(
+        self,
+        reason: str | None,
+        status: int | None,
+        verdict: Verdict | None = None,
+        *,
+        refused: bool = False,
+    ) -> None:
         """The running attempt's upstream call has ended, if one was made."""
         if self._called_at is None:
             return
@@ -410,6 +421,8 @@ class Run:
             return
         spent = None if refused else self._books.count(record, reply)
         accounts.count_attempt(self._services, exchange, record, spent, self._clock())
+        if self._witness is not None:
+            self._witness.call_ended(self._attempt, record, verdict, spent)
 
     def _observe_first_byte(self, now: float) -> None:
         metrics = self._services.metrics

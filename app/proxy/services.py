@@ -15,6 +15,7 @@ from ..state.store import Store
 from .background import Background
 from .cloud import Cloud
 from .event_feed import EventFeed
+from .failure_capture import FailureCapture
 from .memory_probe import MemoryProbe
 from .model_list import ModelList
 from .once import Once
@@ -22,6 +23,7 @@ from .tier_queue import TierQueues
 from .tier_states import TierStates
 from .token_rates import TokenRates, Writing
 from .upstream import Upstream
+from .witness import MakeWitness
 
 
 class RunningExchange(Protocol):
@@ -51,6 +53,8 @@ class Services:
     running: int = field(default=0)
     background: Background = field(default_factory=Background)
     feed: EventFeed = field(default_factory=EventFeed)
+    witnesses: Sequence[MakeWitness] = ()
+    capture: FailureCapture | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)
     started: float = field(default_factory=time.time)

@@ -107,7 +107,7 @@ class _Transport(httpx.AsyncBaseTransport):
         response = await self._session.request(
             request.method,
             self._url(request.url),
-            headers=self._named(tuple(request.headers.raw)),
+            headers=self._sent(request.headers.raw),
             data=stream.data if isinstance(stream, _Content) else None,
             allow_redirects=False,
         )
@@ -122,6 +122,13 @@ class _Transport(httpx.AsyncBaseTransport):
             if len(self._urls) < MAX_KNOWN_URLS:
                 self._urls[url] = known
         return known
+
+    def _sent(self, raw: list[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+        if raw and raw[-1][0] == CALL_ID.encode():  # the one that differs each time
+            headers = self._named(tuple(raw[:-1])).copy()
+            headers[CALL_ID] = raw[-1][1].decode("latin-1")
+            return headers
+        return self._named(tuple(raw))
 
     def _named(self, raw: tuple[tuple[bytes, bytes], ...]) -> CIMultiDict[str]:
         known = self._headers.get(raw)
@@ -154,6 +161,17 @@ class Response:
             if key == name:
                 return value
         return b""
+
+    def tap(self, take: Callable[[bytes], None]) -> None:
+        """Have ``take`` see every piece of the body that is read."""
+        read = self._next
+
+        async def tapped() -> bytes:
+            data = await read()
+            take(data)
+            return data
+
+        self._next = tapped
 
     async def next_bytes(self) -> bytes:
         """What comes next of the body; nothing at its end. Raises :class:`UpstreamError`."""
