@@ -103,7 +103,8 @@ def _serve(args: argparse.Namespace) -> int:
             raise SettingsError([problem], str(args.log_file)) from None
     if args.env_file is not None:
         env_file.put_into(os.environ, args.env_file)
-    return server.serve(_with_address(load(args.config), args.host, args.port))
+    settings = _with_address(load(args.config), args.host, args.port)
+    return server.serve(settings, log_to=args.log_file)
 
 
 def _with_address(settings: Settings, host: str | None, port: int | None) -> Settings:

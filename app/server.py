@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import multiprocessing
 import signal
+import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
-from . import log
+from . import log, workers
 from .api.http_protocol import BoundedProtocol
 from .main import build_app, build_services
 from .proxy.services import Services
@@ -25,7 +28,12 @@ KEEP_ALIVE_SECONDS = 75  # longer than the pools of usual clients keep an idle c
 class Server(uvicorn.Server):
     """At the first signal: finish what runs, refuse what comes, then end. At a second: end."""
 
-    def __init__(self, services: Services, on_ready: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        on_ready: Callable[[], None] | None = None,
+        listeners: list[socket.socket] | None = None,
+    ) -> None:
         server = services.settings.server
         super().__init__(
             uvicorn.Config(
@@ -46,6 +54,8 @@ class Server(uvicorn.Server):
         )
         self._services = services
         self._on_ready = on_ready
+        self.listeners = listeners
+        self._sentinel: int | None = None
         self._deadline: float | None = None
         self._signal: int | None = None
 
@@ -53,8 +63,20 @@ class Server(uvicorn.Server):
         await super().startup(sockets)  # type: ignore[arg-type]
         if self.started:
             _spare_the_collector()
+        if self.started and self._sentinel is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._sentinel, self._orphaned, loop)
         if self.started and self._on_ready is not None:
             self._on_ready()
+
+    def ends_with(self, sentinel: int) -> None:
+        """End as at a signal when ``sentinel``, another process's, becomes readable."""
+        self._sentinel = sentinel
+
+    def _orphaned(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self._sentinel is not None
+        loop.remove_reader(self._sentinel)
+        self.handle_exit(signal.SIGTERM, None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._services.stopping:
@@ -100,12 +122,37 @@ def _spare_the_collector() -> None:
     gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
 
 
-def serve(settings: Settings, on_ready: Callable[[], None] | None = None) -> int:
-    """Run until a signal; the process's exit code."""
+def serve(
+    settings: Settings,
+    on_ready: Callable[[], None] | None = None,
+    log_to: Path | None = None,
+) -> int:
+    """Run until a signal; the process's exit code. Raises :class:`SettingsError`.
+
+    ``log_to``: the log file that the process has taken over, for its workers.
+    """
+    workers.check_state(settings)
     log.configure(settings.observability)
-    services = build_services(settings)
-    server = Server(services, on_ready)
+    if settings.server.workers > 1:
+        return workers.Workers(settings, log_to, on_ready).run()
+    return _run(Server(build_services(settings), on_ready))
+
+
+def work(settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> int:
+    """Be one of several workers: as :func:`serve`, on a port that another process has bound.
+
+    When that process is gone, however it went, this one ends as at a signal.
+    """
+    log.configure(settings.observability)
+    server = Server(build_services(settings), on_ready, [listener])
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        server.ends_with(parent.sentinel)
+    return _run(server)
+
+
+def _run(server: Server) -> int:
     # uvicorn ends a start that failed (a taken port, say) with SystemExit.
     with contextlib.suppress(asyncio.CancelledError):
-        server.run()
+        server.run(server.listeners)
     return 0 if server.started else 1

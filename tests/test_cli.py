@@ -25,7 +25,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
     """What `serve` would have run."""
     seen: list[Settings] = []
 
-    def serve(settings: Settings, *_: Any) -> int:
+    def serve(settings: Settings, **_: Any) -> int:
         seen.append(settings)
         return 7
 
@@ -126,7 +126,7 @@ def test_check_gets_its_file_and_gives_its_code(code: int, monkeypatch: pytest.M
 
 
 def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
-    def serve(*_: Any) -> int:
+    def serve(*_: Any, **__: Any) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server, "serve", serve)

@@ -1,0 +1,172 @@
+"""`server.workers`: several processes on one port and one Redis; one that ends comes again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from app import server, workers
+from app.settings import Settings
+from app.settings_source import SettingsError
+from tests.shell.asking import CHAT, body
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
+from tests.support.replies import USAGE, text_stream
+from tests.support.running_proxy import proxy_config
+from tests.support.scripted_server import ScriptedServer
+
+GENEROUS = 30
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    running = RedisServer(tmp_path)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "memory"])
+def test_a_state_of_one_process_is_refused(backend: str) -> None:
+    changes = {"server.workers": 2, "state.backend": backend}
+    settings = Settings(**proxy_config("http://127.0.0.1:9", changes))
+    with pytest.raises(SettingsError, match=rf"server\.workers: 2 .*`{backend}`.*`redis`"):
+        server.serve(settings)
+    one = Settings(**proxy_config("http://127.0.0.1:9", {"state.backend": backend}))
+    workers.check_state(one)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Serving:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+        self.process = process
+        self.url = url
+        self.log = log
+        self.parent = psutil.Process(process.pid)
+
+    def workers(self) -> list[psutil.Process]:
+        """Those that run; not multiprocessing's own helper."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return [p for p in self.parent.children() if "spawn_main" in " ".join(p.cmdline())]
+        return []
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(GENEROUS):
+            while not condition():  # noqa: ASYNC110  # of another process, which sets no event
+                await asyncio.sleep(0.05)
+
+    async def ask(self, session: str = "shared") -> httpx.Response:
+        """Over a connection of its own, so that any worker may take it."""
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS) as one:
+            return await one.post(CHAT, json=body(), headers={"X-MLX-Stack-Session": session})
+
+    async def get(self, path: str) -> Any:
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS) as one:
+            return (await one.get(path)).json()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(GENEROUS):
+            return await self.process.wait()
+
+
+@contextlib.asynccontextmanager
+async def serving(upstream: ScriptedServer, redis_url: str, folder: Path) -> AsyncIterator[Serving]:
+    changes = {
+        "server.port": free_port(),
+        "server.workers": 2,
+        "server.shutdown_grace_seconds": 5,
+        "state.backend": "redis",
+        "state.redis_url": redis_url,
+    }
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))
+    log = folder / "proxy.log"
+    arguments = ("serve", "--config", str(file), "--log-file", str(log))
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "app", *arguments)
+    running = Serving(process, f"http://127.0.0.1:{changes['server.port']}", log)
+    orphans: list[psutil.Process] = []
+    try:
+        async with asyncio.timeout(GENEROUS):
+            while True:
+                assert process.returncode is None, log.read_text()
+                with contextlib.suppress(httpx.TransportError):
+                    await running.get("/health")
+                    break
+                await asyncio.sleep(0.05)
+        await running.until(lambda: len(running.workers()) == 2)
+        orphans = running.workers()
+        yield running
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            orphans += running.workers()
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        for one in orphans:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
+async def test_two_workers_share_a_port_and_what_they_count(
+    upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
+) -> None:
+    upstream.always(text_stream("Hello"))
+    async with serving(upstream, redis.url, tmp_path) as proxy:
+        for stopped in proxy.workers():  # the other one answers
+            stopped.suspend()
+            assert (await proxy.ask()).status_code == 200
+            stopped.resume()
+        session = await proxy.get("/mlx-stack/sessions/shared")
+        assert session["turns"] == 2
+        assert session["used"] == 2 * USAGE["total_tokens"]
+
+        killed = proxy.workers()[0]
+        killed.kill()
+        await proxy.until(lambda: len([p for p in proxy.workers() if p.pid != killed.pid]) == 2)
+        assert (await proxy.ask("another")).status_code == 200
+        assert "worker_ended" in proxy.log.read_text()
+
+        last = proxy.workers()
+        proxy.process.send_signal(signal.SIGTERM)
+        assert await proxy.ended() == 0
+        assert all(map(is_gone, last))
+
+
+async def test_workers_do_not_outlive_their_parent(
+    upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
+) -> None:
+    async with serving(upstream, redis.url, tmp_path) as proxy:
+        workers_then = proxy.workers()
+        proxy.process.kill()
+        await proxy.ended()
+        await proxy.until(lambda: all(map(is_gone, workers_then)))
+
+
+def test_a_taken_port_is_a_line_and_an_exit_code(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with workers._listen("127.0.0.1", 0) as taken:
+        changes = {
+            "server.port": taken.getsockname()[1],
+            "server.workers": 2,
+            "state.backend": "redis",
+            "state.redis_url": "redis://127.0.0.1:9/0",
+        }
+        assert server.serve(Settings(**proxy_config("http://127.0.0.1:9", changes))) == 1
+    assert "no_port" in capfd.readouterr().err
