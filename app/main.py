@@ -22,11 +22,12 @@ from .proxy.failure_capture import FailureCapture
 from .proxy.memory_probe import MemoryProbe
 from .proxy.memory_readers import open_reader
 from .proxy.model_list import ModelList
-from .proxy.services import Services, upstream_key
+from .proxy.services import Services, Traces, upstream_key
 from .proxy.tier_queue import TierQueues
 from .proxy.tier_states import TierStates
 from .proxy.upstream import Upstream
 from .settings import Settings
+from .settings_source import SettingsError
 from .state.store import StoreError
 
 
@@ -65,9 +66,24 @@ def build_services(
     services.capture = _capture(services)
     if services.capture is not None:
         services.witnesses = (*services.witnesses, services.capture.of)
+    if settings.observability.traces:
+        services.traces = _traces(settings)
+        services.witnesses = (*services.witnesses, services.traces.of)
     services.memory.on_change = partial(_pressure_changed, services)
     services.metrics.watch_pressure(lambda: services.memory.level)
     return services
+
+
+def _traces(settings: Settings) -> Traces:
+    try:
+        from .proxy.traces import Traces as OpenTelemetry
+    except ImportError as error:
+        problem = (
+            f"observability.traces: {error.name} is not installed; "
+            "install the extra `otel` (pip install 'mlx-stack-proxy[otel]')"
+        )
+        raise SettingsError([problem], "settings") from None
+    return OpenTelemetry(settings)
 
 
 def _capture(services: Services) -> FailureCapture | None:
@@ -134,6 +150,8 @@ def build_app(services: Services) -> Edge:
                 await services.cloud.upstream.aclose()
             if services.capture is not None:
                 await services.capture.close()
+            if services.traces is not None:
+                await services.traces.close()
             await services.store.close()
 
     return Edge(services, operations.build(services, lifespan))

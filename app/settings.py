@@ -298,6 +298,7 @@ class ObservabilitySettings(Section):
     capture_failures: bool = False
     capture_path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/failures"
     capture_max_bytes: AtLeastOne = 104_857_600
+    traces: bool = False
 
 
 DEFAULT_TIERS: dict[str, dict[str, Any]] = {

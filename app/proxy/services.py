@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..core.exchange import Exchange
 from ..core.pipeline import Stage
 from ..metrics import Metrics
 from ..settings import Settings
@@ -23,7 +24,15 @@ from .tier_queue import TierQueues
 from .tier_states import TierStates
 from .token_rates import TokenRates, Writing
 from .upstream import Upstream
-from .witness import MakeWitness
+from .witness import MakeWitness, Witness
+
+
+class Traces(Protocol):
+    """What ``traces.py`` has; it is imported only where it is wanted."""
+
+    def of(self, exchange: Exchange) -> Witness: ...
+
+    async def close(self) -> None: ...
 
 
 class RunningExchange(Protocol):
@@ -55,6 +64,7 @@ class Services:
     feed: EventFeed = field(default_factory=EventFeed)
     witnesses: Sequence[MakeWitness] = ()
     capture: FailureCapture | None = None
+    traces: Traces | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)
     started: float = field(default_factory=time.time)
