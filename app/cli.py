@@ -29,6 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from . import remote, service
+    from .init import command as init
     from .local_stack import up
 
     parser = argparse.ArgumentParser(
@@ -48,6 +49,10 @@ def _parser() -> argparse.ArgumentParser:
         "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
     )
     serve.set_defaults(run=_serve)
+
+    first = commands.add_parser("init", help="write a first config.yaml, from what is here")
+    init.add_arguments(first)
+    first.set_defaults(run=init.run)
 
     check = commands.add_parser("check", help="check the configuration, LiteLLM and the tiers")
     _add_config(check)

@@ -1,0 +1,86 @@
+"""A proposal as the text of a ``config.yaml`` that people go on editing."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from .proposal import Proposal, ProposedTier
+
+_WIDTH = 96
+_EXPLAINED = {
+    "context_window": "prompt and reply together, in tokens",
+    "reasoning": "it thinks before it answers, and needs room for that",
+    "health_url": "asked when the model is silent",
+}
+_LOCAL = {True: "on this machine", False: "not on this machine: only by name, or with consent"}
+_CLIENT_KEYS = """\
+# Clients send LiteLLM's key, or none at all; to let in whatever key they send:
+#server: {api_keys: ["*"]}
+"""
+_CONSENT = """\
+# To let requests go to the cloud when the local tiers fail:
+#reliability:
+#  escalation:
+#    cloud_fallback:
+#      model: MODEL     # asked directly where LiteLLM doesn't list NAME
+#      max_tokens_per_hour: 200000
+"""
+
+
+def text_of(proposal: Proposal, upstream: Mapping[str, Any], sources: Sequence[str]) -> str:
+    """The file's text. ``upstream``: its keys that differ from the defaults."""
+    head = (
+        f"Written by `mlx-stack-proxy init` from {' and '.join(sources)}. What isn't here has its "
+        "default: `mlx-stack-proxy check --settings` shows all that is in force, and "
+        "`mlx-stack-proxy config schema` explains it to an editor."
+    )
+    parts = [_prose(head)]
+    if upstream:
+        parts.append("upstream:\n" + "".join(_line(2, k, v) for k, v in upstream.items()))
+    parts.append(_CLIENT_KEYS)
+    tiers = "".join(_tier(tier) for tier in proposal.tiers)
+    parts.append("# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n" + tiers)
+    clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
+    if clouds:
+        model = clouds[0].group.deployments[0].model
+        model = _scalar(model.partition("/")[2] or model)
+        consent = _CONSENT.replace("MODEL", model).replace("NAME", clouds[0].name)
+        parts.append(consent)
+    return "\n".join(parts)
+
+
+def _tier(tier: ProposedTier) -> str:
+    lines = [_prose(_harmless(tier.note), "  # ")]
+    lines.append(f"  {_scalar(tier.name)}:\n")
+    for key, value in tier.keys.items():
+        lines.append(_line(4, key, value, _LOCAL[value] if key == "local" else _EXPLAINED.get(key)))
+    if tier.silent:
+        lines.append(f"    #health_url: {tier.silent}   # did not answer when this was written\n")
+    return "".join(lines)
+
+
+def _line(indent: int, key: str, value: Any, comment: str | None = None) -> str:
+    said = f"{' ' * indent}{key}: {_scalar(value)}"
+    return (f"{said:<36}  # {comment}" if comment else said) + "\n"
+
+
+def _scalar(value: Any) -> str:
+    """As YAML writes it, quoted where it must be."""
+    text: str = yaml.safe_dump([value], default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.strip()[1:-1]
+
+
+def _harmless(text: str) -> str:
+    """Others' words, so that they end no comment and break no file."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _prose(text: str, before: str = "# ") -> str:
+    lines = textwrap.wrap(
+        text, _WIDTH - len(before), break_long_words=False, break_on_hyphens=False
+    )
+    return "".join(f"{before}{line}\n" for line in lines)

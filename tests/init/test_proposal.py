@@ -1,0 +1,250 @@
+"""Which tiers are proposed for which models, and that what is written loads as meant."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.init.model_groups import Deployment, Groups, ModelGroup
+from app.init.proposal import Proposal, health_urls, propose
+from app.init.rendering import text_of
+from app.settings import Settings, TierSettings
+from app.settings_source import from_mapping
+
+LITELLM = "http://127.0.0.1:4000"
+
+
+def here(name: str, model: str = "openai/m", port: int = 8000, **more: Any) -> ModelGroup:
+    return ModelGroup(name, (Deployment(model, f"http://localhost:{port}/v1"),), **more)
+
+
+def cloud(name: str, model: str = "openrouter/a/claude", **more: Any) -> ModelGroup:
+    return ModelGroup(name, (Deployment(model),), **more)
+
+
+def groups(*found: ModelGroup) -> Groups:
+    return {group.name: group for group in found}
+
+
+def proposed(*found: ModelGroup) -> Proposal:
+    return propose(groups(*found), LITELLM)
+
+
+def names(proposal: Proposal) -> dict[str, str]:
+    return {tier.name: tier.group.name for tier in proposal.tiers}
+
+
+def loaded(proposal: Proposal, text: str = "") -> Settings:
+    return from_mapping(yaml.safe_load(text or text_of(proposal, {}, ["here"])))
+
+
+def test_groups_of_our_names_are_our_tiers_in_our_order() -> None:
+    found = proposed(
+        cloud("premium"), here("standard", port=1), here("longctx", port=2), here("fast", port=3)
+    )
+    assert list(names(found)) == ["fast", "standard", "longctx", "premium"]
+    settings = loaded(found)
+    assert settings.reliability.escalation.chain == ("fast", "standard", "longctx", "premium")
+    assert settings == from_mapping({})
+    assert [tier.keys for tier in found.tiers] == [{}, {}, {}, {}]
+
+
+def test_others_are_named_by_their_size() -> None:
+    found = proposed(
+        here("big", "openai/Qwen3-30B-A3B", 1),
+        here("tiny", "openai/qwen3-0.6b", 2),
+        here("mid", "openai/qwen3-8b", 3),
+        cloud("claude"),
+    )
+    assert names(found) == {"fast": "tiny", "standard": "mid", "big": "big", "premium": "claude"}
+    tiers = loaded(found).tiers
+    assert tiers["fast"] == TierSettings(model="tiny")
+    assert tiers["premium"] == TierSettings(model="claude", local=False)
+
+
+def test_what_has_no_size_is_the_largest_and_keeps_its_place() -> None:
+    found = proposed(here("x", port=1), here("y", port=2), here("small", "openai/a-3b", 3))
+    assert names(found) == {"fast": "small", "standard": "x", "y": "y"}
+
+
+def test_the_free_names_are_given_to_the_rest() -> None:
+    found = proposed(here("fast", port=1), here("qwen-30b", port=2), here("qwen-70b", port=3))
+    assert names(found) == {"fast": "fast", "standard": "qwen-30b", "qwen-70b": "qwen-70b"}
+
+
+def test_the_largest_window_is_for_long_prompts() -> None:
+    wide = here("wide", "openai/w-4b", 1, window=131_072)
+    assert names(proposed(wide, here("b", "openai/b-8b", 2), here("c", "openai/c-14b", 3))) == {
+        "fast": "b",
+        "standard": "c",
+        "longctx": "wide",
+    }
+    assert names(proposed(wide)) == {"fast": "wide"}  # a chain begins with something
+    same = here("same", "openai/s-8b", 2, window=131_072)
+    assert names(proposed(wide, same)) == {"fast": "wide", "standard": "same"}
+
+
+def test_a_window_is_written_where_it_is_not_the_tiers_default() -> None:
+    found = proposed(
+        here("fast", port=1, window=32_768),
+        here("standard", port=2, window=65_536),
+        here("longctx", port=3, window=131_072),
+        cloud("premium", window=200_000),
+    )
+    assert [tier.keys.get("context_window") for tier in found.tiers] == [
+        None,
+        65_536,
+        None,
+        200_000,
+    ]
+    assert loaded(found).tiers["premium"].context_window == 200_000
+
+
+def test_one_of_the_cloud_is_a_tier_the_others_are_said() -> None:
+    found = proposed(
+        here("fast"), cloud("gpt", "openai/gpt-4o"), cloud("claude"), cloud("o3", "x/y")
+    )
+    assert names(found) == {"fast": "fast", "premium": "gpt"}
+    assert "Also in the cloud, and no tier: claude, o3. Clients may name them." in found.remarks
+
+
+def test_what_is_no_tier_is_said() -> None:
+    found = proposed(
+        here("fast"),
+        here("again"),
+        ModelGroup("emb", mode="embedding"),
+        ModelGroup("openai/*", (Deployment("openai/*"),)),
+    )
+    assert names(found) == {"fast": "fast"}
+    assert [remark.partition(" ")[0] for remark in found.remarks] == ["again", "emb", "openai/*"]
+
+
+def test_where_nothing_tells_a_place_other_names_than_ours_are_not_local() -> None:
+    found = proposed(ModelGroup("fast"), ModelGroup("qwen-8b"), ModelGroup("premium"))
+    tiers = loaded(found).tiers
+    assert {name: tier.local for name, tier in tiers.items()} == {
+        "fast": True,
+        "standard": False,
+        "premium": False,
+    }
+    assert "Tiers fast, standard, premium: nothing tells where it runs." in " ".join(found.remarks)
+
+
+def test_a_premium_of_this_machine_is_local() -> None:
+    assert loaded(proposed(here("fast", port=1), here("premium", port=2))).tiers["premium"].local
+
+
+def test_a_group_that_is_partly_in_the_cloud_is_not_local() -> None:
+    both = ModelGroup("standard", (*here("x").deployments, *cloud("y").deployments))
+    tier = loaded(proposed(both)).tiers["standard"]
+    assert (tier.local, tier.health_url) == (False, None)
+
+
+def test_one_of_the_network_is_local_and_said() -> None:
+    near = ModelGroup("fast", (Deployment("openai/x", "http://192.168.1.7:8000/v1"),))
+    found = proposed(near)
+    assert loaded(found).tiers["fast"].local
+    assert found.remarks[0].startswith("Tier fast: on another machine of your network")
+
+
+def test_health_urls_are_of_single_servers_that_can_be_reached() -> None:
+    found = groups(
+        here("fast", port=8001),
+        ModelGroup("two", (*here("x", port=1).deployments, *here("x", port=2).deployments)),
+        ModelGroup("net", (Deployment("openai/x", "https://u:p@box.local:8000/v1/"),)),
+        ModelGroup("docker", (Deployment("openai/x", "http://host.docker.internal:8000/v1"),)),
+        ModelGroup("ollama", (Deployment("ollama_chat/x"),)),
+        cloud("premium"),
+    )
+    net = "https://box.local:8000/health"
+    assert health_urls(found, LITELLM) == ["http://localhost:8001/health", net]
+    assert health_urls(found, "http://192.168.1.5:4000") == [net]
+
+
+def test_a_health_url_that_answers_is_written_another_is_a_comment() -> None:
+    found = groups(here("fast", port=8001), here("standard", port=8002))
+    proposal = propose(found, LITELLM, {"http://localhost:8001/health"})
+    text = text_of(proposal, {}, ["here"])
+    tiers = loaded(proposal, text).tiers
+    assert tiers["fast"].health_url == "http://localhost:8001/health"
+    assert tiers["standard"].health_url is None
+    whole = loaded(proposal, text.replace("#health_url", "health_url"))
+    assert whole.tiers["standard"].health_url == "http://localhost:8002/health"
+
+
+def test_what_is_behind_a_comment_is_valid_once_it_is_none() -> None:
+    proposal = proposed(here("fast"), cloud("premium", "openrouter/anthropic/claude-x"))
+    text = text_of(proposal, {"base_url": "http://h:4000"}, ["LiteLLM", "a file"])
+    assert loaded(proposal, text).reliability.escalation.cloud_fallback is None
+    whole = loaded(proposal, uncommented(text))
+    fallback = whole.reliability.escalation.cloud_fallback
+    assert fallback is not None and fallback.model == "anthropic/claude-x"
+    assert whole.server.api_keys == ("*",)
+    assert whole.upstream.base_url == "http://h:4000"
+
+
+def uncommented(text: str) -> str:
+    """Prose has one blank behind its `#`; keys none, and those below them two or more."""
+    return re.sub(r"^(\s*)#(?=[a-z_]+:|  )", r"\1", text, flags=re.MULTILINE)
+
+
+def test_names_that_become_the_same_stay_apart() -> None:
+    more = [here(name, f"openai/{name}", port) for port, name in enumerate("ab:;", 1)]
+    assert names(proposed(*more, here("auto", port=9))) == {
+        "fast": "a",
+        "standard": "b",
+        "tier": ":",
+        "tier-2": ";",
+        "auto-2": "auto",
+    }
+
+
+def test_without_any_of_this_machine() -> None:
+    found = proposed(cloud("gpt"))
+    assert found.remarks[0].startswith("No model of this machine was found")
+    assert loaded(found).reliability.escalation.chain == ("premium",)
+    assert proposed().tiers == ()
+
+
+@pytest.mark.parametrize("name", ["auto", "../x y", "-", "é", "a" * 80, "x\n  y: 1", "yes", "1"])
+def test_any_name_of_a_group_makes_a_file_that_loads(name: str) -> None:
+    others = [here("a", "openai/a-1b", 1), here("b", "openai/b-2b", 2)]
+    found = proposed(*others, here(name, "openai/evil\n\x07model: {", 3))
+    tiers = loaded(found).tiers
+    assert [tier.model for tier in tiers.values()] == ["a", "b", name]
+
+
+@given(
+    st.lists(
+        st.builds(
+            ModelGroup,
+            st.one_of(st.sampled_from(["fast", "premium", "auto", "x-8b"]), st.text(min_size=1)),
+            st.lists(
+                st.builds(
+                    Deployment,
+                    st.text(),
+                    st.sampled_from(
+                        [None, "http://localhost:8/v1", "http://[::1", "//x y:z@", "\n"]
+                    ),
+                ),
+                max_size=2,
+            ).map(tuple),
+            st.one_of(st.none(), st.integers(1, 10**7)),
+            st.sampled_from([None, "chat"]),
+            st.booleans(),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_is_found_is_written_so_that_it_loads(found: list[ModelGroup]) -> None:
+    proposal = proposed(*found)
+    if proposal.tiers:
+        tiers = loaded(proposal).tiers
+        assert list(tiers) == [tier.name for tier in proposal.tiers]
+        assert [t.model for t in tiers.values()] == [t.group.name for t in proposal.tiers]
+        assert len(set(names(proposal).values())) == len(proposal.tiers)
