@@ -136,9 +136,8 @@ async def test_return_last(upstream: ScriptedServer, start_proxy: StartProxy) ->
         ({f"{RULES}.max_retries": 0}, 1),
         ({f"{RULES}.max_retries": 2}, 3),
         ({f"{RULES}.max_retries": 9, "reliability.escalation.max_attempts": 2}, 2),
-        ({f"{RULES}.max_retries": 9, "reliability.escalation.exchange_timeout": 1e-9}, 1),
     ],
-    ids=["none", "two", "max_attempts", "exchange_timeout"],
+    ids=["none", "two", "max_attempts"],
 )
 async def test_the_bounds_of_an_exchange(
     changes: Json, calls: int, upstream: ScriptedServer, start_proxy: StartProxy
