@@ -43,10 +43,15 @@ PROMISED = {
 }
 
 
-@pytest.fixture
-def metrics() -> Metrics:
+def all_metrics() -> Metrics:
+    """Those of a proxy in which nothing is missing."""
     settings = Settings(**proxy_config("http://127.0.0.1:9"))
     return build_services(settings, memory=ForcedMemory().probe).metrics
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return all_metrics()
 
 
 def registered(metrics: Metrics) -> dict[str, tuple[str, set[str]]]:
