@@ -37,10 +37,17 @@ class RedisServer:
                 stderr=output,
             )
         end = time.monotonic() + 20
-        while self.ask("PING") != b"+PONG":
+        # Its own answer, not that of another server that has the port.
+        while not self._answers():
             assert self._process.poll() is None, (self._folder / "redis.log").read_text()
             assert time.monotonic() < end, "redis-server does not answer"
             time.sleep(0.02)
+
+    def _answers(self) -> bool:
+        """Whether it is this very process that answers."""
+        assert self._process is not None
+        identity = "return tonumber(string.match(redis.call('INFO'), 'process_id:(%d+)'))"
+        return self.ask("EVAL", identity, "0") == b":%d" % self._process.pid
 
     def ask(self, *command: str) -> bytes | None:
         """The first line of the answer to one command; None without a connection."""
