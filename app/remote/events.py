@@ -6,6 +6,7 @@ import argparse
 import http.client
 import json
 import re
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from .client import NoAnswer, Refused, Remote
 
 PATIENCE = 45.0  # seconds; three signs of life of the proxy
 RETRY_SECONDS = 1.0
+_LEFT_OUT = ("action", "pattern")  # what the kind says already, and a digest
 _AGO = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -105,9 +107,28 @@ def _show_json(event: dict[str, Any]) -> None:
 
 
 def _show(event: dict[str, Any]) -> None:
-    detail = " ".join(f"{k}={_short(v)}" for k, v in (event.get("detail") or {}).items())
-    who = f"{event['tier']:<9} {event['session'][:12]}"
-    print(f"{moment(event['time'])} {event['kind']:<18} {who} {detail}".rstrip())
+    on_screen = sys.stdout.isatty()
+    when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
+    who = f"{event['tier']:<8} {event['session'][:12]:<12}"
+    line = f"{when} {event['kind']:<18} {who} {_told(event)}".rstrip()
+    width = shutil.get_terminal_size().columns
+    print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
+
+
+def _time_of_day(seconds: float) -> str:
+    then, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M", then)
+
+
+def _told(event: dict[str, Any]) -> str:
+    """The detail on a line; --json has all of it."""
+    detail = dict(event.get("detail") or {})
+    if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():
+        return f"{detail['from']} > {detail['to']}, {detail['reason']}"
+    if event["kind"] == "exhausted":
+        detail["attempts"] = len(detail.get("attempts") or ())
+    shown = {k: v for k, v in detail.items() if k not in _LEFT_OUT and v is not None}
+    return " ".join(f"{name}={_short(value)}" for name, value in shown.items())
 
 
 def _short(value: Any) -> str:

@@ -32,6 +32,7 @@ def test_the_headers_that_are_always_there(stack: RunningStack, stream: bool) ->
     assert headers["X-MLX-Stack-Attempts"] == "1"
     assert re.fullmatch(r"derived;[0-9a-f]{12}", headers["X-MLX-Stack-Session"])
     assert headers["X-MLX-Stack-Request-Id"] == headers["x-request-id"]
+    assert headers["x-litellm-call-id"] == headers["x-request-id"], "LiteLLM has taken it over"
     assert headers["x-litellm-model-group"] == "standard"
     assert "set-cookie" not in headers
     assert not [name for name in headers if name.endswith("-api-base")]

@@ -70,7 +70,7 @@ async def test_events(
     upstream.will(Reply.json({}, status=500), text_stream("Hello"))
     assert (await ask(proxy, AGENT)).status_code == 200
     code, out, _ = await said(capsys, proxy, "events")
-    assert code == 0 and "escalated" in out and "from=fast to=standard reason=server_error" in out
+    assert code == 0 and "escalated" in out and "fast > standard, server_error" in out
     code, out, _ = await said(capsys, proxy, "events", "--kind", "loop_break", "--json")
     assert (code, out) == (0, "")
 
