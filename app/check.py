@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit, urlunsplit
 
+from . import settings_shown
 from .core.pressure import Level
 from .core.tiers import is_listed
 from .proxy.memory_readers import HostMemory
@@ -16,34 +18,88 @@ from .proxy.model_list import ModelList, names_in
 from .proxy.services import upstream_key
 from .proxy.upstream import Upstream, UpstreamError
 from .settings import Settings
-from .settings_source import SettingsError, load
+from .settings_source import SettingsError, Sources, read
+from .tier_probe import Mark, Probe
 
-Line = tuple[bool, str]
+Line = tuple[Mark, str]
+_WIDTH = 80
 
 
-def run(config: str | None) -> int:
-    """Print the lines; 0 if all is well, 1 if something is not."""
+def run(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
+    """Print the lines; 0 if all is well, 1 if something is not.
+
+    ``probe``: whether the tiers are asked something; ``cloud``: also those that are not local.
+    """
+    read_in = _read(config)
+    if read_in is None:
+        return 1
+    return asyncio.run(_run(read_in[0], probe=probe, cloud=cloud))
+
+
+def show(config: str | None) -> int:
+    """Print every setting and where it comes from; 1 if they can't be used."""
+    read_in = _read(config)
+    if read_in is None:
+        return 1
+    for line in settings_shown.lines(*read_in):
+        print(line)  # noqa: T201
+    return 0
+
+
+def _read(config: str | None) -> tuple[Settings, Sources] | None:
+    """The settings and their sources; None where there are problems, which have been said."""
     try:
-        settings = load(config)
+        sources = read(config)
+        return sources.settings(), sources
     except SettingsError as error:
         for problem in error.problems:
-            _say((False, f"{error.source}: {problem}"))
-        return 1
-    lines = [(True, "configuration"), *consistency(settings)]
-    for line in lines:
+            _say(("FAIL", f"{error.source}: {problem}"))
+        return None
+
+
+async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
+    good = True
+    async for line in _lines(settings, probe=probe, cloud=cloud):
         _say(line)
-    found = asyncio.run(_probe(settings))
+        good = good and line[0] != "FAIL"
+    return 0 if good else 1
+
+
+async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
+    yield "ok", "configuration"
+    for line in consistency(settings):
+        yield line
+    upstream = Upstream(settings.upstream)
+    try:
+        names, found = await _litellm(settings, upstream)
+        for line in found:
+            yield line
+        asked = Probe(settings, upstream)
+        listed = [n for n, tier in settings.tiers.items() if is_listed(tier.model, names or ())]
+        for name in listed if probe else ():
+            if settings.tiers[name].local or cloud:
+                async for mark, text in asked.tier(name):
+                    yield mark, f"tier {name}: {text}"
+            else:
+                yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+    finally:
+        await upstream.aclose()
     rules = settings.reliability.memory_pressure
     if rules.enabled and rules.source.startswith("http"):
-        found.append(asyncio.run(_memory(rules.source)))
-    for line in found:
-        _say(line)
-    return 0 if all(good for good, _ in [*lines, *found]) else 1
+        yield await _memory(rules.source)
 
 
 def _say(line: Line) -> None:
-    good, text = line
-    print(f"{'ok  ' if good else 'FAIL'}  {text}")  # noqa: T201
+    mark, text = line
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=f"{mark:<4}  ",
+        subsequent_indent=" " * 6,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print("\n".join(lines), flush=True)  # noqa: T201
 
 
 def consistency(settings: Settings) -> Iterator[Line]:
@@ -54,36 +110,34 @@ def consistency(settings: Settings) -> Iterator[Line]:
             limit = getattr(tier, key)
             if limit > total:
                 yield (
-                    False,
+                    "FAIL",
                     f"tiers.{name}.{key} ({limit:g} s) outlives reliability.escalation."
                     f"exchange_timeout ({total:g} s), so it can never be reached",
                 )
 
 
-async def _probe(settings: Settings) -> list[Line]:
-    key_name = settings.upstream.api_key_env
-    upstream = Upstream(settings.upstream)
-    key = upstream_key(settings)
-    models = ModelList(upstream, key, time.monotonic)
+async def _litellm(
+    settings: Settings, upstream: Upstream
+) -> tuple[frozenset[str] | None, list[Line]]:
+    """LiteLLM's models, None without them, and what there is to say."""
+    models = ModelList(upstream, upstream_key(settings), time.monotonic)
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     try:
         status, body = await models.fetch(None)
     except (UpstreamError, TimeoutError) as error:
-        return [(False, f"{where}: {str(error) or 'no answer in time'}")]
-    finally:
-        await upstream.aclose()
+        return None, [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
     names = names_in(body) if status == 200 else None
     if names is None:
-        key_is = _state_of_key(key_name)
+        key_is = _state_of_key(settings.upstream.api_key_env)
         why = "refused the key" if status in (400, 401, 403) else f"answered status {status}"
         why = f"{why} when asked for its models ({key_is})"
-        return [(True, f"{where}: reachable"), (False, f"{where}: {why}")]
-    lines: list[Line] = [(True, f"{where}: reachable, key right, {len(names)} models")]
+        return None, [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
+    lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():
         known = is_listed(tier.model, names)
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
-        lines.append((known, f"tier {name}: model {tier.model!r} is {what}"))
-    return lines
+        lines.append(("ok" if known else "FAIL", f"tier {name}: model {tier.model!r} is {what}"))
+    return names, lines
 
 
 async def _memory(url: str) -> Line:
@@ -93,10 +147,10 @@ async def _memory(url: str) -> Line:
     try:
         reading = await host.read()
     except (UpstreamError, TimeoutError, ValueError) as error:
-        return False, f"{where}: {str(error) or 'no answer in time'}"
+        return "FAIL", f"{where}: {str(error) or 'no answer in time'}"
     finally:
         await host.close()
-    return True, f"{where}: {Level(reading.level or 0).word}"
+    return "ok", f"{where}: {Level(reading.level or 0).word}"
 
 
 def _without_credentials(url: str) -> str:

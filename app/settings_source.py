@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -22,6 +23,7 @@ from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, neares
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
+MOST_PLACES = 2  # that are named for a key which is nowhere near
 
 
 class SettingsError(ValueError):
@@ -33,24 +35,59 @@ class SettingsError(ValueError):
         super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What was read, before it is checked. ``path``: the file, None where there is none."""
+
+    path: Path | None
+    file: Mapping[str, Any]
+    environment: Mapping[str, Any]
+
+    def settings(self) -> Settings:
+        """Both together, the environment being the stronger. Raises :class:`SettingsError`."""
+        data = dict(self.file)
+        if data.get("tiers") is None:
+            data["tiers"] = DEFAULT_TIERS
+        source = "settings" if self.path is None else str(self.path)
+        return from_mapping(_merge(data, self.environment), source)
+
+    def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
+        """Where the value of a key comes from. The chain, if not given, follows the tiers."""
+        if _is_given(self.environment, path):
+            return "environment"
+        in_file = _is_given(self.file, path) or (path == CHAIN and _is_given(self.file, TIERS))
+        return "file" if in_file else "default"
+
+
+TIERS = ("tiers",)
+CHAIN = ("reliability", "escalation", "chain")
+
+
+def _is_given(data: Any, path: tuple[str, ...]) -> bool:
+    for key in path:
+        if not isinstance(data, Mapping) or key not in data:
+            return False
+        data = data[key]
+    return data is not None or len(path) > 2  # an empty section gives nothing
+
+
 def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings from a YAML file and the environment; the environment is the stronger.
 
     ``path``: the file; without it ``MLX_STACK_CONFIG``, then ``./config.yaml`` if it is there, then
     the defaults alone. Raises :class:`SettingsError`.
     """
+    return read(path, environ).settings()
+
+
+def read(path: str | None = None, environ: Mapping[str, str] | None = None) -> Sources:
+    """File and environment as :func:`load` takes them. Raises :class:`SettingsError`."""
     environ = os.environ if environ is None else environ
     named = path or environ.get(CONFIG_VARIABLE) or None
     file = Path(named or DEFAULT_FILE).expanduser()
-    if named is None and not file.exists():
-        data: dict[str, Any] = {}
-        source = "settings"
-    else:
-        data = _read_yaml(file)
-        source = str(file)
-    if data.get("tiers") is None:
-        data = {**data, "tiers": DEFAULT_TIERS}
-    return from_mapping(_merge(data, _from_environment(environ)), source)
+    there = named is not None or file.exists()
+    data = _read_yaml(file) if there else {}
+    return Sources(file if there else None, data, _from_environment(environ))
 
 
 def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
@@ -59,7 +96,7 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
     whole = {k: v for k, v in data.items() if k in known and v is not None}
     # Not left to pydantic-settings: it takes a top-level key such as `_env_file` for an order.
-    problems = [f"{k}: {unknown_name(str(k), known, 'key')}" for k in data if k not in known]
+    problems = [_unknown_key((k,)) for k in data if k not in known]
     if whole.get("tiers") is None:
         whole["tiers"] = DEFAULT_TIERS
     tiers = whole["tiers"]
@@ -152,12 +189,32 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def _unknown_key(path: tuple[Any, ...]) -> str:
+    """That a key is none, and which was meant: one like it here, or the same elsewhere."""
+    name = str(path[-1])
+    known = _names_at(Settings, path[:-1])
+    hint = unknown_name(name, known, "key")
+    elsewhere = [".".join(place[:-1]) for place in _places(Settings) if place[-1] == name]
+    if not nearest(name, known) and 0 < len(elsewhere) <= MOST_PLACES:
+        hint = f"unknown key `{name}`; it belongs under `{'` or `'.join(elsewhere)}`"
+    return f"{_shown_path(path)}: {hint}"
+
+
+def _places(annotation: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all keys below a type; a name that the user chooses is ``NAME``."""
+    for option in _options(annotation):
+        if get_origin(option) is dict:
+            yield from _places(get_args(option)[1], (*before, "NAME"))
+        for name, field in getattr(option, "model_fields", {}).items():
+            yield (*before, name)
+            yield from _places(field.annotation, (*before, name))
+
+
 def _sentence(error: Any) -> str:
     path = tuple(error["loc"])
     where = _shown_path(path)
     if error["type"] == "extra_forbidden":
-        known = _names_at(Settings, path[:-1])
-        return f"{where}: {unknown_name(str(path[-1]), known, 'key')}"
+        return _unknown_key(path)
     if error["type"] == "value_error" and not path:
         return str(error["ctx"]["error"])
     if error["type"] == "value_error":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from app import check
+from app import check, cli
 from app.settings_source import from_mapping
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
+from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
 MODELS = ("GET", "/v1/models")
 
@@ -32,27 +34,34 @@ async def litellm() -> AsyncIterator[ScriptedServer]:
         yield server
 
 
-def config(folder: Path, base_url: str, more: str = "") -> str:
+def config(
+    folder: Path, base_url: str, more: str = "", tiers: str = "tiers: {fast: , standard: }"
+) -> str:
     file = folder / "config.yaml"
-    file.write_text(
-        f"upstream: {{base_url: '{base_url}'}}\ntiers: {{fast: , standard: }}\n{more}",
-        encoding="utf-8",
-    )
+    text = f"upstream: {{base_url: '{base_url}'}}\n{tiers}\n{more}"
+    file.write_text(text, encoding="utf-8")
     return str(file)
 
 
-def checked(file: str | None, capsys: pytest.CaptureFixture[str]) -> tuple[int, list[str]]:
-    code = check.run(file)
+def weather(arguments: str = '{"city": "Lima"}') -> dict[str, Any]:
+    function = {"name": "get_weather", "arguments": arguments}
+    return {"id": "call_1", "type": "function", "function": function}
+
+
+def checked(
+    file: str | None, capsys: pytest.CaptureFixture[str], **how: bool
+) -> tuple[int, list[str]]:
+    code = check.run(file, **{"probe": False, **how})
     out, err = capsys.readouterr()
     assert err == ""
-    return code, out.splitlines()
+    return code, out.replace("\n      ", " ").splitlines()
 
 
 async def beside(
-    server: ScriptedServer, file: str, capsys: pytest.CaptureFixture[str]
+    server: ScriptedServer, file: str, capsys: pytest.CaptureFixture[str], **how: bool
 ) -> tuple[int, list[str]]:
     """Run the command in a thread, while this loop answers it."""
-    code, lines = await asyncio.to_thread(checked, file, capsys)
+    code, lines = await asyncio.to_thread(checked, file, capsys, **how)
     return code, [line.replace(server.url, "URL") for line in lines]
 
 
@@ -167,7 +176,7 @@ def test_every_mistake_of_the_configuration_has_a_line(
 )
 def test_what_the_whole_contradicts(data: dict[str, Any], said: list[str]) -> None:
     lines = list(check.consistency(from_mapping(data)))
-    assert [good for good, _ in lines] == [False] * len(said)
+    assert [mark for mark, _ in lines] == ["FAIL"] * len(said)
     assert all(text.startswith(start) for (_, text), start in zip(lines, said, strict=True))
 
 
@@ -209,3 +218,65 @@ async def test_a_host_that_is_to_tell_the_memory_pressure(
         code, lines = await beside(litellm, config(bare, litellm.url, more), capsys)
     assert lines[-1].replace(host.url, "HOST") == line
     assert code == (0 if line.startswith("ok") else 1)
+
+
+def answers(call: Call) -> Reply:
+    """A tier that can do everything, whichever of the three questions it is."""
+    body = call.json()
+    if not body.get("stream"):
+        return Reply.json(completion({"content": "1"}, "length"))
+    if "tools" in body:
+        return stream(with_role({"tool_calls": [{"index": 0, **weather()}]}, finish="tool_calls"))
+    return text_stream("1", " 2", " 3")
+
+
+async def test_each_tier_of_this_machine_is_asked(
+    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    litellm.always(WhenWhole(answers))
+    tiers = "tiers: {fast: {local: false}, standard: }"
+    file = config(bare, litellm.url, tiers=tiers)
+    code, lines = await beside(litellm, file, capsys, probe=True)
+    assert code == 0
+    kinds = [re.sub(r"[0-9.]+ s\b", "N s", line) for line in lines[4:]]
+    assert kinds == [
+        "note  tier fast: not on this machine, and not asked; --cloud does",
+        "ok    tier standard: answers (N s)",
+        "ok    tier standard: streams (6 chunks, the first after N s)",
+        "ok    tier standard: calls tools",
+    ]
+    assert {call.json()["model"] for call in litellm.calls} == {"standard"}
+    code, lines = await beside(litellm, file, capsys, probe=True, cloud=True)
+    assert (code, len(lines)) == (0, 10)
+    assert {call.json()["model"] for call in litellm.calls} == {"fast", "standard"}
+
+
+async def test_a_tier_that_does_not_answer_is_a_failure(
+    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    litellm.always(litellm_error(500, "Connection error. " + "x " * 40))
+    code, lines = await beside(litellm, config(bare, litellm.url), capsys, probe=True)
+    assert code == 1
+    assert [line.partition(" x")[0] for line in lines[4:]] == [
+        f"FAIL  tier {tier}: a one-token completion: status 500: Connection error."
+        for tier in ("fast", "standard")
+    ]
+
+
+async def test_lines_fit_a_terminal(
+    bare: Path, litellm: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    litellm.always(litellm_error(500, "Connection error. " + "xyz " * 40))
+    await asyncio.to_thread(check.run, config(bare, litellm.url))
+    out = capsys.readouterr().out
+    assert len(out.splitlines()) > 6
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_the_settings_alone(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = config(bare, "http://x")
+    assert cli.main(["check", "--settings", "--config", file]) == 0
+    assert "  file     base_url: 'http://x'" in capsys.readouterr().out.splitlines()
+    Path(file).write_text("sever: 1", encoding="utf-8")
+    assert cli.main(["check", "--settings", "--config", file]) == 1
+    assert capsys.readouterr().out.startswith("FAIL  ")

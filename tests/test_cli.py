@@ -113,16 +113,17 @@ def test_serve_with_redis_wants_its_address(
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_check_gets_its_file_and_gives_its_code(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str | None] = []
+    seen: list[tuple[str | None, bool, bool]] = []
 
-    def run(file: str | None) -> int:
-        seen.append(file)
+    def run(file: str | None, *, probe: bool, cloud: bool) -> int:
+        seen.append((file, probe, cloud))
         return code
 
     monkeypatch.setattr(check, "run", run)
     assert cli.main(["check", "--config", "c.yaml"]) == code
-    assert cli.main(["check"]) == code
-    assert seen == ["c.yaml", None]
+    assert cli.main(["check", "--no-probe"]) == code
+    assert cli.main(["check", "--cloud"]) == code
+    assert seen == [("c.yaml", True, False), (None, False, False), (None, True, True)]
 
 
 def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,6 +243,21 @@ def test_an_empty_file_is_the_defaults(text: str, empty_folder: Path) -> None:
             "`wran`; did you mean `warn`?",
         ),
         ("stream.zzz", "stream.zzz: unknown key `zzz`; known: mode, hold_seconds, "),
+        ("port", "port: unknown key `port`; it belongs under `server`"),
+        (
+            "server.idle_timeout",
+            "server.idle_timeout: unknown key `idle_timeout`; it belongs under `tiers.NAME`",
+        ),
+        (
+            "max_retries_before_escalate",
+            "max_retries_before_escalate: unknown key `max_retries_before_escalate`; it belongs "
+            "under `reliability.escalation`",
+        ),
+        (
+            "reliability.max_output_tokens",
+            "reliability.max_output_tokens: unknown key `max_output_tokens`; known: "
+            "loop_detection, ",
+        ),
         ("_env_file", "_env_file: unknown key `_env_file`; known: server, "),
         ("self", "self: unknown key `self`; known: server, "),
     ],

@@ -6,8 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
+from ..settings_shown import as_yaml
 from .proposal import Proposal, ProposedTier
 
 _WIDTH = 96
@@ -47,7 +46,7 @@ def text_of(proposal: Proposal, upstream: Mapping[str, Any], sources: Sequence[s
     clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
     if clouds:
         model = clouds[0].group.deployments[0].model
-        model = _scalar(model.partition("/")[2] or model)
+        model = as_yaml(model.partition("/")[2] or model)
         consent = _CONSENT.replace("MODEL", model).replace("NAME", clouds[0].name)
         parts.append(consent)
     return "\n".join(parts)
@@ -55,7 +54,7 @@ def text_of(proposal: Proposal, upstream: Mapping[str, Any], sources: Sequence[s
 
 def _tier(tier: ProposedTier) -> str:
     lines = [_prose(_harmless(tier.note), "  # ")]
-    lines.append(f"  {_scalar(tier.name)}:\n")
+    lines.append(f"  {as_yaml(tier.name)}:\n")
     for key, value in tier.keys.items():
         lines.append(_line(4, key, value, _LOCAL[value] if key == "local" else _EXPLAINED.get(key)))
     if tier.silent:
@@ -64,14 +63,8 @@ def _tier(tier: ProposedTier) -> str:
 
 
 def _line(indent: int, key: str, value: Any, comment: str | None = None) -> str:
-    said = f"{' ' * indent}{key}: {_scalar(value)}"
+    said = f"{' ' * indent}{key}: {as_yaml(value)}"
     return (f"{said:<36}  # {comment}" if comment else said) + "\n"
-
-
-def _scalar(value: Any) -> str:
-    """As YAML writes it, quoted where it must be."""
-    text: str = yaml.safe_dump([value], default_flow_style=True, width=10_000, allow_unicode=True)
-    return text.strip()[1:-1]
 
 
 def _harmless(text: str) -> str:

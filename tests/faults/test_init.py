@@ -32,4 +32,4 @@ def test_init_before_a_real_litellm(
         assert (
             f"localhost:{behind_ports[tier]}" in text or f"127.0.0.1:{behind_ports[tier]}" in text
         )
-    assert check.run("config.yaml") == 0, capsys.readouterr().out
+    assert check.run("config.yaml", probe=False) == 0, capsys.readouterr().out

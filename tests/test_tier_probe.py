@@ -1,0 +1,156 @@
+"""What a tier's answers say that it can do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from app.proxy.upstream import Upstream
+from app.settings_source import from_mapping
+from app.tier_probe import Probe
+from tests.support.replies import (
+    DONE,
+    completion,
+    data,
+    litellm_error,
+    stream,
+    stream_bytes,
+    text_chunks,
+    text_stream,
+    with_role,
+)
+from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer
+
+ONE = Reply.json(completion({"content": "1"}, "length"))
+COUNT = text_stream("1", " 2")
+Lines = list[tuple[str, str]]
+
+
+@pytest.fixture
+async def litellm() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        yield server
+
+
+async def probed(litellm: ScriptedServer, **tier: Any) -> Lines:
+    """Mark and text of each line, without the seconds."""
+    upstream = {"base_url": litellm.url, "api_key_env": None}
+    settings = from_mapping({"upstream": upstream, "tiers": {"fast": tier}})
+    connection = Upstream(settings.upstream)
+    try:
+        return [
+            (mark, text.partition(" (")[0] if mark == "ok" else text)
+            async for mark, text in Probe(settings, connection).tier("fast")
+        ]
+    finally:
+        await connection.aclose()
+
+
+def called(arguments: str, name: str = "get_weather") -> Reply:
+    function = {"name": name, "arguments": arguments}
+    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    return stream(with_role({"tool_calls": [call]}, finish="tool_calls"))
+
+
+async def test_a_tier_that_can_do_all(litellm: ScriptedServer) -> None:
+    litellm.will(ONE, COUNT, called('{"city": "Lima"}'))
+    assert await probed(litellm, model="m", params={"temperature": 0.1}) == [
+        ("ok", "answers"),
+        ("ok", "streams"),
+        ("ok", "calls tools"),
+    ]
+    one, streamed, tool = [call.json() for call in litellm.calls]
+    assert (one["max_tokens"], "stream" in one) == (1, False)
+    assert streamed["stream"] and streamed["stream_options"] == {"include_usage": True}
+    assert [t["function"]["name"] for t in tool["tools"]] == ["get_weather"]
+    for body in (one, streamed, tool):
+        assert (body["model"], body["temperature"]) == ("m", 0.1)
+        assert (body["num_retries"], body["disable_fallbacks"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("reply", "line"),
+    [
+        (called('{"city": "Lima",}'), ("ok", "calls tools, once repaired: trailing_comma")),
+        (
+            text_stream(
+                '<tool_call>{"name": "get_weather", "arguments": {"city": "Lima"}}</tool_call>'
+            ),
+            ("ok", "calls tools, written as text: hermes_json"),
+        ),
+        (text_stream("It rains."), ("note", "asked for a tool call, it answered with text")),
+        (
+            called('{"town": 1}', "get_time"),
+            ("note", "asked for a tool call, it sent none that can be used: "),
+        ),
+        (
+            Reply.sse(data({"error": {"message": "out of memory"}}), DONE),
+            ("note", "asked for a tool call, it sent none that can be used: "),
+        ),
+        (litellm_error(400, "no tools here"), ("FAIL", "a streamed completion: status 400: ")),
+    ],
+)
+async def test_tool_calls(reply: Reply, line: tuple[str, str], litellm: ScriptedServer) -> None:
+    litellm.will(ONE, COUNT, reply)
+    mark, text = (await probed(litellm))[-1]
+    assert mark == line[0]
+    assert text.startswith(line[1])
+
+
+async def test_no_tool_call_is_asked_of_a_tier_without_tools(litellm: ScriptedServer) -> None:
+    litellm.will(ONE, COUNT)
+    last = (await probed(litellm, tools=False))[-1]
+    assert last == ("note", "not asked for a tool call: `tools: false`")
+
+
+@pytest.mark.parametrize(
+    ("reply", "mark", "said"),
+    [
+        (ONE, "FAIL", "does not stream: the answer holds no chunks"),
+        (
+            Reply.sse(*(data(chunk) for chunk in text_chunks("1"))),
+            "FAIL",
+            "streams, but the stream breaks off before `[DONE]`",
+        ),
+        (
+            Reply.sse(stream_bytes(text_chunks("1"), usage=False)),
+            "note",
+            "but doesn't tell its usage: budgets go by the text's length",
+        ),
+        (
+            Reply.sse(data({"error": {"message": "boom"}}), DONE),
+            "FAIL",
+            "a streamed completion: an error inside it: boom",
+        ),
+    ],
+)
+async def test_streams(reply: Reply, mark: str, said: str, litellm: ScriptedServer) -> None:
+    litellm.will(ONE, reply, called('{"city": "Lima"}'))
+    found = (await probed(litellm))[1]
+    assert found[0] == mark
+    assert found[1].endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (litellm_error(429, "slow down"), "a one-token completion: status 429: slow down"),
+        (Reply.json({"error": {"message": "no"}}), "a one-token completion: "),
+        (Reply.json(b"<html>"), "a one-token completion: upstream's answer is not JSON"),
+        (Reply.raw(RESET), "a one-token completion: the connection"),
+    ],
+)
+async def test_no_answer_ends_the_questions(
+    reply: Reply, said: str, litellm: ScriptedServer
+) -> None:
+    litellm.will(reply)
+    ((mark, text),) = await probed(litellm)
+    assert (mark, text[: len(said)]) == ("FAIL", said)
+
+
+async def test_an_answer_that_takes_too_long(litellm: ScriptedServer) -> None:
+    litellm.will(Reply.sse(SILENCE))
+    ((mark, text),) = await probed(litellm, total_timeout=0.2)
+    assert (mark, text) == ("FAIL", "a one-token completion: not whole after 0.2 s")
