@@ -281,7 +281,9 @@ async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
     own_server.ask("CONFIG", "SET", "maxmemory", "0")
     await store.commit("a", SessionDelta(turns=1), NOW)
     assert store.trouble is None
-    assert (await store.load("a", NOW)).turns == 2
+    while (await store.load("a", NOW)).turns < 3:  # what was refused is added after all, once
+        await asyncio.sleep(0.02)
+    assert (await store.load("a", NOW)).turns == 3
     await store.close()
 
 
