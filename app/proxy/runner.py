@@ -81,7 +81,10 @@ class Run:
         self._watch.start(self._next_due, self._on_time)
         self._services.exchanges.add(self)
         try:
-            step = await self._steps()
+            try:
+                step = await self._steps()
+            except asyncio.CancelledError:  # not within a call: while it waits for the store, say
+                step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
             await self._books.close(delivered=isinstance(step, Deliver))
             self.outcome = await self._answer.finish(step, self._attempt)
@@ -123,10 +126,7 @@ class Run:
     async def _steps(self) -> Deliver | PassOn | Fail:
         """Be let in, choose a tier, and go on until there is a last step."""
         self._exchange.tier = self._exchange.route.first  # as long as nothing else is known
-        try:
-            await self._books.open()
-        except asyncio.CancelledError:
-            return Fail(error_of(self._exchange, self._watch.interruption()))
+        await self._books.open()
         if refusal := await climbing.start(self._services, self._exchange, self._books):
             return Fail(error_of(self._exchange, refusal))
         return await self._attempts()
