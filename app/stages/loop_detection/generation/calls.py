@@ -11,19 +11,20 @@ from ....core.events import ToolCallDelta
 from ....core.reply import ToolCall
 
 Key = tuple[str, str]  # name, canonical arguments
-# A spelling with more blanks than this beside the shortest is seen only once the call has ended.
+# A spelling longer than the shortest by more than this is seen only once the call has ended.
 _SLACK = 200
 
 
 class Repeats:
     """Counts calls; the one after ``most`` equal ones is one too many, except of exempt tools."""
 
-    __slots__ = ("_counts", "_exempt", "_most", "tool")
+    __slots__ = ("_counts", "_exempt", "_full", "_most", "tool")
 
     def __init__(self, most: int, exempt: Sequence[str]) -> None:
         self._most = most
         self._exempt = frozenset(exempt)
         self._counts: Counter[Key] = Counter()
+        self._full: dict[str, set[int]] = {}  # name → sizes of the arguments of full calls
         self.tool = ""  # whose call was one too many
 
     def add(self, key: Key) -> bool:
@@ -31,6 +32,8 @@ class Repeats:
         if key[0] in self._exempt:
             return False
         self._counts[key] += 1
+        if self._counts[key] == self._most:
+            self._full.setdefault(key[0], set()).add(len(key[1]))
         if self._counts[key] <= self._most:
             return False
         self.tool = self.tool or key[0]
@@ -41,11 +44,12 @@ class Repeats:
         return self._counts[key] >= self._most
 
     def nearly(self, name: str, size: int) -> bool:
-        """Whether a call of this name and size of arguments may be one too many."""
-        return any(
-            count >= self._most and full == name and size <= len(arguments) + _SLACK
-            for (full, arguments), count in self._counts.items()
-        )
+        """Whether a call of this name and size of arguments may be one too many.
+
+        Canonical JSON is the shortest spelling, so whoever asks while a call comes need parse it
+        only over the last few characters that it can have.
+        """
+        return any(0 <= size - full <= _SLACK for full in self._full.get(name, ()))
 
     def kept(self, calls: Iterable[ToolCall]) -> list[ToolCall]:
         """The calls without those that are too many."""

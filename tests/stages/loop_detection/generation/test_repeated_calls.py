@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from app.core.attempt import Attempt
+from app.core.call_keys import canonical
+from app.core.events import ToolCallDelta
 from app.core.exchange import Exchange
 from app.core.sse import DONE_FRAME
 from app.core.verdicts import Cut, Verdict
 from app.settings import DEFAULT_TIERS, Settings
 from app.stages import build
+from app.stages.loop_detection.generation import calls
 from app.tool_calls.formats.table import FORMATS
 from tests.core.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, completion, data, usage_chunk
@@ -103,6 +106,28 @@ def native(*calls: tuple[str, Any], size: int = 0, finish: bool = True) -> list[
             piece = {"index": index, "function": {"arguments": text[at : at + size]}}
             chunks.append(chunk({"tool_calls": [piece]}))
     return [*chunks, chunk({}, "tool_calls")] if finish else chunks
+
+
+def test_a_long_call_is_not_parsed_at_every_brace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Code in JSON has braces everywhere; each may end it, but only at the size of the others."""
+    parsed = 0
+
+    def counted(arguments: str) -> str:
+        nonlocal parsed
+        parsed += len(arguments)
+        return canonical(arguments)
+
+    monkeypatch.setattr(calls, "canonical", counted)
+    text = json.dumps({"query": "};" * 10_000 + "}"})
+    watch = calls.NativeCalls(calls.Repeats(2, ()))
+    for index in range(3):
+        deltas = [
+            ToolCallDelta(0, index, "", "look" if not at else "", text[at : at + 4])
+            for at in range(0, len(text), 4)
+        ]
+        cut = [watch.add(delta) for delta in deltas]
+        assert cut.index(True) == len(cut) - 1 if index == 2 else not any(cut)
+    assert parsed <= 10 * len(text), "a few times for each of the three, however many the braces"
 
 
 @pytest.mark.parametrize("size", [0, 1, 5])
