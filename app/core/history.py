@@ -20,9 +20,9 @@ from .progress import Brought, Tally
 from .turns import MAX_TURNS, NOTHING_YET, Inputs, Result, Transcript, Turn, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
-MAX_BEGINNINGS: Final = 12  # of one session: its branches and sub-agents
+MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents
 # An agent may edit its last messages (a cache mark that moves, surroundings taken out again), so
-# the beginnings before the last few replies are kept beside the whole.
+# the beginnings before the last few replies of a branch are kept beside the whole.
 _STEPS_BACK: Final = 3
 _BLOCK: Final = 32  # messages that are hashed at once
 _SYSTEM: Final = ("system", "developer")
@@ -98,19 +98,17 @@ class History:
 class HistoryReader:
     """Reads histories, and remembers by session what it has read. Bounded in both directions."""
 
-    def __init__(
-        self, max_sessions: int = MAX_SESSIONS, max_beginnings: int = MAX_BEGINNINGS
-    ) -> None:
+    def __init__(self, max_sessions: int = MAX_SESSIONS, max_branches: int = MAX_BRANCHES) -> None:
         self._max_sessions = max_sessions
-        self._max_beginnings = max_beginnings
-        self._sessions: OrderedDict[str, OrderedDict[_Name, Transcript]] = OrderedDict()
+        self._max_branches = max_branches
+        self._sessions: OrderedDict[str, list[_Branch]] = OrderedDict()
 
     def read(self, session: str, messages: Sequence[Mapping[str, Any]]) -> History:
         """The history that the messages of a request tell. ``session``: its hash."""
         first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), 0)
         said = messages[first:] if first else messages
         if any(message.get("role") == "assistant" for message in said):
-            transcript = self._continued(self._beginnings(session), said)
+            transcript = self._continued(self._branches(session), said)
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
             transcript = Transcript()
@@ -124,52 +122,76 @@ class HistoryReader:
     def forget(self, session: str) -> None:
         self._sessions.pop(session, None)
 
-    def _beginnings(self, session: str) -> OrderedDict[_Name, Transcript]:
-        """What is known of a session: its transcripts' beginnings, and what they came to."""
+    def _branches(self, session: str) -> list[_Branch]:
+        """What is known of a session, the branch that was read last at the end."""
         known = self._sessions.get(session)
         if known is None:
-            known = self._sessions[session] = OrderedDict()
+            known = self._sessions[session] = []
             while len(self._sessions) > self._max_sessions:
                 self._sessions.popitem(last=False)
         self._sessions.move_to_end(session)
         return known
 
-    def _continued(
-        self, known: OrderedDict[_Name, Transcript], said: Sequence[Mapping[str, Any]]
-    ) -> Transcript:
+    def _continued(self, branches: list[_Branch], said: Sequence[Mapping[str, Any]]) -> Transcript:
         names = _Names(said)
-        begun = self._longest(known, names, len(said))
-        if begun == names.of(len(said)):
-            return known[begun]
-        start = begun.length if begun is not None else 0
-        transcript = known[begun].continued() if begun is not None else Transcript()
-        replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
-        keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
-        for position in range(start, len(said)):
-            if position in keep_before:
-                known[names.of(position)] = transcript.copy()
-            transcript.add(said[position])
-        known[names.of(len(said))] = transcript
-        while len(known) > self._max_beginnings:
-            known.popitem(last=False)
+        branch, steps = _longest(branches, names)
+        if steps == len(branch) and branch:
+            branches.remove(branch)  # it is gone on with; else they part here
+        begun = branch[:steps]
+        transcript = _read_on(begun, said, names)
+        branches.append(begun[-_STEPS_BACK - 1 :])
+        del branches[: -self._max_branches]
         return transcript
 
-    def _longest(
-        self, known: OrderedDict[_Name, Transcript], names: _Names, most: int
-    ) -> _Name | None:
-        """The longest beginning that is known, of those of ``most`` messages at most."""
-        for length in sorted({name.length for name in known}, reverse=True):
-            if length <= most and (name := names.of(length)) in known:
-                known.move_to_end(name)
-                return name
-        return None
 
+class _Beginning(NamedTuple):
+    """What the first ``length`` messages of a transcript came to.
 
-class _Name(NamedTuple):
-    """Names a transcript's beginning: how many messages, and a hash of them; this process's own."""
+    ``last``, ``digest``: hashes of the last of them, and of all; this process's own.
+    """
 
     length: int
+    last: int
     digest: int
+    transcript: Transcript
+
+
+# The beginnings of one transcript that are kept: the shortest first.
+_Branch = list[_Beginning]
+
+
+def _longest(branches: Sequence[_Branch], names: _Names) -> tuple[_Branch, int]:
+    """The branch with the longest beginning that the messages begin with, and how many it has.
+
+    Of several branches, the one that was read last; none is an empty one.
+    """
+    found: tuple[_Branch, int] = [], 0
+    longest = 0
+    for branch in reversed(branches):
+        for steps in range(len(branch), 0, -1):
+            one = branch[steps - 1]
+            if one.length <= longest:
+                break
+            if names.begin_with(one):
+                found, longest = (branch, steps), one.length
+                break
+    return found
+
+
+def _read_on(branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names) -> Transcript:
+    """Read what is new behind the branch's end, and add it there."""
+    start = branch[-1].length if branch else 0
+    if branch and start == len(said):
+        return branch[-1].transcript
+    transcript = branch[-1].transcript.continued() if branch else Transcript()
+    replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
+    keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
+    for position in range(start, len(said)):
+        if position in keep_before:
+            branch.append(_Beginning(*names.of(position), transcript.copy()))
+        transcript.add(said[position])
+    branch.append(_Beginning(*names.of(len(said)), transcript))
+    return transcript
 
 
 class _Names:
@@ -182,18 +204,37 @@ class _Names:
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
         self._messages = messages
         self._blocks = [0]  # the hash of no block, of the first one, of the first two …
+        self._lasts: dict[int, int] = {}
 
-    def of(self, length: int) -> _Name:
-        """The name of the first ``length`` messages."""
+    def begin_with(self, one: _Beginning) -> bool:
+        """Whether the messages begin with these; most others are told by the last message."""
+        length = one.length
+        return (
+            length <= len(self._messages)
+            and self._last(length) == one.last
+            and self._digest(length) == one.digest
+        )
+
+    def of(self, length: int) -> tuple[int, int, int]:
+        """The length and the two hashes of the first ``length`` messages."""
+        return length, self._last(length), self._digest(length)
+
+    def _last(self, length: int) -> int:
+        found = self._lasts.get(length)
+        if found is None:
+            found = self._lasts[length] = hash(_dumped(self._messages[length - 1]))
+        return found
+
+    def _digest(self, length: int) -> int:
         blocks, rest = divmod(length, _BLOCK)
         while len(self._blocks) <= blocks:
             start = (len(self._blocks) - 1) * _BLOCK
             block = _dumped(self._messages[start : start + _BLOCK])
             self._blocks.append(hash((self._blocks[-1], block)))
         if not rest:
-            return _Name(length, self._blocks[blocks])
+            return self._blocks[blocks]
         tail = _dumped(self._messages[length - rest : length])
-        return _Name(length, hash((self._blocks[blocks], tail)))
+        return hash((self._blocks[blocks], tail))
 
 
 def _dumped(value: Any) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core import turns as turns_module
-from app.core.history import MAX_BEGINNINGS, History, HistoryReader, encoded, of_window
+from app.core.history import MAX_BRANCHES, History, HistoryReader, encoded, of_window
 from app.core.tool_errors import is_error
 from app.core.turns import MAX_TURNS
 from tests.core.exchanges import ODD
@@ -183,6 +183,34 @@ def test_branches_and_sub_agents_of_a_session(monkeypatch: pytest.MonkeyPatch) -
     assert reader.read_new(run(25)) == 2
 
 
+@pytest.mark.parametrize("agents", [4, 8, MAX_BRANCHES])
+def test_sub_agents_that_come_late_and_in_turns(
+    agents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is read whole once (a restart, say), and that throws no other's beginning out."""
+    reader = Counting(monkeypatch)
+    tasks = [{"role": "user", "content": f"You are agent {at}."} for at in range(agents)]
+    for task in tasks:
+        assert reader.read_new([task, *run(20 + len(task["content"]))[1:]]) > 40
+    for count in range(1, 6):
+        for task in tasks:
+            grown = run(20 + len(task["content"]) + count)
+            assert reader.read_new([task, *grown[1:]]) == 2
+
+
+@pytest.mark.parametrize("agents", [1, 4])
+def test_an_edited_end_costs_no_other_agent_its_beginning(
+    agents: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Counting(monkeypatch)
+    for count in range(20, 40):
+        for agent in range(agents):
+            marked = [{"role": "user", "content": f"You are agent {agent}."}, *run(count)[1:]]
+            marked[-1] = {**marked[-1], "content": [{"type": "text", "text": "ok", "cache": True}]}
+            read = reader.read_new(marked)
+            assert read <= (6 if count > 20 else len(marked))
+
+
 def test_the_last_messages_may_be_edited(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Counting(monkeypatch)
     marked = run(30)
@@ -218,8 +246,13 @@ def test_memory_is_bounded_both_ways() -> None:
     for session in range(9):
         for branch in range(30):
             reader.read(str(session), [{"role": "user", "content": str(branch)}, *run(3)[1:]])
+        run_of_one = [{"role": "user", "content": "one"}, *run(40)[1:]]
+        for end in range(60, len(run_of_one) + 1):
+            reader.read(str(session), run_of_one[:end])
     assert len(reader._sessions) == 3
-    assert {len(known) for known in reader._sessions.values()} == {MAX_BEGINNINGS}
+    for branches in reader._sessions.values():
+        assert len(branches) == MAX_BRANCHES
+        assert max(map(len, branches)) == 4
 
 
 def test_the_last_turns_of_a_very_long_run_are_kept() -> None:
