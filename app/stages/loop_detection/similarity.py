@@ -12,7 +12,10 @@ from typing import Final
 
 from ...core.turns import Turn
 
-MAX_DIFFERENT: Final = 160  # words; bounds the work, which grows with their square
+# A transcript comes again with every request: what was compared word by word is remembered, by
+# digest. The oldest go first.
+MAX_COMPARED: Final = 4096
+_compared: dict[tuple[int, int, float], bool] = {}
 
 
 def same_text(one: Turn, other: Turn, threshold: float) -> bool:
@@ -21,7 +24,13 @@ def same_text(one: Turn, other: Turn, threshold: float) -> bool:
         return True
     if one.facts != other.facts or not one.words or not other.words:
         return False
-    return are_alike(one.words.split(" "), other.words.split(" "), threshold)
+    key = one.text, other.text, threshold
+    alike = _compared.get(key)
+    if alike is None:
+        alike = _compared[key] = are_alike(one.words.split(" "), other.words.split(" "), threshold)
+        if len(_compared) > MAX_COMPARED:
+            del _compared[next(iter(_compared))]
+    return alike
 
 
 def are_alike(one: Sequence[str], other: Sequence[str], threshold: float) -> bool:
@@ -30,27 +39,25 @@ def are_alike(one: Sequence[str], other: Sequence[str], threshold: float) -> boo
     2 · common / all, as difflib's ratio, with the longest common subsequence as what is common.
     """
     total = len(one) + len(other)
-    most = min(int((1 - threshold) * total + 1e-9), MAX_DIFFERENT)
-    return abs(len(one) - len(other)) <= most and differ_by_at_most(one, other, most)
+    most = int((1 - threshold) * total + 1e-9)  # that many words may be left over
+    # Most texts that differ have too many words that the other hasn't, in whatever order.
+    if len(set(one) ^ set(other)) > most:
+        return False
+    return total - 2 * common(one, other) <= most
 
 
-def differ_by_at_most(one: Sequence[str], other: Sequence[str], most: int) -> bool:
-    """Whether that many insertions and deletions of words, or fewer, turn one into the other.
+def common(one: Sequence[str], other: Sequence[str]) -> int:
+    """The length of the longest common subsequence, in words.
 
-    The greedy algorithm of Myers, "An O(ND) Difference Algorithm and Its Variations" (1986).
+    The bit-parallel algorithm of Hyyrö, "Bit-Parallel LCS-length Computation Revisited" (2004): a
+    row of the textbook's table is one integer, so its rows cost about the same whatever differs.
     """
-    reached = {1: 0}  # diagonal → how far along `one`
-    for edits in range(most + 1):
-        for diagonal in range(-edits, edits + 1, 2):
-            down = diagonal == -edits or (
-                diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1]
-            )
-            x = reached[diagonal + 1] if down else reached[diagonal - 1] + 1
-            y = x - diagonal
-            while x < len(one) and y < len(other) and one[x] == other[y]:
-                x += 1
-                y += 1
-            if x >= len(one) and y >= len(other):
-                return True
-            reached[diagonal] = x
-    return False
+    places: dict[str, int] = {}  # word → a bit for each place in `one`
+    for at, word in enumerate(one):
+        places[word] = places.get(word, 0) | 1 << at
+    every = (1 << len(one)) - 1
+    row = every
+    for word in other:
+        if found := row & places.get(word, 0):
+            row = (row + found | row - found) & every
+    return len(one) - row.bit_count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 
 import pytest
@@ -9,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.turns import NOTHING_YET, Turn, output
-from app.stages.loop_detection.similarity import are_alike, differ_by_at_most, same_text
+from app.stages.loop_detection import similarity
+from app.stages.loop_detection.finding import State
+from app.stages.loop_detection.similarity import are_alike, common, same_text
+from tests.stages.loop_detection.histories import TASK, says, state, user
 
 WORDS = st.lists(st.sampled_from("ab"), max_size=12)
 LONG = " ".join(f"word{'x' * at}" for at in range(40))
@@ -36,9 +40,7 @@ def distance(one: list[str], other: list[str]) -> int:
 
 @given(WORDS, WORDS)
 def test_the_distance_is_the_textbook_s(one: list[str], other: list[str]) -> None:
-    exact = distance(one, other)
-    assert differ_by_at_most(one, other, exact)
-    assert exact == 0 or not differ_by_at_most(one, other, exact - 1)
+    assert len(one) + len(other) - 2 * common(one, other) == distance(one, other)
 
 
 @given(WORDS, WORDS)
@@ -70,6 +72,35 @@ def test_nearly_the_same(other: str, expected: bool) -> None:
 )
 def test_other_facts_are_another_text(one: str, other: str) -> None:
     assert not same(f"{LONG} {one} {LONG}", f"{LONG} {other} {LONG}", 0.5)
+
+
+def test_texts_are_compared_once_however_often_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client resends its transcript, and each of its texts is nearly as the one before."""
+    compared = 0
+
+    def counted(one: Sequence[str], other: Sequence[str]) -> int:
+        nonlocal compared
+        compared += 1
+        return common(one, other)
+
+    monkeypatch.setattr(similarity, "common", counted)
+    messages = [TASK]
+    for letter in map(chr, range(0x3B1, 0x3B1 + 24)):
+        messages += [says(f"{LONG} {LONG} {letter}"), user("Continue.")]
+    assert state(messages) is State.CIRCUIT_BREAK
+    first, compared = compared, 0
+    assert first >= 3
+    messages += [says(f"{LONG} {LONG} last"), user("Continue.")]
+    assert state(messages) is State.CIRCUIT_BREAK
+    assert compared == 1
+
+
+def test_what_is_remembered_of_them_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(similarity, "MAX_COMPARED", 5)
+    monkeypatch.setattr(similarity, "_compared", {})
+    for at in range(9):
+        assert same(f"{LONG} {'x' * at}", f"{LONG} {'y' * at}")
+    assert len(similarity._compared) == 5
 
 
 def test_odd_texts_take_no_longer_than_others() -> None:
