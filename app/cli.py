@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from . import __version__
-from .settings import Settings
-from .settings_source import SettingsError, from_mapping, load
+from .settings_source import SettingsError, load, read
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,6 +107,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     from . import log_file, server
+    from .reload import Given
     from .service import env_file
 
     if args.log_file is not None:
@@ -118,16 +118,8 @@ def _serve(args: argparse.Namespace) -> int:
             raise SettingsError([problem], str(args.log_file)) from None
     if args.env_file is not None:
         env_file.put_into(os.environ, args.env_file)
-    settings = _with_address(load(args.config), args.host, args.port)
-    return server.serve(settings, log_to=args.log_file)
-
-
-def _with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
-    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
-    if not given:
-        return settings
-    server = {**settings.server.model_dump(), **given}
-    return from_mapping({**settings.model_dump(), "server": server}, "command line")
+    given = Given(read(args.config).path, args.host, args.port)
+    return server.serve(given.read(), log_to=args.log_file, given=given)
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from . import stages, state
+from . import log, stages, state
 from .api import operations
 from .api.edge import Edge
 from .core.pressure import Level, Pressure
@@ -110,12 +110,17 @@ def _memory_probe(settings: Settings) -> MemoryProbe:
 
 async def _pressure_changed(services: Services, before: Pressure, after: Pressure) -> None:
     """What follows at once: local tiers take one request at a time, or no longer; an event."""
-    action = services.settings.reliability.memory_pressure.critical_action
-    services.queues.shed(after.level is Level.CRITICAL and action == "shed")
+    _shed(services)
     detail = {"from": before.level.word, "to": after.level.word}
     await accounts.keep_alone(
         services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
     )
+
+
+def _shed(services: Services) -> None:
+    action = services.settings.reliability.memory_pressure.critical_action
+    critical = services.memory.pressure.level is Level.CRITICAL
+    services.queues.shed(critical and action == "shed")
 
 
 def _cloud(settings: Settings, transport: Any) -> Cloud | None:
@@ -123,6 +128,29 @@ def _cloud(settings: Settings, transport: Any) -> Cloud | None:
     if given is None or not given.enabled or not settings.reliability.escalation.cloud:
         return None
     return Cloud(given, transport)
+
+
+def change(services: Services, settings: Settings) -> None:
+    """Go on with other settings: what runs ends as it began, what comes gets the new ones.
+
+    Only what can change while the process runs may differ: ``reload.py`` sees to it.
+    """
+    before = services.settings
+    cloud = services.cloud
+    if _of_cloud(before) != _of_cloud(settings):
+        cloud = _cloud(settings, None)
+        services.retired += [services.cloud] if services.cloud is not None else []
+    services.queues.adapt(settings.tiers)
+    services.tier_states.adapt(settings)
+    services.change(settings, stages.build(settings, services.stages), cloud)
+    _shed(services)
+    if before.observability != settings.observability:
+        log.configure(settings.observability)
+
+
+def _of_cloud(settings: Settings) -> object:
+    escalation = settings.reliability.escalation
+    return escalation.cloud, escalation.cloud_fallback
 
 
 async def _restore(services: Services) -> None:
@@ -146,8 +174,9 @@ def build_app(services: Services) -> Edge:
             await services.memory.close()
             await services.background.close()
             await services.upstream.aclose()
-            if services.cloud is not None:
-                await services.cloud.upstream.aclose()
+            for cloud in (services.cloud, *services.retired):
+                if cloud is not None:
+                    await cloud.upstream.aclose()
             if services.capture is not None:
                 await services.capture.close()
             if services.traces is not None:

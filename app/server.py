@@ -8,17 +8,19 @@ import gc
 import multiprocessing
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
-from . import log, workers
+from . import log, main, workers
 from .api.http_protocol import BoundedProtocol
-from .main import build_app, build_services
 from .proxy.services import Services
+from .reload import Given, Reloader
 from .settings import Settings
 
 GC_YOUNG_OBJECTS = 10_000  # Python's own 700 is made for scripts
@@ -33,11 +35,12 @@ class Server(uvicorn.Server):
         services: Services,
         on_ready: Callable[[], None] | None = None,
         listeners: list[socket.socket] | None = None,
+        given: Given | None = None,
     ) -> None:
         server = services.settings.server
         super().__init__(
             uvicorn.Config(
-                build_app(services),
+                main.build_app(services),
                 host=server.host,
                 port=server.port,
                 http=BoundedProtocol,
@@ -54,6 +57,8 @@ class Server(uvicorn.Server):
         )
         self._services = services
         self._on_ready = on_ready
+        change = partial(main.change, services)
+        self._reloader = Reloader(given, services.settings, change) if given is not None else None
         self.listeners = listeners
         self._sentinel: int | None = None
         self._deadline: float | None = None
@@ -66,8 +71,19 @@ class Server(uvicorn.Server):
         if self.started and self._sentinel is not None:
             loop = asyncio.get_running_loop()
             loop.add_reader(self._sentinel, self._orphaned, loop)
+        if self.started and self._reloader is not None:
+            self._reloader.start()
+            # In a terminal it still means that the terminal is gone.
+            if not sys.stderr.isatty():
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
         if self.started and self._on_ready is not None:
             self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._reloader is not None:
+            await self._reloader.close()
+        await super().shutdown(sockets)
 
     def ends_with(self, sentinel: int) -> None:
         """End as at a signal when ``sentinel``, another process's, becomes readable."""
@@ -79,10 +95,10 @@ class Server(uvicorn.Server):
         self.handle_exit(signal.SIGTERM, None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._services.stopping:
+        if self._services.life.stopping:
             self.should_exit = True
             return
-        self._services.stopping = True
+        self._services.life.stopping = True
         grace = self._services.settings.server.shutdown_grace_seconds
         self._deadline = time.monotonic() + grace
         self._signal = sig  # said later: the signal may have come in the midst of a log line
@@ -92,10 +108,10 @@ class Server(uvicorn.Server):
             self._say_stopping(self._signal)
             self._signal = None
         if self._deadline is not None and (
-            self._services.running == 0 or time.monotonic() >= self._deadline
+            self._services.life.running == 0 or time.monotonic() >= self._deadline
         ):
             self.should_exit = True
-        if self._services.stopping or self.should_exit:
+        if self._services.life.stopping or self.should_exit:
             self._services.feed.close()
         if self.should_exit:
             for exchange in list(self._services.exchanges):
@@ -106,7 +122,7 @@ class Server(uvicorn.Server):
         log.get().info(
             "stopping",
             signal=signal.Signals(sig).name,
-            running=self._services.running,
+            running=self._services.life.running,
             grace_seconds=self._services.settings.server.shutdown_grace_seconds,
         )
 
@@ -126,25 +142,32 @@ def serve(
     settings: Settings,
     on_ready: Callable[[], None] | None = None,
     log_to: Path | None = None,
+    given: Given | None = None,
 ) -> int:
     """Run until a signal; the process's exit code. Raises :class:`SettingsError`.
 
-    ``log_to``: the log file that the process has taken over, for its workers.
+    ``log_to``: the log file that the process has taken over, for its workers. ``given``: from where
+    the settings are read anew when they change; without it they stay.
     """
     workers.check_state(settings)
     log.configure(settings.observability)
     if settings.server.workers > 1:
-        return workers.Workers(settings, log_to, on_ready).run()
-    return _run(Server(build_services(settings), on_ready))
+        return workers.Workers(settings, log_to, on_ready, given).run()
+    return _run(Server(main.build_services(settings), on_ready, given=given))
 
 
-def work(settings: Settings, listener: socket.socket, on_ready: Callable[[], None]) -> int:
+def work(
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    given: Given | None,
+) -> int:
     """Be one of several workers: as :func:`serve`, on a port that another process has bound.
 
     When that process is gone, however it went, this one ends as at a signal.
     """
     log.configure(settings.observability)
-    server = Server(build_services(settings), on_ready, [listener])
+    server = Server(main.build_services(settings), on_ready, [listener], given)
     parent = multiprocessing.parent_process()
     if parent is not None:
         server.ends_with(parent.sentinel)

@@ -90,6 +90,15 @@ def read(path: str | None = None, environ: Mapping[str, str] | None = None) -> S
     return Sources(file if there else None, data, _from_environment(environ))
 
 
+def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """The settings, with what the command line says. Raises :class:`SettingsError`."""
+    given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
+    if not given:
+        return settings
+    server = {**settings.server.model_dump(), **given}
+    return from_mapping({**settings.model_dump(), "server": server}, "command line")
+
+
 def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     """Settings from plain data of the file's shape. Raises :class:`SettingsError`."""
     known = Settings.model_fields

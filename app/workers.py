@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 from . import log, log_file
+from .reload import Given
 from .settings import Settings
 from .settings_source import SettingsError
 
@@ -44,10 +45,15 @@ class Workers:
     """``on_ready``: called once, when all of them serve."""
 
     def __init__(
-        self, settings: Settings, log_to: Path | None, on_ready: Callable[[], None] | None
+        self,
+        settings: Settings,
+        log_to: Path | None,
+        on_ready: Callable[[], None] | None,
+        given: Given | None = None,
     ) -> None:
         self._settings = settings
         self._log_to = log_to
+        self._given = given
         self._on_ready = on_ready
         self._running: dict[int, Any] = {}  # by the process's sentinel
         self._starting: dict[Connection, Any] = {}
@@ -84,7 +90,7 @@ class Workers:
     def _start(self, listener: socket.socket) -> None:
         ours, theirs = _SPAWN.Pipe(duplex=False)
         process = _SPAWN.Process(
-            target=_work, args=(self._settings, listener, self._log_to, theirs)
+            target=_work, args=(self._settings, listener, self._log_to, theirs, self._given)
         )
         process.start()
         theirs.close()
@@ -140,7 +146,11 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _work(
-    settings: Settings, listener: socket.socket, log_to: Path | None, ready: Connection
+    settings: Settings,
+    listener: socket.socket,
+    log_to: Path | None,
+    ready: Connection,
+    given: Given | None,
 ) -> None:
     """One worker's process."""
     from . import server
@@ -153,4 +163,4 @@ def _work(
         ready.send_bytes(b"ready")
         ready.close()
 
-    raise SystemExit(server.work(settings, listener, say))
+    raise SystemExit(server.work(settings, listener, say, given))

@@ -48,7 +48,7 @@ class ChatCompletions:
         self, request: Incoming, receive: Callable[[], Awaitable[Any]], downstream: Downstream
     ) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
-        services = self._services
+        services = self._services.in_force()
         clock = asyncio.get_running_loop().time
         started = clock()
         owner = self._access.check_key(request)
@@ -65,7 +65,7 @@ class ChatCompletions:
             parsed = await asyncio.to_thread(client_request.parse, body)
         else:
             parsed = client_request.parse(body)
-        route = await self._route(parsed, controls.tier, controls.cloud, request)
+        route = await self._route(services, parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner)
         exchange = Exchange(request.id, parsed, controls, session, route, started)
         if not parsed.stream:
@@ -88,9 +88,13 @@ class ChatCompletions:
             accounts.close(services, exchange, run.outcome, clock() - started)
 
     async def _route(
-        self, parsed: ClientRequest, tier: str | None, cloud: bool, request: Incoming
+        self,
+        services: Services,
+        parsed: ClientRequest,
+        tier: str | None,
+        cloud: bool,
+        request: Incoming,
     ) -> tiers.Route:
-        services = self._services
         models = services.models
         authorization = request.headers.get("authorization")
         listed = models.known(authorization)

@@ -48,7 +48,7 @@ class Edge:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
-        services.running += 1
+        services.life.running += 1
         downstream = Downstream(send, asyncio.get_running_loop().time)
         request: Incoming | None = None
         try:
@@ -67,7 +67,7 @@ class Edge:
                 failure = ProxyError(500, "internal_error", sentence)
                 await _refuse(failure, receive, self._marked(request, send))
         finally:
-            services.running -= 1
+            services.life.running -= 1
 
     async def _route(
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
@@ -111,7 +111,7 @@ class Edge:
         return marked
 
     def _check_open(self) -> None:
-        if self._services.stopping:
+        if self._services.life.stopping:
             raise shutting_down()
 
 

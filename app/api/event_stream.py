@@ -104,7 +104,7 @@ async def follow(services: Services, query: EventQuery) -> EventStream:
 
     Raises :class:`ProxyError` where too many follow, :class:`StoreError`.
     """
-    if services.feed.is_full or services.stopping:
+    if services.feed.is_full or services.life.stopping:
         sentence = f"{services.feed.followers} clients follow the events; no more can"
         raise ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
     newest = await newest_number(services)

@@ -36,7 +36,9 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
 
     @app.get("/health")
     async def health() -> Response:
-        return _json({"status": "stopping" if services.stopping else "ok", "version": __version__})
+        return _json(
+            {"status": "stopping" if services.life.stopping else "ok", "version": __version__}
+        )
 
     @app.get("/ready")
     async def ready() -> Response:
@@ -102,7 +104,7 @@ async def readiness(services: Services) -> dict[str, Any]:
     except (UpstreamError, TimeoutError) as error:
         reached = str(error) or "no answer in time"
         return {"ready": False, "litellm": reached, "tiers": _states(tiers, "unreachable")}
-    if services.stopping:
+    if services.life.stopping:
         return {"ready": False, "litellm": "ok", "tiers": _states(tiers, "stopping")}
     listed = names_in(body) if status == 200 else None
     if listed is None:

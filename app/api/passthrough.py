@@ -34,7 +34,7 @@ class Passthrough:
         check_length(request, most)
         session = session_id.identify(request.headers, {}, owner)
         books = PassthroughBooks(
-            self._services, request.id, session, given_key(request), _asks(request)
+            self._services.in_force(), request.id, session, given_key(request), _asks(request)
         )
         await books.admit()
         up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))

@@ -22,8 +22,8 @@ async def status(services: Services) -> dict[str, Any]:
     sessions, budgets = await _kept(services)
     return {
         "version": __version__,
-        "started": services.started,
-        "stopping": services.stopping,
+        "started": services.life.started,
+        "stopping": services.life.stopping,
         "running": len(services.exchanges),
         "sessions": sessions,
         "store": services.store.trouble or "ok",

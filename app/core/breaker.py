@@ -46,6 +46,10 @@ class Breakers:
         self._probing: set[str] = set()
         self._recovered: dict[str, float] = {}  # when
 
+    def adapt(self, settings: DegradeSettings) -> None:
+        """Take other rules, for what comes; what is degraded cools down as it was told."""
+        self._settings = settings
+
     def __getitem__(self, tier: str) -> BreakerState:
         return self._health.get(tier) or BreakerState()
 

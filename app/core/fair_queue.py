@@ -76,6 +76,14 @@ class FairQueue:
             self.in_use -= 1
         else:
             self._withdraw(ticket)
+        return self._grant_free()
+
+    def set_slots(self, slots: int) -> list[Ticket]:
+        """Change how many there are; the tickets that are granted one now. What runs runs on."""
+        self.slots = slots
+        return self._grant_free()
+
+    def _grant_free(self) -> list[Ticket]:
         if self._together.limit is not None:
             return self._together.grant_free()
         granted = []

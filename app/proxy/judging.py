@@ -38,7 +38,7 @@ def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
     ``headers``: those that went upstream with the exchange.
     """
     inquiry, exchange.inquiry = exchange.inquiry, None
-    if inquiry is None or services.stopping:
+    if inquiry is None or services.life.stopping:
         return
     if services.background.is_full or not _may_ask(services, exchange, inquiry.tier):
         _count(services, "left_out")

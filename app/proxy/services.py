@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -46,7 +47,21 @@ class RunningExchange(Protocol):
 
 
 @dataclass(slots=True)
+class Life:
+    """The process's own. ``running``: requests on their way; ``started``: by the wall clock."""
+
+    stopping: bool = False
+    running: int = 0
+    started: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
 class Services:
+    """``settings``, ``stages`` and ``cloud`` are replaced when the settings change.
+
+    An exchange works with :meth:`in_force` of its beginning, and so with one set of them.
+    """
+
     settings: Settings
     upstream: Upstream
     models: ModelList
@@ -58,8 +73,7 @@ class Services:
     memory: MemoryProbe
     metrics: Metrics
     wall_clock: Callable[[], float] = time.time
-    stopping: bool = field(default=False)
-    running: int = field(default=0)
+    life: Life = field(default_factory=Life)
     background: Background = field(default_factory=Background)
     feed: EventFeed = field(default_factory=EventFeed)
     witnesses: Sequence[MakeWitness] = ()
@@ -67,8 +81,20 @@ class Services:
     traces: Traces | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)
-    started: float = field(default_factory=time.time)
     once: Once = field(default_factory=Once)
+    retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
+    _in_force: Services | None = None
+
+    def in_force(self) -> Services:
+        """These as they are now, for whom no later change of the settings may reach."""
+        if self._in_force is None:
+            self._in_force = copy.copy(self)
+        return self._in_force
+
+    def change(self, settings: Settings, stages: Sequence[Stage], cloud: Cloud | None) -> None:
+        """What begins from now on works with these."""
+        self.settings, self.stages, self.cloud = settings, stages, cloud
+        self._in_force = None
 
 
 def upstream_key(settings: Settings) -> str | None:

@@ -38,6 +38,7 @@ class TierQueue:
     """One tier's slots and the line before them. ``together``: its limit with other tiers."""
 
     def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
+        self.local = together is not None
         self._together = together or Together()
         self._queue = FairQueue(tier.max_concurrency, self._together)
         self._timeout = tier.queue_timeout
@@ -49,6 +50,11 @@ class TierQueue:
     @property
     def in_flight(self) -> int:
         return self._queue.in_use
+
+    def adapt(self, tier: TierSettings) -> None:
+        """Take the tier's new limits; who waits already, waits as long as it was told."""
+        self._timeout = tier.queue_timeout
+        _wake(self._queue.set_slots(tier.max_concurrency))
 
     async def enter(self, session: str) -> Ticket:
         """Wait for a slot; :meth:`leave` gives it back. Raises :class:`QueueTimeout`."""
@@ -90,10 +96,20 @@ class TierQueues:
 
     def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
         self._local = Together()
-        self._queues = {
-            name: TierQueue(tier, self._local if tier.local else None)
-            for name, tier in tiers.items()
-        }
+        # Once a tier's queue, always: an exchange may be on its way that began with that tier.
+        self._queues: dict[str, TierQueue] = {}
+        self._shown: list[str] = []
+        self.adapt(tiers)
+
+    def adapt(self, tiers: Mapping[str, TierSettings]) -> None:
+        """Take other tiers, or others' limits. What runs and waits goes on."""
+        for name, tier in tiers.items():
+            queue = self._queues.get(name)
+            if queue is None or queue.local != tier.local:
+                self._queues[name] = TierQueue(tier, self._local if tier.local else None)
+            else:
+                queue.adapt(tier)
+        self._shown = list(tiers)
 
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
@@ -104,4 +120,5 @@ class TierQueues:
 
     def readings(self) -> list[tuple[str, int, int]]:
         """Each tier with how many of its slots are in use, and how many wait."""
-        return [(name, queue.in_flight, queue.depth) for name, queue in self._queues.items()]
+        found = ((name, self._queues[name]) for name in self._shown)
+        return [(name, queue.in_flight, queue.depth) for name, queue in found]

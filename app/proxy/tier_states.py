@@ -31,6 +31,11 @@ class TierStates:
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learnt = Learnt()
 
+    def adapt(self, settings: Settings) -> None:
+        """Take other tiers and rules; what is known of the tiers stays."""
+        self._tiers = settings.tiers
+        self._breakers.adapt(settings.reliability.escalation.degrade)
+
     async def restore(self) -> None:
         """Take over the breakers of the process before. Raises ``StoreError``."""
         known = await self._store.breakers()

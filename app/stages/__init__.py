@@ -12,11 +12,18 @@ from .loop_detection import LoopDetection
 from .tool_validation import ToolValidation
 
 
-def build(settings: Settings) -> Sequence[Stage]:
-    """The stages that a configuration turns on, in order."""
+def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
+    """The stages that a configuration turns on, in order.
+
+    ``before``: those of the settings that it replaces, whose memory goes on.
+    """
     stages: list[Stage] = []
     if settings.reliability.loop_detection.enabled:
-        stages.append(LoopDetection(settings))
+        loops = LoopDetection(settings)
+        for former in before:
+            if isinstance(former, LoopDetection):
+                loops.continue_from(former)
+        stages.append(loops)
     if settings.reliability.tool_validation.enabled:
         stages.append(ToolValidation(settings))
     if settings.reliability.token_budget.enabled:

@@ -58,6 +58,10 @@ class LoopDetection:
         self._reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
+    def continue_from(self, before: LoopDetection) -> None:
+        """Take over what the stage of other settings remembers."""
+        self._reader, self._sessions = before._reader, before._sessions
+
     def open(self, exchange: Exchange) -> StageState:
         watch = self._make_watch(exchange, self.rules)
         if watch is None:
