@@ -27,8 +27,9 @@ SILENCE_SECONDS = 5
 STREAMS = 20
 COOLDOWN_SECONDS = 12
 QUESTION = [{"role": "user", "content": "Who are you?"}]
-# Good replies before, from which the proxy knows what the tier's usage looks like.
-WARM_UP = 12
+# Good replies before, from which the proxy knows what the tier's usage looks like; enough of them
+# that one or two whose usage came too late, on a busy machine, change nothing.
+WARM_UP = 32
 LONG, SHORT = 4000, 120  # tokens; the long replies don't end by themselves
 LEAST = 3000  # characters of all, before the fault: LiteLLM counts long texts for seconds
 RESTART_SECONDS = 120
