@@ -87,14 +87,18 @@ def rescue_cut(text: str, tools: Tools) -> Rescued:
     of tags and keywords more might have come, and half a file must not be written.
     """
     found = rescue(text, tools)
-    calls = found.calls
-    if calls and not _stands_whole(calls[-1].arguments, text):
-        calls = calls[:-1]
+    calls = whole_calls(found, text)
     holdback = Holdback(tools)
     content = holdback.feed(found.content)
     if not holdback.begins_call:
         content = found.content
     return Rescued(calls, content, found.unknown)
+
+
+def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
+    """The calls of a text that was cut, without what may be half a call."""
+    calls = found.calls
+    return calls if not calls or _stands_whole(calls[-1].arguments, text) else calls[:-1]
 
 
 def _stands_whole(arguments: str, text: str) -> bool:

@@ -21,14 +21,14 @@ from ....core.reply import ToolCall
 from ....tool_calls.formats.base import Tools, Where
 from ....tool_calls.formats.harmony import CHANNEL
 from ....tool_calls.formats.table import FORMATS
-from ....tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
+from ....tool_calls.text_calls import FoundCall, Holdback, Rescued, rescue, whole_calls
 from .calls import Repeats
 
 GENERIC_CHARS = 50
 MOST_CALLS = 128  # a text with more is no longer read while it comes: it will be refused anyway
-# A text is read for calls anew when it has grown by a quarter and its end has been there before,
-# or has doubled: linear in all.
-_GROWTH, _MOST_GROWTH, _PROBE = 1.25, 2, 64
+# A text is read for calls anew when it has grown by a quarter and its end has been there before, or
+# has doubled: linear in all. Each time that finds nothing it waits longer.
+_GROWTH, _MOST_GROWTH, _PROBE = 1.25, 2.0, 64
 
 # Openers that prose doesn't have; a reply without any is never read. Bare JSON and Python lists
 # count at the beginning of a reply only, which is where models write them.
@@ -79,7 +79,17 @@ class WrittenCalls:
     name; empty: none are.
     """
 
-    __slots__ = ("_due", "_exempt", "_most", "_pieces", "_size", "_tail", "_tools", "begun")
+    __slots__ = (
+        "_due",
+        "_exempt",
+        "_growth",
+        "_most",
+        "_pieces",
+        "_size",
+        "_tail",
+        "_tools",
+        "begun",
+    )
 
     def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], Tools]) -> None:
         self._most = most
@@ -88,6 +98,7 @@ class WrittenCalls:
         self._pieces: list[str] = []
         self._size = 0
         self._due = (0, 0)  # the sizes from which on it is read again: if it repeats; anyway
+        self._growth = _GROWTH
         self._tail = ""
         self.begun = False  # an opener has come
 
@@ -109,12 +120,22 @@ class WrittenCalls:
             return None
         text = "".join(self._pieces)
         self._pieces = [text]
-        again = now or self._size >= self._due[1]
-        if not again and text.count(text[-_PROBE:]) <= self._most:
+        anyway = now or self._size >= self._due[1]
+        if not anyway and not self._repeats(text):
             return None
-        self._due = (int(self._size * _GROWTH), int(self._size * _MOST_GROWTH))
+        self._due = (int(self._size * self._growth), int(self._size * _MOST_GROWTH))
+        if not anyway:
+            self._growth = min(self._growth * _GROWTH, _MOST_GROWTH)
         found = self.shortened(text, cut=True)
         return found.tool if found is not None else None
+
+    def _repeats(self, text: str) -> bool:
+        """Whether the text's end has been there too often, and a call began since the last time."""
+        probe = text[-_PROBE:]
+        before = text.rfind(probe, 0, -1)
+        if before < 0 or text.count(probe) <= self._most:
+            return False
+        return _OPENER.search(text, before) is not None
 
     def shortened(self, text: str, *, cut: bool) -> Shortened | None:
         """``text`` without the calls that are too many; None: there are none.
@@ -123,18 +144,22 @@ class WrittenCalls:
         """
         repeats = Repeats(self._most, self._exempt)
         if tools := self._tools():
-            found = _read(text, tools) if cut else rescue(text, tools)
-            kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in found.calls)
-            if len(found.calls) >= MOST_CALLS:
+            found = rescue(text, tools)
+            calls = _whole(found, text, tools) if cut else found.calls
+            kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in calls)
+            if len(calls) >= MOST_CALLS:
                 self._due = sys.maxsize, sys.maxsize
             if repeats.tool:
-                formats = tuple(one.format for one in found.calls[: len(kept)])
+                formats = tuple(one.format for one in calls[: len(kept)])
                 # Behind the first call of a cut text stands at best half a call.
                 content = Holdback(tools).feed(text) if cut else found.content
                 return Shortened(content, tuple(kept), repeats.tool, formats)
         counts: Counter[str] = Counter()
+        at = fences = 0
         for start, tool, unit in sorted(_units(text, known=bool(tools))):
-            if tool in self._exempt or text.count("```", 0, start) % 2:
+            fences += text.count("```", at, start)
+            at = start
+            if tool in self._exempt or fences % 2:
                 continue
             counts[unit] += 1
             if counts[unit] > self._most:
@@ -142,13 +167,13 @@ class WrittenCalls:
         return None
 
 
-def _read(text: str, tools: Tools) -> Rescued:
+def _whole(found: Rescued, text: str, tools: Tools) -> tuple[FoundCall, ...]:
     """The whole calls of a text that is not over; also of a list of them that is still open."""
-    found = rescue_cut(text, tools)
-    if found.calls or not text.lstrip().startswith("["):
-        return found
+    calls = whole_calls(found, text)
+    if calls or not text.lstrip().startswith("["):
+        return calls
     upto = max(text.rfind(")"), text.rfind("}")) + 1
-    return rescue(text[:upto] + "]", tools)
+    return rescue(text[:upto] + "]", tools).calls
 
 
 def _new_id() -> str:
@@ -168,9 +193,11 @@ def _units(text: str, *, known: bool) -> Iterator[tuple[int, str, str]]:
             yield start, name[1] if name else "", canonical(call)
             start = text.find(opener, end)
     if "commentary to=" in text:
-        for match in _HARMONY.finditer(text):
-            try:
-                value, _ = _DECODER.raw_decode(text, match.end() - 1)
+        matches = list(_HARMONY.finditer(text))
+        ends = [*(match.start() for match in matches), len(text)]
+        for match, end in zip(matches, ends[1:], strict=True):
+            try:  # in a text of its own: an error counts the lines before it
+                value, _ = _DECODER.raw_decode(text[match.end() - 1 : end])
             except (ValueError, RecursionError):
                 continue  # not whole, or no JSON
             before = match.start() - len(CHANNEL)

@@ -16,8 +16,9 @@ from app.core.sse import DONE_FRAME
 from app.core.verdicts import Cut, Verdict
 from app.settings import DEFAULT_TIERS, Settings
 from app.stages import build
-from app.stages.loop_detection.generation import calls
+from app.stages.loop_detection.generation import calls, written_calls
 from app.tool_calls.formats.table import FORMATS
+from app.tool_calls.text_calls import Holdback
 from tests.core.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, completion, data, usage_chunk
 from tests.tool_calls.calls import parameters, tool
@@ -289,9 +290,39 @@ def test_a_piece_that_holds_them_all_makes_no_difference(form: str) -> None:
     assert reply.was_cut
 
 
-def test_every_opener_of_the_table_is_seen() -> None:
-    from app.stages.loop_detection.generation import written_calls
+def nearly_calls(kind: str) -> str:
+    """A text full of what may begin a call, of which none is one too many."""
+    if kind == "nested":
+        return "".join(f"commentary to=f{at} " + '{"a":' * 20 for at in range(300))
+    if kind == "same end":
+        one = '<tool_call>{"name": "look", "arguments": {"id": %d, "query": "%s"}}</tool_call>\n'
+        return "".join(one % (at, "the very same words " * 5) for at in range(100))
+    return "".join(f"<tool_call> word{at} " for at in range(2000))
 
+
+@pytest.mark.parametrize("kind", ["nested", "same end", "openers alone"])
+def test_a_text_is_read_for_calls_a_few_times_in_all(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+
+    feed = Holdback.feed
+
+    def counted(holdback: Holdback, text: str) -> str:
+        nonlocal read
+        read += len(text)
+        return feed(holdback, text)
+
+    monkeypatch.setattr(Holdback, "feed", counted)
+    tools = {"look": parameters("query", query="string", id="integer")}
+    watch = written_calls.WrittenCalls(2, (), lambda: tools)
+    text = nearly_calls(kind)
+    for at in range(0, len(text), 50):
+        assert watch.feed(text[at : at + 50]) is None
+    assert read <= 4 * len(text)
+
+
+def test_every_opener_of_the_table_is_seen() -> None:
     for row in FORMATS:
         for opener in row.openers:
             if opener not in ("{", "[", "```") and not opener.startswith("```"):
