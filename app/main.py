@@ -136,13 +136,14 @@ def change(services: Services, settings: Settings) -> None:
     Only what can change while the process runs may differ: ``reload.py`` sees to it.
     """
     before = services.settings
+    built = stages.build(settings, services.stages)
     cloud = services.cloud
     if _of_cloud(before) != _of_cloud(settings):
         cloud = _cloud(settings, None)
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
     services.tier_states.adapt(settings)
-    services.change(settings, stages.build(settings, services.stages), cloud)
+    services.change(settings, built, cloud)
     _shed(services)
     if before.observability != settings.observability:
         log.configure(settings.observability)

@@ -73,8 +73,7 @@ class Server(uvicorn.Server):
             loop.add_reader(self._sentinel, self._orphaned, loop)
         if self.started and self._reloader is not None:
             self._reloader.start()
-            # In a terminal it still means that the terminal is gone.
-            if not sys.stderr.isatty():
+            if self.reloads_at_hangup:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
         if self.started and self._on_ready is not None:
@@ -84,6 +83,11 @@ class Server(uvicorn.Server):
         if self._reloader is not None:
             await self._reloader.close()
         await super().shutdown(sockets)
+
+    @property
+    def reloads_at_hangup(self) -> bool:
+        """Whether SIGHUP is about the settings: in a terminal it means that that is gone."""
+        return self._reloader is not None and not sys.stderr.isatty()
 
     def ends_with(self, sentinel: int) -> None:
         """End as at a signal when ``sentinel``, another process's, becomes readable."""
@@ -175,6 +179,8 @@ def work(
 
 
 def _run(server: Server) -> int:
+    if server.reloads_at_hangup:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready to take it
     # uvicorn ends a start that failed (a taken port, say) with SystemExit.
     with contextlib.suppress(asyncio.CancelledError):
         server.run(server.listeners)

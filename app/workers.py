@@ -83,7 +83,11 @@ class Workers:
     def _pass_on(self, sig: int, frame: FrameType | None) -> None:
         if sig != signal.SIGHUP:
             self._stopping = True
+        # One that starts could not take it yet, and looks at the configuration by itself.
+        not_yet = list(self._starting.values()) if sig == signal.SIGHUP else []
         for process in list(self._running.values()):
+            if process in not_yet:
+                continue
             if process.pid is not None and process.exitcode is None:
                 os.kill(process.pid, sig)
 

@@ -110,3 +110,12 @@ def test_calls_from_before_its_recovery_do_not_take_it_out_again(breakers: Break
     assert [breakers.failed(call, 150.0) for call in slow] == [False] * 5
     assert breakers["fast"] == BreakerState()
     assert [fails(breakers, 150.0) for _ in range(3)] == [False, False, True]
+
+
+def test_other_rules_are_for_what_comes(breakers: Breakers) -> None:
+    broken(breakers)
+    breakers.adapt(DegradeSettings(failures=1, cooldown_seconds=5))
+    assert breakers.passed_over(100.0) == {"fast": 130.0}
+    call = breakers.begin("standard", 100.0)
+    assert breakers.failed(call, 100.0)
+    assert breakers.passed_over(100.0)["standard"] == 105.0

@@ -79,6 +79,31 @@ def test_nobody_slips_past_those_who_wait() -> None:
     assert not entered(queue, "b")[0].granted
 
 
+def test_more_slots_go_to_those_who_wait() -> None:
+    queue = FairQueue(1)
+    first, *others = entered(queue, "a", "b", "a", "c")
+    assert queue.set_slots(3) == others[:2]
+    assert (queue.in_use, queue.waiting) == (3, 1)
+    assert queue.leave(first) == [others[2]]
+
+
+def test_fewer_slots_take_none_away() -> None:
+    queue = FairQueue(3)
+    tickets = entered(queue, *"abcd")
+    assert queue.set_slots(1) == []
+    assert [ticket.granted for ticket in tickets] == [True, True, True, False]
+    assert queue.leave(tickets[0]) == queue.leave(tickets[1]) == []
+    assert queue.leave(tickets[2]) == [tickets[3]]
+
+
+def test_more_slots_under_a_common_limit_grant_nothing() -> None:
+    together, (one, other) = tiers(1, 1)
+    together.set_limit(1)
+    first, waits = entered(one, "a", "b")
+    assert one.set_slots(5) == other.set_slots(5) == []
+    assert one.leave(first) == [waits]
+
+
 def tiers(*slots: int) -> tuple[Together, list[FairQueue]]:
     together = Together()
     return together, [FairQueue(number, together) for number in slots]

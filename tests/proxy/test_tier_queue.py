@@ -120,3 +120,58 @@ async def test_each_tier_has_a_queue_and_other_models_have_none() -> None:
     assert (fast.in_flight, standard.in_flight) == (1, 1)
     assert queues["fast"] is fast
     assert queues["other-model"] is None
+
+
+# Other limits, while requests run and wait
+
+
+def tier(slots: int = 1, local: bool = True) -> TierSettings:
+    return TierSettings(model="m", max_concurrency=slots, local=local)
+
+
+async def test_other_tiers_leave_what_runs_where_it_is() -> None:
+    queues = TierQueues({"fast": tier(), "gone": tier()})
+    fast, gone = queues["fast"], queues["gone"]
+    assert fast is not None and gone is not None
+    holders = [await fast.enter("a"), await gone.enter("a")]
+    waits = waiting(fast, "b") + waiting(gone, "b")
+    await settled()
+    queues.adapt({"fast": tier(2), "new": tier()})
+    assert (await waits[0]).granted
+    assert queues.readings() == [("fast", 2, 0), ("new", 0, 0)]
+    assert queues["gone"] is gone  # for exchanges that began with it
+    gone.leave(holders[1])
+    assert (await waits[1]).granted
+    queues.adapt({"gone": tier(3)})
+    assert queues.readings() == [("gone", 1, 0)]
+
+
+async def test_a_tier_that_moves_to_the_cloud_is_not_held_to_one_request() -> None:
+    queues = TierQueues({"fast": tier(2), "other": tier(2)})
+    before = queues["fast"]
+    queues.shed(True)
+    queues.adapt({"fast": tier(2, local=False), "other": tier(2)})
+    after = queues["fast"]
+    assert after is not None and after is not before
+    assert [(await after.enter("a")).granted, (await after.enter("b")).granted] == [True, True]
+    queues.adapt({"fast": tier(2), "other": tier(2)})
+    back = queues["fast"]
+    assert back is not None
+    await back.enter("a")
+    (waits,) = waiting(back, "b")
+    await settled()
+    assert not waits.done()
+    queues.shed(False)
+    assert (await waits).granted
+
+
+async def test_another_longest_wait_is_for_those_who_come() -> None:
+    line = queue(timeout=60)
+    await line.enter("a")
+    (old,) = waiting(line, "b")
+    await settled()
+    line.adapt(TierSettings(model="m", max_concurrency=1, queue_timeout=0))
+    with pytest.raises(QueueTimeout):
+        await line.enter("c")
+    assert not old.done()
+    old.cancel()

@@ -188,6 +188,7 @@ def test_a_unit_says_what_it_should(kind: str, tmp_path: Path) -> None:
     assert said["ExecStart"] == (
         "/opt/mlx-stack-proxy/bin/mlx-stack-proxy serve --config /etc/mlx-stack-proxy/config.yaml"
     )
+    assert said["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert said["EnvironmentFile"] == f"-{tmp_path}/service.env"
     assert said["TimeoutStopSec"] == "75"
     assert said["Restart"] == "always"
