@@ -170,3 +170,19 @@ def test_a_taken_port_is_a_line_and_an_exit_code(
         }
         assert server.serve(Settings(**proxy_config("http://127.0.0.1:9", changes))) == 1
     assert "no_port" in capfd.readouterr().err
+
+
+async def test_a_hangup_reloads_every_worker(
+    upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
+) -> None:
+    async with serving(upstream, redis.url, tmp_path) as proxy:
+        file = tmp_path / "config.yaml"
+        config = yaml.safe_load(file.read_text())
+        config["tiers"]["fast"]["model"] = "standard"
+        file.write_text(yaml.safe_dump(config))
+        proxy.process.send_signal(signal.SIGHUP)
+        await proxy.until(lambda: proxy.log.read_text().count('"event":"settings_changed"') == 2)
+        assert len(proxy.workers()) == 2
+        upstream.always(text_stream("Hello"))
+        assert (await proxy.ask()).status_code == 200
+        assert upstream.calls[-1].json()["model"] == "standard"
