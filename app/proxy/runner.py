@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
-from dataclasses import replace
 
 import orjson
 
@@ -13,7 +12,6 @@ from ..core import ladder, upstream_answers
 from ..core.attempt import Attempt
 from ..core.breaker import Call
 from ..core.build_request import Before, build
-from ..core.deadlines import Deadlines
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
 from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry
@@ -25,9 +23,9 @@ from .answer import Answer
 from .books import Books
 from .cloud import CHAT_PATH as DIRECT_PATH
 from .downstream import Downstream
-from .questions import Questions
 from .services import Services
 from .tier_queue import QueueTimeout
+from .timers import Timers
 from .token_rates import Writing
 from .upstream import CHAT_PATH, RawHeaders, Response, Upstream, UpstreamError
 from .watch import ClientLeft, Watch
@@ -63,9 +61,8 @@ class Run:
         report = functools.partial(accounts.stage_failed, services)
         self._witness = witness.of(exchange, services.witnesses, report)
         self._clock = asyncio.get_running_loop().time
+        self._timers = Timers(services, exchange, self._answer, watch, self._clock)
         self._attempt: Attempt | None = None
-        self._deadlines: Deadlines | None = None
-        self._questions = Questions(services.upstream, self._clock)
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
@@ -73,12 +70,11 @@ class Run:
         self._ours: float | None = arrived  # the same, later by the wait in a queue; None: counted
         self._call_of_tier: Call | None = None  # the same, for the tier's breaker
         self._wait = 0.0  # seconds before the next upstream call
-        self._timing: tuple[bool, bool, float | None] = (False, False, None)
         self.outcome = "error"
 
     async def run(self) -> None:
         """From the first attempt to the last byte."""
-        self._watch.start(self._next_due, self._on_time)
+        self._timers.start()
         self._services.exchanges.add(self)
         try:
             try:
@@ -98,8 +94,7 @@ class Run:
             self._note_client_left()
         finally:
             self._services.exchanges.discard(self)
-            self._watch.stop()
-            self._questions.close()
+            self._timers.close()
             self._end_call_of_tier()
             await self._close_upstream()
             await self._books.close(delivered=False)
@@ -221,7 +216,7 @@ class Run:
         except QueueTimeout as error:
             return UpstreamFailed(error.reason, f"tier {tier}: {error}", retry_after=error.seconds)
         finally:
-            self._deadlines = None
+            self._timers.end()
             self._wait = 0.0
         if verdict is None or isinstance(verdict, Cut):
             return attempt.settle()
@@ -262,14 +257,7 @@ class Run:
         self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders
     ) -> Verdict | None:
         now = self._called_at = self._clock()
-        tier = self._services.settings.tiers.get(attempt.request.tier)
-        self._deadlines = Deadlines(
-            tier,
-            tools=bool(self._exchange.request.tools),
-            now=now,
-            streams=bool(attempt.request.body.get("stream")),
-        )
-        self._watch.rearm()
+        self._timers.begin(attempt, now)
         self._whole = False
         content = orjson.dumps(attempt.request.body)
         if self._ours is not None:
@@ -331,12 +319,7 @@ class Run:
             if out:
                 await self._answer.send(out)
                 now = self._answer.last_write  # a slow client is not a silent model
-            timing = attempt.timing
-            if self._deadlines is not None:
-                self._deadlines.heard(now, begun=timing[0], finished=timing[1])
-            if timing != self._timing:  # a nearer time than the one waited for may count now
-                self._timing = timing
-                self._watch.rearm()
+            self._timers.heard(attempt, now)
         return attempt.verdict
 
     async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
@@ -348,55 +331,6 @@ class Run:
         if out:
             await self._answer.send(out)
         return attempt.verdict
-
-    # Time
-
-    def _next_due(self) -> float | None:
-        times = [self._deadlines.next()] if self._deadlines is not None else []
-        keepalive = self._services.settings.stream.keepalive_seconds
-        if self._exchange.request.stream and keepalive:
-            times.append(self._answer.last_write + keepalive)
-        if self._deadlines is not None and self._attempt is not None:
-            release = self._attempt.next_release()
-            if release is not None:
-                times.append(release)
-        return min(times) if times else None
-
-    def _heard(self, now: float) -> None:
-        if self._deadlines is not None and self._attempt is not None:
-            begun, finished, _ = self._attempt.timing
-            self._deadlines.heard(now, begun=begun, finished=finished)
-
-    def _on_time(self, now: float) -> Verdict | None:
-        if self._answer.busy:
-            # The client is slow; that is neither silence of the model nor of ours. But it can't
-            # keep a tier's place for ever.
-            self._heard(now)
-            self._answer.last_write = now
-            timeout = self._deadlines.check(now) if self._deadlines is not None else None
-            if isinstance(timeout, UpstreamFailed):
-                return replace(timeout, blameless=True)
-            return timeout
-        out = b""
-        if self._deadlines is not None and self._attempt is not None:  # a call is running
-            if timeout := self._deadlines.check(now):
-                return timeout
-            if self._deadlines.ask(now):
-                self._ask_health(self._deadlines)
-            out = self._attempt.tick(now)
-            if self._attempt.verdict is not None:
-                return self._attempt.verdict
-        keepalive = self._services.settings.stream.keepalive_seconds
-        due = self._answer.last_write + keepalive
-        if out or (self._exchange.request.stream and keepalive and now >= due):
-            self._answer.send_later(out, now)
-        return None
-
-    def _ask_health(self, deadlines: Deadlines) -> None:
-        tier = self._services.settings.tiers[self._exchange.tier]
-        assert tier.health_url is not None
-        direct = self._exchange.tier in self._exchange.route.direct
-        self._questions.ask(deadlines, tier.health_url, direct=direct, then=self._watch.rearm)
 
     # Accounts
 
