@@ -281,7 +281,8 @@ async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
     own_server.ask("CONFIG", "SET", "maxmemory", "0")
     await store.commit("a", SessionDelta(turns=1), NOW)
     assert store.trouble is None
-    while (await store.load("a", NOW)).turns < 3:  # what was refused is added after all, once
+    # What was refused is added after all, once.
+    while (await store.load("a", NOW)).turns < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     assert (await store.load("a", NOW)).turns == 3
     await store.close()
