@@ -8,6 +8,7 @@ which the rest is delivered.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from ....core.call_keys import digest
@@ -31,6 +32,9 @@ HINT = (
     "Your previous answer to this went round in a circle: it repeated the same text until it was "
     "stopped. Answer directly and briefly, and say each thing only once."
 )
+STOPPED: Final = (
+    f"[Stopped: the answer went round in a circle ({DETECTOR}). Try a different approach.]"
+)
 
 
 def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings], ReplyWatch]:
@@ -43,6 +47,23 @@ def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings
         return ReplyWatch(exchange, rules, rescues=rescues and not bypassed)
 
     return make
+
+
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """A choice that was stopped; of its text ``kept`` characters came before the second lap."""
+
+    choice: int
+    kept: int
+
+    def end(self, reply: Reply) -> None:
+        choice = reply.choices[self.choice]
+        choice.tool_calls = []
+        if choice.text[: self.kept].strip():
+            choice.text = choice.text[: self.kept]
+        else:  # nothing at all would be taken for a failure; blanks may be out already
+            choice.text += STOPPED
+        reply.mended.add(self.choice)
 
 
 class ReplyWatch:
@@ -80,8 +101,7 @@ class ReplyWatch:
         self._arguments: dict[tuple[int, int], WhitespaceRun] = {}
         self._finished: set[int] = set()
         self._cut: int | None = None  # the choice that was cut for its calls
-        # The choice that was stopped for going round, and how much of its text is kept.
-        self._stopped: tuple[int, int] | None = None
+        self._stopped: _Stopped | None = None  # for going round
 
     def on_request(self, request: Request) -> None:
         """The request as it goes upstream; later stages may still change its body."""
@@ -108,18 +128,18 @@ class ReplyWatch:
 
     def mend(self, reply: Reply) -> None:
         """Take what repeats out of the reply, and end what was cut."""
+        ended = self._cut if self._stopped is None else self._stopped.choice
+        for index, choice in reply.choices.items():
+            if ended is not None and index not in self._finished:
+                self._end(index, choice, cut=index == ended)
+                reply.mended.add(index)
         if self._stopped is not None:
-            index, kept = self._stopped
-            reply.choices[index].text = reply.choices[index].text[:kept]
-            reply.choices[index].tool_calls = []
-            reply.mended.add(index)
+            self._stopped.end(reply)
             return
         for index, choice in reply.choices.items():
             cut = index == self._cut
-            if self._cut is not None and not cut and index not in self._finished:
-                choice.finish_reason = "length"  # it was to go on
             if choice.tool_calls:
-                tool = self._without_surplus(index, choice, cut)
+                tool = self._without_surplus(index, choice)
             else:
                 tool = self._without_written_surplus(index, choice, cut)
             if tool is not None:
@@ -184,7 +204,7 @@ class ReplyWatch:
         self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         said = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
-            self._stopped = choice, kept
+            self._stopped = _Stopped(choice, kept)
             self._exchange.reply_notes["Loop"] = said
             return Cut("loop_detected", "stop")
         self._exchange.notes["Loop"] = said
@@ -192,14 +212,19 @@ class ReplyWatch:
 
     # At its end
 
-    def _without_surplus(self, index: int, choice: ChoiceReply, cut: bool) -> str | None:
+    def _end(self, index: int, choice: ChoiceReply, *, cut: bool) -> None:
+        """End a choice that was not over; ``cut``: it is the one for which the reply was cut."""
+        if not cut:
+            choice.finish_reason = "length"  # it was to go on
+        if index in self._calls and self._calls[index].unfinished:
+            choice.tool_calls = choice.tool_calls[:-1]
+
+    def _without_surplus(self, index: int, choice: ChoiceReply) -> str | None:
         """The tool whose calls were too many; None: there were none."""
         calls = choice.tool_calls
-        if cut and index in self._calls and self._calls[index].unfinished:
-            calls = calls[:-1]
         repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
         kept = repeats.kept(calls)
-        if len(kept) == len(choice.tool_calls):
+        if len(kept) == len(calls):
             return None
         choice.tool_calls = kept
         return repeats.tool

@@ -18,11 +18,13 @@ from app.core.events import (
 from app.core.exchange import Exchange, Request
 from app.core.reply import Reply
 from app.core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
-from app.settings import LoopDetectionSettings
-from app.stages.loop_detection.generation.reply_watch import HINT, ReplyWatch
+from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from app.stages.escalation import Escalation
+from app.stages.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
 from tests.core.exchanges import exchange
 from tests.stages.loop_detection.generation.texts import pieces, prose
 
+SETTINGS = Settings(tiers=DEFAULT_TIERS)
 STUCK = "I will look at the file again. "
 
 
@@ -150,6 +152,40 @@ def test_on_break_stop_keeps_what_came_before_the_second_lap(where: str) -> None
     kept = "Well:\n" + STUCK if where == "text" else "Well:\n"
     assert one.reply.choices[0].text == kept
     assert one.exchange.reply_notes["Loop"] == "circuit_break;detector=generation"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[], [TextDelta(0, "\n\n")], [ToolCallDelta(0, 0, "c", "look", "{}")]],
+    ids=["nothing", "blanks", "a call"],
+)
+def test_on_break_stop_says_why_where_nothing_is_left(before: list[Event]) -> None:
+    """An empty reply would be taken for a failure, and the model asked again."""
+    one = Watched(on_break="stop")
+    one.on(*before)
+    assert one.reasoning(STUCK * 30) == Cut("loop_detected", "stop")
+    one.watch.mend(one.reply)
+    choice = one.reply.choices[0]
+    assert choice.text.strip() == STOPPED
+    assert not choice.tool_calls
+    assert Escalation(SETTINGS).open(one.exchange).judge(one.reply) is None
+
+
+def test_on_break_stop_ends_the_other_choices_too() -> None:
+    one = Watched(on_break="stop")
+    one.text("Half an ans", choice=1)
+    one.on(ToolCallDelta(2, 0, "c", "look", '{"query": "a"}'))
+    one.on(ToolCallDelta(2, 1, "d", "look", '{"que'))
+    assert one.text(STUCK * 30) == Cut("loop_detected", "stop")
+    for choice in one.reply.choices.values():
+        choice.finish_reason = "stop"  # as an attempt does
+    one.watch.mend(one.reply)
+    first, second, third = (one.reply.choices[index] for index in range(3))
+    assert first.finish_reason == "stop"
+    assert (second.text, second.finish_reason) == ("Half an ans", "length")
+    assert [call.id for call in third.tool_calls] == ["c"]
+    assert third.finish_reason == "length"
+    assert one.reply.mended == {0, 1, 2}
 
 
 def test_tokens_saved_are_told_where_the_limit_is_known() -> None:
