@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,20 @@ import pytest
 from app import check, cli
 from app.settings_source import load
 from tests.faults.litellm import LiteLLM
+from tests.support.replies import completion, stream, text_stream, with_role
+from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
+
+LIMA = {"name": "get_weather", "arguments": '{"city": "Lima"}'}
+CALL = {"index": 0, "id": "call_1", "type": "function", "function": LIMA}
+
+
+def model_server(call: Call) -> Reply:
+    asked = call.json()
+    if not asked.get("stream"):
+        return Reply.json(completion({"content": "1"}, "length"))
+    if "tools" in asked:
+        return stream(with_role({"tool_calls": [CALL]}, finish="tool_calls"))
+    return text_stream("1", " 2", " 3")
 
 
 def test_init_before_a_real_litellm(
@@ -33,3 +48,29 @@ def test_init_before_a_real_litellm(
             f"localhost:{behind_ports[tier]}" in text or f"127.0.0.1:{behind_ports[tier]}" in text
         )
     assert check.run("config.yaml", probe=False) == 0, capsys.readouterr().out
+
+
+async def test_check_asks_the_tiers_through_a_real_litellm(
+    litellm: LiteLLM,
+    behind_ports: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", litellm.key)
+    file = tmp_path / "config.yaml"
+    file.write_text(f"upstream: {{base_url: '{litellm.url}'}}\ntiers: {{fast: , standard: }}")
+    server = ScriptedServer()
+    server.port = behind_ports["fast"]  # nobody serves the other tier
+    async with server:
+        server.always(WhenWhole(model_server))
+        code = await asyncio.to_thread(check.run, str(file))
+    out = capsys.readouterr().out
+    assert code == 1
+    for said in (
+        "ok    tier fast: answers (",
+        "ok    tier fast: streams (",
+        "ok    tier fast: calls tools\n",
+        "FAIL  tier standard: a one-token completion: status 500:",
+    ):
+        assert said in out, out
