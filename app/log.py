@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 import traceback
 from contextvars import ContextVar
@@ -43,6 +44,8 @@ Stream = TextIO | _CurrentStderr
 # The request on whose behalf a line is written; tasks that it starts inherit it.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 _bound: Any = None
+# Control characters, and what Unicode calls the end of a line or a paragraph.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -57,9 +60,15 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
         structlog.processors.TimeStamper(fmt="iso", utc=not console),
         _add_request_id,
     ]
+    plain: list[Any] = [_without_controls] if console else []  # JSON escapes them by itself
     level = _LEVELS[settings.log_level]
     structlog.configure(
-        processors=[*shared, structlog.processors.format_exc_info, _renderer(console, stream)],
+        processors=[
+            *shared,
+            *plain,
+            structlog.processors.format_exc_info,
+            _renderer(console, stream),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
@@ -71,6 +80,7 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
         structlog.stdlib.ProcessorFormatter(
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *plain,
                 structlog.processors.format_exc_info,
                 _renderer(console, stream),
             ],
@@ -95,8 +105,22 @@ def _renderer(console: bool, stream: Stream) -> Any:
     return _render_json
 
 
+def _without_controls(_: Any, __: str, event: Any) -> Any:
+    """A client's text must not move a terminal's cursor, nor look like a line of ours."""
+    for key, value in event.items():
+        if isinstance(value, str) and _CONTROL.search(value):
+            event[key] = _CONTROL.sub(_escaped, value)
+    return event
+
+
 def _render_json(_: Any, __: str, event: Any) -> str:
-    return orjson.dumps(event, default=str).decode()
+    line = orjson.dumps(event, default=str).decode()
+    # orjson leaves what JSON allows, and some terminals and readers of lines don't.
+    return _CONTROL.sub(_escaped, line) if _CONTROL.search(line) else line
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def get() -> Any:

@@ -109,11 +109,10 @@ class ChatCompletions:
         return route
 
     def _say_unknown(self, model: str, route: tiers.Route) -> None:
-        if model not in self._said_unknown:
-            self._said_unknown.add(model)
-            log.get().warning(
-                "unknown_model", model=model[:128], served_by=route.tiers[0], said="once"
-            )
+        name = model[:128]  # one of a body's whole length would stay in memory
+        if name not in self._said_unknown:
+            self._said_unknown.add(name)
+            log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
 
 
 def _check_content_type(request: Incoming) -> None:

@@ -16,7 +16,7 @@ from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
 # The line, names, values and what stands between them; what is refused here is never kept.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
-FIRST_REQUEST_SECONDS = 30.0
+HEAD_SECONDS = 30.0  # from a connection's beginning, and from a later head's first byte
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -24,14 +24,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _in_head = True
     _head_bytes = 0
-    _first_request: asyncio.TimerHandle | None = None
+    _head_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._first_request = self.loop.call_later(FIRST_REQUEST_SECONDS, self._give_up)
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._no_longer_first()
+        self._no_longer_awaited()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -44,12 +44,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._in_head = True
+        if self._head_due is None:
+            self._await_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_bytes = 0
-        self._no_longer_first()
+        self._no_longer_awaited()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -59,13 +61,18 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._answer(invalid(msg))
 
-    def _no_longer_first(self) -> None:
-        if self._first_request is not None:
-            self._first_request.cancel()
-            self._first_request = None
+    def _await_head(self) -> None:
+        self._head_due = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def _no_longer_awaited(self) -> None:
+        if self._head_due is not None:
+            self._head_due.cancel()
+            self._head_due = None
 
     def _give_up(self) -> None:
-        if not self.transport.is_closing():
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._await_head()  # the reply to the request before is not to be broken into
+        elif not self.transport.is_closing():
             self._answer(invalid("no whole request came in time", status=408))
 
     def _answer(self, error: ProxyError) -> None:

@@ -25,7 +25,7 @@ from tests.support.replies import USAGE, text_stream
 from tests.support.running_proxy import proxy_config
 from tests.support.scripted_server import ScriptedServer
 
-GENEROUS = 30
+GENEROUS = 90  # seconds to start three interpreters; a hang is what would fail here
 
 
 @pytest.fixture
