@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -81,13 +82,16 @@ class Workers:
         return 0 if self._ready >= server.workers else 1
 
     def _pass_on(self, sig: int, frame: FrameType | None) -> None:
-        if sig != signal.SIGHUP:
+        running = list(self._running.values())
+        if sig == signal.SIGHUP and not sys.stderr.isatty():
+            # One that starts could not take it yet, and looks at the configuration by itself.
+            starting = list(self._starting.values())
+            running = [process for process in running if process not in starting]
+        else:
             self._stopping = True
-        # One that starts could not take it yet, and looks at the configuration by itself.
-        not_yet = list(self._starting.values()) if sig == signal.SIGHUP else []
-        for process in list(self._running.values()):
-            if process in not_yet:
-                continue
+            if sig == signal.SIGHUP:  # the terminal is gone
+                sig = signal.SIGTERM
+        for process in running:
             if process.pid is not None and process.exitcode is None:
                 os.kill(process.pid, sig)
 

@@ -186,3 +186,20 @@ async def test_a_hangup_reloads_every_worker(
         upstream.always(text_stream("Hello"))
         assert (await proxy.ask()).status_code == 200
         assert upstream.calls[-1].json()["model"] == "standard"
+
+
+@pytest.mark.parametrize(("terminal", "told"), [(False, signal.SIGHUP), (True, signal.SIGTERM)])
+def test_a_hangup_ends_them_only_where_a_terminal_is_gone(
+    terminal: bool, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Process:
+        pid, exitcode = 7, None
+
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(workers.os, "kill", lambda pid, sig: sent.append((pid, sig)))
+    monkeypatch.setattr(workers.sys.stderr, "isatty", lambda: terminal)
+    them = workers.Workers(Settings(**proxy_config("http://127.0.0.1:9")), None, None, None)
+    them._running[1] = Process()
+    them._pass_on(signal.SIGHUP, None)
+    assert sent == [(7, told)]
+    assert them._stopping is terminal
