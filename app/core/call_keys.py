@@ -10,25 +10,34 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import re
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from ..tool_calls.names import squash
+
+_LONG_NUMBER: Final = re.compile(r"\d{19}")  # perhaps more than orjson's 64 bits
+# Parameters' names without case and separators.
 _NOISE: Final = frozenset(
     {"description", "explanation", "reason", "reasoning", "rationale", "thought", "thoughts"}
-    | {"request_id", "trace_id", "correlation_id", "invocation_id", "idempotency_key", "nonce"}
-    | {"timestamp", "ts", "now", "current_time", "requested_at"}
+    | {"requestid", "traceid", "correlationid", "invocationid", "idempotencykey", "nonce"}
+    | {"callid", "toolcallid", "timestamp", "ts", "now", "currenttime", "requestedat", "createdat"}
 )
 _SALIENT: Final = ("path", "url", "query", "command", "pattern", "glob", "cmd")
 _WHOLE: Final = frozenset({"write_file", "str_replace"})
 _BUCKET: Final = 200  # lines
-# Parameters that carry what is written into a file.
+# Parameters that carry what is written into a file, and those that name one.
 _WRITTEN: Final = frozenset(
-    {"content", "contents", "new_content", "file_text", "insert_text", "new_string", "new_str"}
-    | {"new_source", "replacement", "patch", "diff", "edits"}
+    {"content", "contents", "newcontent", "filetext", "inserttext", "newstring", "newstr"}
+    | {"newsource", "newtext", "replacement", "replace", "patch", "diff", "edits", "changes"}
+    | {"codeedit"}
 )
+_PATHS: Final = frozenset({"path", "filepath", "file", "filename", "absolutepath", "targetfile"})
 
 
 class Call(NamedTuple):
@@ -47,11 +56,17 @@ def read(name: str, arguments: Any) -> Call:
     exact = digest(name, _canonical(value))
     if not isinstance(value, Mapping):
         return Call(name, exact, exact, exact)
-    kept = {key: one for key, one in value.items() if key not in _NOISE}
+    names = {key: _spelled(key) for key in value}
+    kept = {key: one for key, one in value.items() if names[key] not in _NOISE}
     loose = digest(name, _canonical(kept)) if kept and len(kept) < len(value) else exact
     acted_on = _salient(name, value)
     salient = exact if acted_on is value else digest(name, _canonical(acted_on))
-    return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(value))
+    return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(names.values()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _spelled(parameter: str) -> str:
+    return squash(parameter)
 
 
 def canonical(arguments: Any) -> str:
@@ -72,23 +87,45 @@ def _parsed(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
+        if _LONG_NUMBER.search(arguments) is not None:
+            return json.loads(arguments)  # keeps every digit
         return orjson.loads(arguments) if arguments.strip() else {}
-    except orjson.JSONDecodeError:
+    except (ValueError, RecursionError):
         return " ".join(arguments.split())
 
 
 def _canonical(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError):  # a lone surrogate, or what never came from JSON
-        return repr(value).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError):
+        return walked(value)
+
+
+def walked(value: Any) -> bytes:
+    """The same for what orjson can't write: long numbers, lone surrogates, deep nesting."""
+    parts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            parts.append(f"{{{len(one)}")
+            for key in sorted(one, key=str, reverse=True):
+                left += (one[key], key)
+        elif isinstance(one, (list, tuple)):
+            parts.append(f"[{len(one)}")
+            left += reversed(one)
+        else:
+            parts.append(repr(one))
+    return " ".join(parts).encode("utf-8", "surrogatepass")
 
 
 def _salient(name: str, arguments: Mapping[str, Any]) -> Any:
     if name in _WHOLE:
         return arguments
     if name == "read_file":
-        path = arguments.get("path", arguments.get("file_path"))
+        path = next((one for key, one in arguments.items() if _spelled(key) in _PATHS), None)
+        if path is None:
+            return arguments
         start, end = _lines(arguments)
         return {"path": path, "from": start // _BUCKET, "to": end // _BUCKET}
     kept = {key: arguments[key] for key in _SALIENT if arguments.get(key) is not None}

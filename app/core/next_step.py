@@ -173,7 +173,11 @@ class _Rules:
         reason = "loop_detected"
         failed = Fail(error_of(exchange, verdict))
         rules = self._settings.reliability.loop_detection
-        if rules.on_break != "escalate" or self._text_is_out:
+        if rules.on_break != "escalate":
+            return failed
+        if verdict.believed and verdict.believable:
+            return Deliver()  # two tiers agreed on it; the one that is left needs no other's word
+        if self._text_is_out:
             return failed
         before = exchange.model_failure
         if (

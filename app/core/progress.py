@@ -1,22 +1,60 @@
 """What counts as progress: a result that is new, or work that was done.
 
 A result is new where the same tool has not given it before in this task. An error is never new. An
-empty or a missing result proves nothing against an agent: a command that moves a file prints
-nothing. A text written somewhere for the first time is work, whatever the tool answers.
+empty or a missing result proves nothing against an agent.
+
+Work is what changes things: a text written somewhere for the first time, or a call that was not
+made before, of a tool whose name says that it does more than look, and whose answer is neither an
+error nor says that nothing came of it. A batch is answered "File moved successfully." a hundred
+times, and is no loop.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
 
+from ..tool_calls.names import words
 from .call_keys import Call
 
 if TYPE_CHECKING:
     from .turns import Inputs, Result, Turn
 
-Brought = list[tuple[Call, bool]]  # calls, oldest first, and which of them were progress
+
+class Progress(IntEnum):
+    """What a call came to; NONE alone is false."""
+
+    NONE = 0
+    UNKNOWN = 1  # no result, or one that says nothing
+    NEWS = 2
+    WORK = 3
+
+
+Brought = list[tuple[Call, Progress]]  # calls, oldest first, and what they came to
+
+# The first of these words in a tool's name says whether it changes things or only looks, thinks or
+# asks: mark_as_read, read_file. A name without any may do everything.
+_CHANGES: Final = """
+    add apply append cancel close create delete edit execute insert make mark merge move post
+    put remove rename replace run save send set store submit update upload write
+"""
+_LOOKS: Final = """
+    analyse analyze browse cat check compare count describe diff exists explore fetch find get
+    glob google grep head help http info inspect list look lookup ls monitor peek ping plan
+    poll query read recall reflect request research retrieve scan search see show stat state
+    status tail test tests think thinking thought url verify view watch weather web wikipedia
+"""
+_SAYS: Final = dict.fromkeys(_CHANGES.split(), True) | dict.fromkeys(_LOOKS.split(), False)
+
+
+@functools.lru_cache(maxsize=4096)
+def changes_things(tool: str) -> bool:
+    """Whether a tool may do more than look, by its name."""
+    own = words(tool.rpartition("__")[2])  # without the name of an MCP server
+    return next((_SAYS[word] for word in own if word in _SAYS), True)
 
 
 class News:
@@ -25,37 +63,42 @@ class News:
     ``known``: what another one was shown before; it stays as it is.
     """
 
-    __slots__ = ("_known", "_results", "_written")
+    __slots__ = ("_known", "_made", "_results")
 
     def __init__(self, known: News | None = None) -> None:
         self._results: set[tuple[str, int]] = set()
-        self._written: set[int] = set()
+        self._made: set[int] = set()  # calls that may have changed something
         self._known = known
 
     def of(self, calls: Sequence[Call], answers: Inputs) -> Brought:
         """A turn's calls, the next in order, and what came of them."""
         results = answers.results  # none at all in a stored window
         return [
-            (call, self.is_in(call, results[at] if results else None))
+            (call, self.of_call(call, results[at] if results else None))
             for at, call in enumerate(calls)
         ]
 
-    def is_in(self, call: Call, result: Result | None) -> bool:
-        """Whether this call, the next in order, brought progress."""
-        new_work = False
-        if call.writes:
-            new_work = not self._has_written(call.exact)
-            self._written.add(call.exact)
-        if result is None or result.empty:
-            return True
+    def of_call(self, call: Call, result: Result | None) -> Progress:
+        """What this call, the next in order, came to."""
+        works = call.writes or changes_things(call.name)
+        if works:
+            works = not self._was_made(call.loose)
+            self._made.add(call.loose)
+        if result is None:
+            return Progress.UNKNOWN
+        if works and not result.error and (call.writes or not result.nothing):
+            self._results.add((call.name, result.digest))
+            return Progress.WORK
+        if result.empty:
+            return Progress.UNKNOWN
         key = (call.name, result.digest)
         known = key in self._results or (self._known is not None and key in self._known._results)
         self._results.add(key)
-        return not result.error and (new_work or not known)
+        return Progress.NONE if result.error or known else Progress.NEWS
 
-    def _has_written(self, call: int) -> bool:
+    def _was_made(self, call: int) -> bool:
         before = self._known
-        return call in self._written or (before is not None and call in before._written)
+        return call in self._made or (before is not None and call in before._made)
 
 
 class Tally:

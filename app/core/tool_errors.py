@@ -1,4 +1,7 @@
-"""Whether a tool's result is an error: OpenAI's format has no field for it, only the text."""
+"""What a tool's result says of its call: that it failed, that nothing came of it.
+
+OpenAI's format has no field for either, only the text.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,23 @@ _MARKS: Final = (
 )
 _SAYS_SO: Final = ("error", "errors", "is_error", "isError", "exception")
 _STATUS: Final = frozenset({"error", "failed", "failure"})
+
+_SHORT: Final = 200  # characters of what says no more than that there is nothing
+_NOTHING: Final = re.compile(
+    # "No output", "no errors" and None are what a success looks like.
+    r"[\W_]*(?:no(?! (?:output|errors?|problems?|issues?|warnings?))\b|0 \w"
+    r"|(?:not|nothing|false|empty|zero)\b)"
+    r"|.*\b(?:no|not|zero|0|without)\b(?: \w+){0,3}? (?:found|results?|match(?:es|ed)?|hits?"
+    r"|changes?|changed|modified|updated|entries|rows|items|files?|data|effect|available)\b"
+    r"|.*\b(?:already|unchanged|nothing|unavailable|skipped|ignored)\b"
+    r"|[\W_]+\Z",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def says_nothing(text: str) -> bool:
+    """Whether a result says that nothing was found or done: a guess from the words tools use."""
+    return len(text) <= _SHORT and _NOTHING.match(text) is not None
 
 
 def is_error(text: str) -> bool:

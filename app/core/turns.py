@@ -18,25 +18,37 @@ from . import call_keys
 from .call_keys import Call, digest
 from .chunks import text_of
 from .progress import Tally
-from .tool_errors import is_error
+from .tool_errors import is_error, says_nothing
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_WORDS: Final = 4000  # characters of a text kept for comparing; longer ones only by digest
+MAX_WORDS: Final = 4000  # characters kept of a text for comparing
+MAX_TEXT: Final = 65_536  # characters of a text that is looked into; longer ones only by digest
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-# What tells two texts apart however alike they are: numbers, paths, quoted strings.
+_SENTENCE_ENDS: Final = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
+# What tells two texts apart however alike they are: calls written as text, numbers, paths, names
+# of files, quoted strings. An apostrophe within a word quotes nothing.
 # A path is looked for where a word begins, and each word is read once: replies may be megabytes.
 _FACTS: Final = re.compile(
-    r"\"[^\"]{1,400}\"|'[^']{1,400}'|`[^`]{1,400}`"
-    r"|(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*|\d+"
+    r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"
+    r"|^[ \t*#]*Action[ \t*]*:.*"
+    r"|```(?s:.*?)(?:```|\Z)|<code>(?s:.*?)(?:</code>|\Z)|<(\w{1,40})>[^<]{1,400}</\1>"
+    r"|\b\w{1,64}\([^()\n]{1,200}\)"
+    r"|\"[^\"]{1,400}\"|`[^`]{1,400}`|“[^”]{1,400}”|「[^」]{1,400}」"
+    r"|(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"
+    r"|(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*|(?<![\w-])[\w-]++\.[A-Za-z]\w*|\d+",
+    re.MULTILINE,
 )
 
 
 class Result(NamedTuple):
-    """A tool's answer. ``empty``: it says nothing; ``error``: it says that the call failed."""
+    """A tool's answer. ``error``: it says that the call failed; ``nothing``: that nothing was found
+    or done. ``empty``: there is no text in it, nor anything else.
+    """
 
     digest: int
     error: bool
     empty: bool
+    nothing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +76,9 @@ NOTHING_YET: Final = Inputs(known=False)
 class Turn:
     """``inputs`` and the assistant's output.
 
-    ``text``: digest of the text with whitespace collapsed; ``words``: that text, empty where it is
-    too long or unknown; ``facts``: digest of its numbers, paths and quoted strings. ``calls``: in
+    ``text``: digest of the text with whitespace collapsed; ``words``: that text, of a long one its
+    sentences' hashes, empty where it is too long for that or unknown; ``facts``: digest of its
+    numbers, paths, quoted strings and of calls written in it. ``calls``: in
     an order of their own, whichever they came in. ``place``: names the transcript up to and with
     this turn, by what it says; this process's own.
     """
@@ -90,19 +103,34 @@ def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Tur
 
     ``before``: the place of the turn before it, 0 for the first.
     """
-    collapsed = collapse(_THINKING.sub(" ", text) if "<think" in text else text)
-    short = len(collapsed) <= MAX_WORDS
-    facts = _FACTS.findall(collapsed) if short else ()
+    visible = _THINKING.sub(" ", text) if "<think" in text else text
+    collapsed = collapse(visible)
     said = digest(collapsed)
     made = tuple(sorted(calls))
     return Turn(
         inputs,
         said,
-        collapsed if short else "",
-        digest(*facts) if facts else 0,
+        collapsed if len(collapsed) <= MAX_WORDS else _sentences(visible),
+        _facts(visible),
         made,
         hash((before, inputs.digest, said, made)),
     )
+
+
+def _facts(text: str) -> int:
+    if len(text) > MAX_TEXT:
+        return 0
+    found = [collapse(match.group()) for match in _FACTS.finditer(text)]
+    return digest(*found) if found else 0
+
+
+def _sentences(text: str) -> str:
+    """A long text's sentences, each as a hash of this process's own."""
+    if len(text) > MAX_TEXT:
+        return ""
+    found = filter(None, map(collapse, _SENTENCE_ENDS.split(text)))
+    whole = " ".join([f"{hash(one) & 0xFFFFFFFF:x}" for one in found])
+    return whole if len(whole) <= MAX_WORDS else ""
 
 
 def collapse(text: str) -> str:
@@ -218,14 +246,16 @@ def _result(content: Any, *, of_tool: bool) -> Result:
     if isinstance(content, list):
         parts = [_dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     failed = of_tool and is_error(raw)
-    return Result(digest(text, *parts), failed, not text and not parts)
+    empty = not text and not parts
+    nothing = of_tool and not parts and not empty and says_nothing(text)
+    return Result(digest(text, *parts), failed, empty, nothing)
 
 
 def _dumped(part: Any) -> bytes:
     try:
         return orjson.dumps(part)
     except (TypeError, ValueError):
-        return repr(part).encode("utf-8", "surrogatepass")
+        return call_keys.walked(part)
 
 
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -25,7 +25,8 @@ class LoopDetected:
     """The reply would close a loop, or is one. ``repeats`` counts laps.
 
     ``hint``: what to tell the next try. ``pattern``: a digest that stays the same as long as what
-    repeats does. ``believable``: a second tier that wants the very same calls is to be believed.
+    repeats does. ``believable``: a second tier that wants the very same calls is to be believed;
+    ``believed``: two tiers have agreed on this loop before, in an earlier request of this run.
     ``calls``: the reply's calls as (name, canonical arguments). ``generated``: found while the
     reply was being written; ``kept_chars``: how much of its text was worth keeping then.
     """
@@ -36,6 +37,7 @@ class LoopDetected:
     hint: str = ""
     pattern: str = ""
     believable: bool = False
+    believed: bool = False
     calls: tuple[tuple[str, str], ...] = ()
     generated: bool = False
     kept_chars: int | None = None

@@ -564,6 +564,17 @@ def test_a_loops_hint_goes_on_with_the_request(verdict: UpstreamFailed) -> None:
 # Loops
 
 
+def test_a_loop_that_two_tiers_agreed_on_is_delivered() -> None:
+    believed = replace(HINTED, believable=True, believed=True)
+    assert step(after("loop_detected"), believed) == Deliver()
+    assert step(climbing("loop_detected"), believed) == Deliver()
+    exhausted = replace(believed, believable=False)
+    assert isinstance(step(after("loop_detected"), exhausted), Retry)
+    assert isinstance(
+        step(after("loop_detected"), believed, loop_detection={"on_break": "error"}), Fail
+    )
+
+
 def test_a_broken_loop_goes_up_with_the_hint() -> None:
     found = step(climbing("loop_detected"), HINTED)
     assert found == Move("standard", "loop_detected", hint="Do not call it again.")

@@ -181,6 +181,38 @@ async def test_the_next_tier_gets_the_hint_and_is_believed_until_the_fifth_call(
     checked_error(await agent.turn(), 422, "loop_detected")
 
 
+async def test_what_two_tiers_agreed_on_is_believed_in_the_next_requests(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """They go to the tier that the first break led to, which has none above it."""
+    upstream.otherwise = lambda call: calling("look")
+    changes = {CHAIN: ["fast", "standard"], f"{RULES}.tool_calls.identical_hard": 7}
+    agent = Agent(await start_proxy(changes))
+    await agent.run(6)
+    assert {one.status_code for one in agent.responses} == {200}
+    assert [agent.header(n) for n in range(4, 7)] == [
+        "circuit_break;detector=repetition",
+        "warning;detector=repetition",
+        "warning;detector=repetition",
+    ]
+    assert len(upstream.calls) == 7, "one more, at the break"
+    agent.follow_up(agent.responses[-1])
+    checked_error(await agent.turn(), 422, "loop_detected")
+
+
+async def test_stop_leaves_no_call_in_the_text(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    text = 'Thought: I should look.\nAction: look\nAction Input: {"key": "x"}'
+    upstream.otherwise = lambda call: text_stream(text)
+    proxy = await start_proxy({f"{RULES}.on_break": "stop"})
+    observed = {"role": "user", "content": "Observation: nothing"}
+    lap = [{"role": "assistant", "content": text}, observed]
+    response = await ask(proxy, messages=[*MESSAGES, *lap * 3], stream=True)
+    assert text_of(response.content).startswith("Thought: I should look.\n\n[Stopped: ")
+    assert "Action" not in text_of(response.content)
+
+
 async def test_history_alone_refuses_nothing(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

@@ -2,26 +2,36 @@
 
 Calls are the same when equal (``key: exact``, noise left out where the results are equal, too) or
 when they act on the same thing (``key: salient``). Counted are those since the last that brought a
-result not seen for that call: an answer that moves is a poll, not a loop. In between, a tool that
-is exempt (a wait) or a text newly written somewhere (an edit before the test is run again) starts
-the count anew.
+result not seen for that call: an answer that moves is a poll, not a loop. What is done in between
+may be a reason to make the call again (:class:`Between`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 from ...core.call_keys import Call, digest
 from ...core.history import History
-from ...core.turns import Turn
+from ...core.progress import News, Progress
+from ...core.turns import Result, Turn
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State, times
 
 _Results = tuple[int, ...] | None  # of a turn's calls, in no order; None where one is missing
 _UNKNOWN: Final = None
+
+
+class Between(IntEnum):
+    """What a turn between two of the same calls says about them."""
+
+    NOTHING = 0
+    LEARNT = 1  # something was found out: the agent gets on, so the calls are told but not broken
+    REASON = 2  # a wait, work that was done, another answer to an old question: counted anew
 
 
 class IdenticalCalls:
@@ -35,8 +45,8 @@ class IdenticalCalls:
         if _keys(history, rules).count(_key(calls, rules)) < min(warn, hard):
             return None
         counted = count(history, rules)
-        if counted.total >= hard:
-            level, repeats = State.CIRCUIT_BREAK, counted.total
+        if counted.vain >= hard:
+            level, repeats = State.CIRCUIT_BREAK, counted.vain
         elif counted.since_user >= min(warn, hard) and not history.pending.interjected:
             level, repeats = State.WARNING, counted.total
         else:
@@ -64,14 +74,14 @@ class IdenticalCalls:
             _, hard = overrides.identical_calls([call.name for call in calls], rules)
             reply = Turn(history.pending, 0, "", 0, turn.calls)
             again = History((*history.turns, reply))
-            if made >= hard - 1 and count(again, rules).total >= hard:
+            if made >= hard - 1 and count(again, rules).vain >= hard:
                 return True
         return False
 
 
 def _keys(history: History, rules: LoopDetectionSettings) -> list[tuple[int, ...]]:
     """What was called in each turn of the window, in whatever task; empty where nothing counts."""
-    turns = history.turns[-rules.tool_calls.window :]
+    turns = history.turns[-overrides.widest_window(rules) :]
     if rules.tool_calls.key == "salient":
         return [_key(_counted(turn, rules), rules) for turn in turns]
     exempt = rules.exempt_tools
@@ -86,24 +96,38 @@ def _keys(history: History, rules: LoopDetectionSettings) -> list[tuple[int, ...
 def is_exhausted(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the newest turn's calls were made so often that nobody is to be believed."""
     _, hard = overrides.identical_calls([c.name for c in history.turns[-1].calls], rules)
-    return count(history, rules).total >= hard
+    return count(history, rules).vain >= hard
 
 
 @dataclass(slots=True)
 class Count:
-    """How often the newest turn's calls were made, itself included, since they last brought news.
+    """How often the newest turn's calls were made, itself included, since there was a reason to.
 
-    ``since_user``: those since the user last put in a word. ``first``: the turn that was the first.
+    ``since_user``: those since the user last put in a word; ``vain``: since anything was learnt.
+    ``first``: the turn that was the first.
     """
 
+    first: int
     total: int = 0
     since_user: int = 0
-    first: int = 0
-    _known: set[tuple[int, ...]] = field(default_factory=set)
+    vain: int = 0
+    _known: set[_Results] = field(default_factory=set)
 
     def restart(self, position: int) -> None:
-        self.total = self.since_user = 0
+        self.total = self.since_user = self.vain = 0
         self.first = position
+
+    def add(self, position: int, results: _Results, rules: LoopDetectionSettings) -> None:
+        news = results is not _UNKNOWN and results not in self._known
+        if rules.tool_calls.require_no_progress and news and self._known:
+            self.restart(position)
+        if results is not _UNKNOWN:
+            self._known.add(results)
+        if not self.total:
+            self.first = position
+        self.total += 1
+        self.since_user += 1
+        self.vain += 1
 
 
 def count(history: History, rules: LoopDetectionSettings) -> Count:
@@ -113,41 +137,57 @@ def count(history: History, rules: LoopDetectionSettings) -> Count:
     newest = _counted(turns[last], rules)
     key = _key(newest, rules)
     exact = tuple(call.exact for call in newest)
-    start = max(history.task_start, len(turns) - rules.tool_calls.window, 0)
-    made: set[int] = set()  # exact digests of the calls before, for what is new in between
+    start = max(history.task_start, len(turns) - overrides.window(newest, rules), 0)
+    others = _Others(rules)
     found = Count(first=last)
-    before: tuple[int, ...] | None = None
     for position in range(start, len(turns)):
         turn = turns[position]
         calls = _counted(turn, rules)
         if turn.inputs.interjected:
             found.since_user = 0
+        between = others.take(turn, history.results(position))
         if calls and _key(calls, rules) == key and _is_same(history, position, calls, exact, rules):
-            _take(found, history, position, before, rules)
-            before = tuple(call.exact for call in calls)
-        elif found.total and _justifies(history, position, made, rules):
+            found.add(position, _results(history, position, rules), rules)
+        elif found.total and between is Between.REASON:
             found.restart(position + 1)
-        made.update(call.exact for call in turn.calls)
+        elif between is Between.LEARNT:
+            found.vain = 0
     return found
 
 
-def _take(
-    found: Count,
-    history: History,
-    position: int,
-    before: tuple[int, ...] | None,
-    rules: LoopDetectionSettings,
-) -> None:
-    results = _results(history, position, rules)
-    news = results is not _UNKNOWN and results not in found._known
-    if rules.tool_calls.require_no_progress and news and found._known:
-        found.restart(position)
-    if results is not _UNKNOWN:
-        found._known.add(results)
-    if not found.total:
-        found.first = position
-    found.total += 1
-    found.since_user += 1
+class _Others:
+    """Judges what is done between the same calls. It has to be shown all turns, oldest first."""
+
+    def __init__(self, rules: LoopDetectionSettings) -> None:
+        self._rules = rules
+        self._news = News()
+        self._brought: dict[int, set[int]] = {}  # what each call has brought, by its exact digest
+
+    def take(self, turn: Turn, results: Sequence[Result | None]) -> Between:
+        if not self._rules.tool_calls.require_no_progress:
+            return Between.NOTHING
+        return max(
+            (
+                self._judge(call, results[at] if at < len(results) else None)
+                for at, call in enumerate(turn.calls)
+            ),
+            default=Between.NOTHING,
+        )
+
+    def _judge(self, call: Call, result: Result | None) -> Between:
+        if call.name in self._rules.exempt_tools:
+            return Between.REASON
+        before = self._brought.setdefault(call.exact, set())
+        is_first = not before
+        if result is None:
+            before.add(0)
+            return Between.REASON if is_first else Between.NOTHING
+        progress = self._news.of_call(call, result)
+        moved = result.digest not in before
+        before.add(result.digest)
+        if progress is Progress.WORK or (moved and not is_first):
+            return Between.REASON
+        return Between.LEARNT if progress is Progress.NEWS else Between.NOTHING
 
 
 def _is_same(
@@ -161,25 +201,6 @@ def _is_same(
     if rules.tool_calls.key == "salient" or tuple(call.exact for call in calls) == exact:
         return True
     return position == len(history.turns) - 1 or _results(history, position, rules) is not None
-
-
-def _justifies(
-    history: History, position: int, made: set[int], rules: LoopDetectionSettings
-) -> bool:
-    """Whether a turn in between is a reason to make the same call once more."""
-    if not rules.tool_calls.require_no_progress:
-        return False
-    turn = history.turns[position]
-    results = history.results(position)
-    for at, call in enumerate(turn.calls):
-        if call.name in rules.exempt_tools:
-            return True
-        if call.exact in made:
-            continue
-        result = results[at] if at < len(results) else None
-        if result is None or (call.writes and not result.error):
-            return True
-    return False
 
 
 def _counted(turn: Turn, rules: LoopDetectionSettings) -> tuple[Call, ...]:

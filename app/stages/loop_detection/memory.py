@@ -7,6 +7,7 @@ other; losing it (a restart, too many sessions) costs a hint given twice.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,50 +22,66 @@ MAX_TASKS: Final = 16  # of one session, at which a judge looks now and then
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A loop that was broken. ``results``: what each of its actions had brought, by action."""
+    """A loop that was broken. ``results``: what each of its actions had brought, by action.
+
+    ``place``: of the last turn before the broken reply. ``stopped``: the action of the reply that
+    went out in its stead, if one did.
+    """
 
     finding: Finding
     results: dict[int, tuple[int, ...]]
+    place: int
+    stopped: int | None = None
 
 
 @dataclass(slots=True)
 class Remembered:
     """One session. ``has_transcript``: its client resends what was said.
 
-    ``told``: (pattern, where its run began) → the transcript as it stood when the hint was given.
+    ``told``: (detector, pattern, a turn of its run) → the transcript as it stood when the hint was
+    given. ``broken``: by pattern and the place where it was broken.
     ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
     one, until it is broken.
     """
 
     has_transcript: bool = False
     told: OrderedDict[tuple[str, str, int], int] = field(default_factory=OrderedDict)
-    broken: OrderedDict[str, Broken] = field(default_factory=OrderedDict)
+    broken: OrderedDict[tuple[str, int], Broken] = field(default_factory=OrderedDict)
     schedules: OrderedDict[int, Schedule] = field(default_factory=OrderedDict)
     judged: OrderedDict[int, Finding] = field(default_factory=OrderedDict)
 
-    def tell(self, found: Finding, place: int) -> tuple[bool, bool]:
+    def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
         """Whether a hint is given for the first time, and whether it is to be given at all.
 
-        ``place``: the transcript that the request ends with. Each run of a pattern is told once;
-        the same request again (a retry, a client's second try) is told again.
+        Each run of a pattern is told once; the same request again (a retry, a client's second try)
+        is told again. A run is known by the turn at which it was last seen: where it began may
+        have left the window meanwhile.
         """
-        key = (found.detector, found.pattern, found.place)
-        first = key not in self.told
-        if first:
-            self.told[key] = place
-            while len(self.told) > MAX_HINTS:
-                self.told.popitem(last=False)
-        return first, self.told[key] == place
+        name = (found.detector, found.pattern)
+        given: int | None = None
+        for turn in reversed(history.turns):
+            if (given := self.told.pop((*name, turn.place), None)) is not None:
+                break
+            if turn.place == found.place:
+                break
+        first = given is None
+        place = history.place if given is None else given
+        self.told[(*name, history.turns[-1].place)] = place
+        while len(self.told) > MAX_HINTS:
+            self.told.popitem(last=False)
+        return first, place == history.place
 
-    def note_break(self, found: Finding, history: History) -> None:
-        """``history``: with the broken reply as its newest turn."""
+    def note_break(self, found: Finding, history: History, stopped: int | None = None) -> None:
+        """``history``: with the broken reply as its newest turn; ``stopped`` as in Broken."""
         results = {
             turn.action: _results(history, position)
             for position, turn in enumerate(history.turns[:-1])
             if turn.action in found.actions
         }
-        self.broken[found.pattern] = Broken(found, results)
-        self.broken.move_to_end(found.pattern)
+        place = history.turns[-2].place if len(history.turns) > 1 else 0
+        key = (found.pattern, place)
+        self.broken[key] = Broken(found, results, place, stopped)
+        self.broken.move_to_end(key)
         while len(self.broken) > MAX_BROKEN:
             self.broken.popitem(last=False)
 
@@ -84,18 +101,30 @@ class Remembered:
 
         It is over as soon as anything else was done, or its calls bring anything else.
         """
+        return next((broken.finding for broken, _ in self._gone_on_with(history)), None)
+
+    def is_believed(self, history: History) -> bool:
+        """Whether the newest turn goes on with a loop whose broken reply was delivered after all.
+
+        That is what two tiers that agree come to.
+        """
+        return any(since for _, since in self._gone_on_with(history))
+
+    def _gone_on_with(self, history: History) -> Iterator[tuple[Broken, int]]:
+        """The broken loops that the newest turn is part of, and their turns since the break."""
         if not self.broken or not history.turns:
-            return None
+            return
         action = history.turns[-1].action
         for broken in self.broken.values():
-            end = len(history.turns) - 1
-            if action in broken.finding.actions and _goes_on(broken, history, end):
-                return broken.finding
-        return None
+            if action in broken.finding.actions:
+                since = _turns_since(broken, history, len(history.turns) - 1)
+                if since is not None:
+                    yield broken, since
 
     def could_break(self, history: History) -> bool:
         """Whether the next reply may go on with a loop that was broken."""
-        return any(_goes_on(one, history, len(history.turns)) for one in self.broken.values())
+        end = len(history.turns)
+        return any(_turns_since(one, history, end) is not None for one in self.broken.values())
 
 
 class Sessions:
@@ -118,15 +147,20 @@ class Sessions:
         self._sessions.pop(session, None)
 
 
-def _goes_on(broken: Broken, history: History, end: int) -> bool:
-    """Whether the last that was done before turn ``end`` belongs to the broken loop."""
+def _turns_since(broken: Broken, history: History, end: int) -> int | None:
+    """How often the loop was gone on with between its break and turn ``end``; None: it is over."""
+    since = 0
     for position in range(end - 1, -1, -1):
         turn = history.turns[position]
-        if turn.action in broken.finding.actions:
-            return _results(history, position) == broken.results.get(turn.action)
-        if turn.calls:
-            return False
-    return False
+        known = broken.results.get(turn.action)
+        goes_on = known == _results(history, position)
+        if turn.place == broken.place:
+            return since if goes_on or known is None else None
+        if turn.action != broken.stopped:
+            if not goes_on:
+                return None  # another action, or another result
+            since += 1
+    return None  # it was broken in another transcript
 
 
 def _results(history: History, position: int) -> tuple[int, ...]:

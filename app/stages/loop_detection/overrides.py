@@ -5,8 +5,10 @@ Where several tools are in question the most patient one's numbers count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from ...core.call_keys import Call
+from ...core.turns import MAX_TURNS
 from ...settings import LoopDetectionSettings, LoopToolOverride
 
 Thresholds = tuple[int, int]  # warn, break
@@ -22,6 +24,24 @@ def identical_calls(tools: Iterable[str], rules: LoopDetectionSettings) -> Thres
     """Same calls."""
     common = rules.tool_calls.identical_warn, rules.tool_calls.identical_hard
     return _most(tools, rules, common, lambda own: (own.identical_warn, own.identical_hard))
+
+
+def window(calls: Sequence[Call], rules: LoopDetectionSettings) -> int:
+    """How many turns back these calls are looked for: so many that their numbers can be reached."""
+    _, hard = identical_calls([call.name for call in calls], rules)
+    return _reaching(rules.tool_calls.window, hard)
+
+
+def widest_window(rules: LoopDetectionSettings) -> int:
+    """The most turns back that any calls are looked for."""
+    calls = rules.tool_calls
+    own = [one.identical_hard for one in calls.overrides.values() if one.identical_hard]
+    return _reaching(calls.window, calls.identical_hard, *own)
+
+
+def _reaching(window: int, *limits: int) -> int:
+    # What is more than a history has is there to silence the detector.
+    return max([window, *(limit for limit in limits if limit <= MAX_TURNS)])
 
 
 def frequency(tool: str, rules: LoopDetectionSettings) -> Thresholds:

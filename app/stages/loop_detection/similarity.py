@@ -7,11 +7,15 @@ page 3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from ...core.turns import Turn
 
+# Scripts without blanks between words (kana, Chinese, Thai): each character counts.
+_UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORDS: Final = re.compile(f"[{_UNSPACED}]|[^ {_UNSPACED}]+")
 # A transcript comes again with every request: what was compared word by word is remembered, by
 # digest. The oldest go first.
 MAX_COMPARED: Final = 4096
@@ -27,10 +31,14 @@ def same_text(one: Turn, other: Turn, threshold: float) -> bool:
     key = one.text, other.text, threshold
     alike = _compared.get(key)
     if alike is None:
-        alike = _compared[key] = are_alike(one.words.split(" "), other.words.split(" "), threshold)
+        alike = _compared[key] = are_alike(_words(one.words), _words(other.words), threshold)
         if len(_compared) > MAX_COMPARED:
             del _compared[next(iter(_compared))]
     return alike
+
+
+def _words(text: str) -> list[str]:
+    return text.split(" ") if text.isascii() else _WORDS.findall(text)
 
 
 def are_alike(one: Sequence[str], other: Sequence[str], threshold: float) -> bool:

@@ -21,6 +21,7 @@ from ...settings import LoopDetectionSettings, Settings
 from . import detectors, identical_calls, judge
 from .finding import Finding
 from .generation.reply_watch import watch_maker
+from .generation.written_calls import before_calls
 from .memory import Remembered, Sessions
 
 MAX_HINTS: Final = 4  # in one request
@@ -155,8 +156,11 @@ class _State(StageState):
                 continue
             closed = self._closed_by(choice)
             self._keep(closed)
-            if (found := self._broken_by(closed)) is not None:
-                return self._break(reply, index, closed, found)
+            if (found := self._broken_by(closed)) is None:
+                continue
+            if self._rules.on_break != "stop":
+                return self._break(choice, closed, found)
+            self._stop(reply, index, closed, found)
         return None
 
     # The hint
@@ -171,7 +175,7 @@ class _State(StageState):
         remembered = self._stage.remembered(self._exchange)
         due: list[Finding] = []
         for one in sorted(found, key=lambda one: -one.level):
-            first, tell = remembered.tell(one, self._history.place)
+            first, tell = remembered.tell(one, self._history)
             if not tell or any(_says_the_same(other, one) for other in found):
                 continue
             due.append(one)
@@ -195,34 +199,45 @@ class _State(StageState):
             found = self._judged
         return found
 
-    def _break(
-        self, reply: Reply, index: int, closed: History, found: Finding
-    ) -> LoopDetected | None:
-        self._note("loop_break", found, "circuit_break")
+    def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
-        if found is self._judged:
-            remembered.judged.pop(judge.task_of(self._history), None)
+        believable = bool(choice.tool_calls) and not identical_calls.is_exhausted(
+            closed, self._rules
+        )
+        believed = believable and remembered.is_believed(closed)
+        if believed:
+            self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
         else:
-            remembered.note_break(found, closed)
-        said = f"circuit_break;detector={found.detector}"
-        if self._rules.on_break == "stop":
-            self._exchange.reply_notes["Loop"] = said
-            _stop(reply, index, found)
-            return None
-        self._exchange.notes["Loop"] = said
-        choice = reply.choices[index]
-        names = [call.name for call in choice.tool_calls]
+            self._note_break(found, closed)
+            self._exchange.notes["Loop"] = f"circuit_break;detector={found.detector}"
         return LoopDetected(
             found.detector,
             found.repeats,
             _message(found),
             hint=found.hint,
             pattern=found.pattern,
-            believable=bool(names) and not identical_calls.is_exhausted(closed, self._rules),
+            believable=believable,
+            believed=believed,
             calls=tuple(
                 sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
             ),
         )
+
+    def _stop(self, reply: Reply, index: int, closed: History, found: Finding) -> None:
+        choice = reply.choices[index]
+        self._exchange.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
+        _take_out(choice, found)
+        reply.mended.add(index)
+        stopped = self._history.closed_by(choice.text, ()).turns[-1]
+        self._note_break(found, closed, stopped.action)
+
+    def _note_break(self, found: Finding, closed: History, stopped: int | None = None) -> None:
+        self._note("loop_break", found, "circuit_break")
+        remembered = self._stage.remembered(self._exchange)
+        if found is self._judged:
+            remembered.judged.pop(judge.task_of(self._history), None)
+        else:
+            remembered.note_break(found, closed, stopped)
 
     def _keep(self, closed: History) -> None:
         """Give the turn to the store, for a client that will not send it again."""
@@ -269,18 +284,19 @@ def _message(found: Finding) -> str:
     return words.format(repeats=found.repeats)
 
 
-def _stop(reply: Reply, index: int, found: Finding) -> None:
+def _take_out(choice: ChoiceReply, found: Finding) -> None:
     """Take the looping calls out and say so; that is all the client's agent gets to go on with.
 
     Done while judging, when what other stages rescued from the text is a call as well.
     """
-    choice = reply.choices[index]
-    calls = list(dict.fromkeys(call.name for call in choice.tool_calls))
+    text, calls = choice.text, [call.name for call in choice.tool_calls]
+    if not calls:  # it may be written in the text, for the agent to read
+        text, calls = before_calls(text)
+    calls = list(dict.fromkeys(calls))
     what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
     often = f"{found.repeats} turns" if found.detector == "judge" else f"{found.repeats}x"
     why = f"is part of a loop ({found.detector}, {often})"
     said = f"[Stopped: {what} {why}. Try a different approach.]"
-    choice.text = f"{choice.text}\n\n{said}" if choice.text.strip() else said
+    choice.text = f"{text}\n\n{said}" if text.strip() else said
     choice.tool_calls = []
     choice.finish_reason = "stop"
-    reply.mended.add(index)

@@ -46,7 +46,8 @@ class ToolFrequency:
             if tool in rules.exempt_tools:
                 continue
             _, hard = overrides.frequency(tool, rules)
-            if count >= hard - 1 and not _brings_progress(history, tool, rules):
+            # A reply may bring several at once.
+            if count >= hard - LAST_CALLS and not _brings_progress(history, tool, rules):
                 return True
         return False
 

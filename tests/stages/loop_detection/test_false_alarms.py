@@ -93,6 +93,113 @@ def test_edit_test_edit_test(verdict: str) -> None:
     assert Run([TASK, *steps(*rounds)]).is_silent
 
 
+RED = "FAILED tests/test_a.py::test_x - assert 3 == 4\n1 failed in 0.12s"
+
+
+@pytest.mark.parametrize(
+    ("edit", "arguments", "answer"),
+    [
+        ("edit", {"filePath": "a.py", "oldString": "x", "newString": "x{}"}, "Edit applied."),
+        ("apply_patch", {"input": "*** Begin Patch\n+{}"}, "Done!"),
+        ("edit_file", {"target_file": "a.py", "code_edit": "x = {}"}, "The file was edited."),
+        ("edit_existing_file", {"filepath": "a.py", "changes": "x = {}"}, "ok"),
+        ("insert_edit_into_file", {"filePath": "a.py", "code": "x = {}"}, "ok"),
+        ("search_and_replace", {"path": "a.py", "search": "x", "replace": "x{}"}, "ok"),
+        ("bash", {"command": "sed -i s/x{}/x/ a.py"}, ""),
+    ],
+)
+def test_edit_test_with_every_agent_s_tools(edit: str, arguments: Json, answer: str) -> None:
+    """opencode, Codex, Cursor, Continue, Copilot, Roo, and a shell alone."""
+    made = []
+    for n in range(12):
+        own = {key: value.format(n) for key, value in arguments.items()}
+        made += [(edit, own, answer), ("run_in_terminal", {"command": "pytest -q"}, RED)]
+    run = Run([TASK, *steps(*made)])
+    assert not run.broken
+    assert {name for _, name in run.told} <= {"same_error"}
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "answer"),
+    [
+        ("move_file", {"source": "a/{}.jpg", "destination": "b/{}.jpg"}, "File moved."),
+        ("send_email", {"to": "{}@example.org", "subject": "Hi"}, '{"status": "sent"}'),
+        ("gmail__mark_as_read", {"message": "{}"}, "ok"),
+        ("label", {"id": "{}", "label": "positive"}, "done"),
+    ],
+)
+def test_a_batch_that_is_always_answered_alike(tool: str, arguments: Json, answer: str) -> None:
+    """deer-flow#2511, gemini-cli#5873, with a tool that only says that it is done."""
+    each = [{key: value.format(n) for key, value in arguments.items()} for n in range(70)]
+    run = Run([TASK, *steps(*((tool, own, answer) for own in each))])
+    assert not run.broken
+    assert {name for _, name in run.told} == {"tool_frequency"}
+    checked = [
+        one
+        for n, own in enumerate(each[:20])
+        for one in ((tool, own, answer), ("check_exists", {"path": str(n)}, "true"))
+    ]
+    assert Run([TASK, *steps(*checked)]).is_silent
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer", "broken"),
+    [
+        ("move_file", "File moved.", False),
+        ("move_file", "Nothing to move.", True),
+        ("move_file", "Error: no such file", True),
+        ("ask_oracle", "No good result was found", True),
+        ("get_record", "ok", True),
+    ],
+)
+def test_what_a_batch_is_not(tool: str, answer: str, broken: bool) -> None:
+    """Fifty calls that say that nothing came of them, or that only look at things."""
+    made = [(tool, {"n": n}, answer) for n in range(55)]
+    assert bool(Run([TASK, *steps(*made)]).broken) is broken
+
+
+def test_a_batch_of_the_same_few_calls_is_none() -> None:
+    made = [("move_file", {"n": n % 17, "to": "b"}, "File moved.") for n in range(60)]
+    assert Run([TASK, *steps(*made)], tool_calls={"identical_hard": 99}).broken
+
+
+def test_an_answer_that_moves_in_between_is_a_reason_to_call_again() -> None:
+    """The same label for one tweet after the other; a list of tasks read between files."""
+    made = []
+    for n in range(9):
+        made += [("next_tweet", {}, f"tweet {n}"), ("label", {"label": "positive"}, "ok")]
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
+THOUGHT = "Thought: the one before is done, so I now go on with the next one of the list that the "
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "user has given to me.\nAction: delete_file\nAction Input: {}.txt",
+        "user has given to me.\nAction: search\nAction Input: {}",
+        "user has given to me.\n**Action:** search {}",
+        "user has given to me.\n<code>\nresult = get_capital(country={})\n</code>",
+        "user has given to me.\n```python\nget_capital({})\n```",
+        "user has given to me: search(query={})",
+        "user has given to me.\n<search>\n<query>{}</query>\n</search>",
+        "user has given to me, and that one is {}.txt",
+        "user has given to me, and that one is “{}”.",
+    ],
+)
+def test_calls_in_an_agent_s_text_that_differ_in_one_word(said: str) -> None:
+    messages = [TASK]
+    for word in ("quokka", "wombat", "koala", "numbat", "bilby"):
+        messages += [says(THOUGHT + said.format(word)), user("Observation: done")]
+    assert Run(messages).is_silent
+
+
+def test_long_numbers_are_not_rounded() -> None:
+    made = [("get", {"id": 10**24 + n}, "not ready") for n in range(9)]
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
 def test_page_4_is_not_page_3_in_a_text_either() -> None:
     """A ReAct agent's calls are text: alike but for a number."""
     said = []

@@ -92,6 +92,21 @@ def test_a_fresh_id_or_timestamp_does_not_either() -> None:
     assert Run([TASK, *steps(*made)]).broken[0] == (5, "identical_calls")
 
 
+@pytest.mark.parametrize("name", ["requestId", "request-id", "call_id", "traceId", "createdAt"])
+def test_whatever_the_id_is_called(name: str) -> None:
+    made = [("fetch", {"url": "http://a", name: f"r{n}"}, "404") for n in range(6)]
+    assert Run([TASK, *steps(*made)]).broken[0] == (5, "identical_calls")
+
+
+def test_more_calls_than_the_window_is_long() -> None:
+    """A tool's own number counts, or it would never be reached."""
+    own = {"duplicate_threshold": 99, "identical_warn": 10, "identical_hard": 30}
+    made = [("job_status", {"id": 1}, "running")] * 33
+    run = Run([TASK, *steps(*made)], tool_calls={"overrides": {"job_status": own}})
+    assert run.broken[0] == (30, "identical_calls")
+    assert {number for number, _ in run.broken} <= set(run.nearly)
+
+
 def test_what_a_tool_only_thinks_is_no_noise() -> None:
     thoughts = [("think", {"thought": f"thought {n}"}, "ok") for n in range(9)]
     assert Run([TASK, *steps(*thoughts)]).is_silent
@@ -111,10 +126,22 @@ def test_search_and_fetch_in_turns() -> None:
 def test_the_same_call_with_others_in_between() -> None:
     made = []
     for n in range(6):
+        made += [A, ("read_file", {"path": f"{n}.md"}, "# an empty page")]
+    no_circles = {"name_cycle_warn": 99, "name_cycle_hard": 99}
+    run = Run([TASK, *steps(*made)], tool_calls=no_circles)
+    assert run.told[0] == (6, "identical_calls")
+    assert run.broken[0] == (11, "identical_calls"), "the first page was news"
+
+
+def test_the_same_call_is_told_but_not_broken_while_others_bring_something_new() -> None:
+    made = []
+    for n in range(9):
         made += [A, ("read_file", {"path": f"{n}.md"}, f"text {n}")]
     run = Run([TASK, *steps(*made)])
     assert run.told[0] == (6, "identical_calls")
-    assert run.broken[0] == (9, "identical_calls")
+    assert not run.broken
+    run = Run([TASK, *steps(*made, *[A, B] * 3, A)])
+    assert run.broken, "once that is over"
 
 
 def test_surroundings_in_every_turn_do_not_start_a_new_count() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.turns import NOTHING_YET, Turn, output
+from app.core.turns import MAX_WORDS, NOTHING_YET, Turn, output
 from app.stages.loop_detection import similarity
 from app.stages.loop_detection.finding import State
 from app.stages.loop_detection.similarity import are_alike, common, same_text
@@ -103,9 +103,42 @@ def test_what_is_remembered_of_them_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     assert len(similarity._compared) == 5
 
 
+CHINESE = (
+    "项目的构建失败了因为链接器找不到几天前移动到另一个文件夹的库所以我们必须更改配置中的搜索路径"
+    "然后从头开始再次运行整个构建看看是否有帮助如果没有我们就继续寻找其他原因直到找到问题"
+)
+
+
+def test_a_script_without_blanks_is_compared_by_its_characters() -> None:
+    assert same(CHINESE, CHINESE.replace("整", "全"))
+    assert not same(CHINESE, CHINESE[:60])
+    assert not same(f"{CHINESE}「猫」", f"{CHINESE}「狗」")
+
+
+def test_an_apostrophe_quotes_nothing() -> None:
+    one = f"I'm sure that {LONG} and if it doesn't, we go on"
+    assert same(one, one.replace("wordxxx ", "other "))
+    assert not same(f"{LONG} 'I don't' {LONG}", f"{LONG} 'I won't' {LONG}")
+
+
+def test_long_texts_are_compared_by_their_sentences() -> None:
+    long = " ".join(f"This sentence {'x' * at} is one of many." for at in range(1, 130))
+    assert len(long) > MAX_WORDS
+    assert same(long, long.replace(" xxxxxxx ", " other "))
+    assert not same(long, long.replace(" is one", " was one"))
+    assert not same(long, f"{long} It is 4.")
+
+
 def test_odd_texts_take_no_longer_than_others() -> None:
     """One word of a million letters, the same word a million times, nothing but quotes."""
-    for text in ("a" * 1_000_000, "a " * 500_000, '"' * 100_000, "'\"`" * 50_000):
+    for text in (
+        "a" * 1_000_000,
+        "a " * 500_000,
+        '"' * 100_000,
+        "'\"`" * 50_000,
+        "a-" * 30_000,
+        "a('" * 20_000,
+    ):
         assert same(text, text)
         assert not same(text + "b", text.replace("a", "c") + "d", 0.95)
     assert same("<think>" * 9999, "<thinking>" * 9999), "of which nothing is said"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -58,19 +59,36 @@ def hint(stage: LoopDetection, messages: list[Json], session: SessionId | None =
 def judged(
     stage: LoopDetection, messages: list[Json], message: Json, whole: Exchange | None = None
 ) -> LoopDetected | None:
-    reply = Reply()
-    choice = reply.choice(0)
-    choice.text = message.get("content") or ""
-    for call in message.get("tool_calls") or ():
-        function = call["function"]
-        choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
-    verdict = stage.open(whole or asked(messages)).judge(reply)
+    verdict = stage.open(whole or asked(messages)).judge(reply_of(message))
     assert verdict is None or isinstance(verdict, LoopDetected)
     return verdict
 
 
 def again(made: tuple[str, Json, str]) -> Json:
     return calls(made[:2])
+
+
+def test_several_calls_in_one_reply_are_foreseen() -> None:
+    """So that no text is out when the reply with them is broken."""
+    rules = settings(tool_calls={"frequency_warn": 15, "frequency_hard": 20})
+    stage = LoopDetection(rules)
+    messages = [TASK, *steps(*(("look", {"n": n}, "the same") for n in range(17)))]
+    reply = calls(*(("look", {"n": n}) for n in range(20, 24)))
+    assert stage.open(asked(messages)).hold_whole()
+    assert judged(stage, messages, reply) is not None
+
+
+@pytest.mark.parametrize("depth", [300, 900, 1020, 5000])
+def test_deeply_nested_arguments_are_read_like_any(depth: int) -> None:
+    stage = LoopDetection(settings())
+    message = calls(("look", {}))
+    nested = '{"a":' + "[" * depth + "]" * depth + "}"
+    message["tool_calls"][0]["function"]["arguments"] = nested
+    messages = [TASK, *[message, *answers(message, "ok")] * 3]
+    assert judged(stage, messages, message) is not None
+    other = copy.deepcopy(message)
+    other["tool_calls"][0]["function"]["arguments"] = nested.replace('"a"', '"b"')
+    assert judged(stage, messages, other) is None
 
 
 def test_states() -> None:
@@ -182,15 +200,136 @@ def test_a_loop_of_two_that_was_broken_breaks_again_at_either_step() -> None:
     assert judged(stage, nudged, again(B)) is not None
 
 
+def reply_of(*messages: Json) -> Reply:
+    """A reply with these messages as its choices."""
+    reply = Reply()
+    for index, message in enumerate(messages):
+        choice = reply.choice(index)
+        choice.text = message.get("content") or ""
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
+    return reply
+
+
 def test_after_a_stop_the_session_goes_on_and_the_same_is_stopped_at_once() -> None:
     stage = LoopDetection(settings(on_break="stop"))
     messages = [TASK, *steps(A, A, A)]
-    assert judged(stage, messages, again(A)) is None
-    stopped = [*messages, says("[Stopped: …]"), user("Go on.")]
+    reply = reply_of(again(A))
+    assert stage.open(asked(messages)).judge(reply) is None
+    stopped = [*messages, says(reply.choices[0].text), user("Go on.")]
     whole = asked(stopped)
     assert judged(stage, stopped, again(A), whole) is None
     assert whole.reply_notes["Loop"] == "circuit_break;detector=repetition"
     assert "Loop" not in asked(stopped).reply_notes
+
+
+def test_a_stop_takes_the_loop_out_of_every_choice() -> None:
+    stage = LoopDetection(settings(on_break="stop"))
+    reply = reply_of(again(A), again(B), again(A))
+    assert stage.open(asked([TASK, *steps(A, A, A)])).judge(reply) is None
+    assert [bool(choice.tool_calls) for choice in reply.choices.values()] == [False, True, False]
+    assert reply.mended == {0, 2}
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ('Action: search\nAction Input: {"query": "quokka"}', "search"),
+        ('<tool_call>{"name": "search", "arguments": {"query": "quokka"}}</tool_call>', "search"),
+        ("<code>\nsearch(query='quokka')\n</code>", ""),
+        ("<search>\n<query>quokka</query>\n</search>", "search"),
+        ("```python\nsearch('quokka')\n```", ""),
+    ],
+)
+def test_a_stop_takes_out_what_is_written_as_text(written: str, named: str) -> None:
+    """An agent that reads its calls out of the text must not find one there."""
+    stage = LoopDetection(settings(on_break="stop"))
+    text = f"Thought: I should search.\n{written}"
+    messages = [TASK]
+    for _ in range(3):
+        messages += [says(text), user("Observation: nothing found")]
+    reply = reply_of(says(text))
+    assert stage.open(asked(messages)).judge(reply) is None
+    what = f"the call of {named}" if named else "the same answer"
+    said = f"Thought: I should search.\n\n[Stopped: {what} is part of a loop"
+    assert reply.choices[0].text.startswith(said)
+
+
+OTHERS = [("read_file", {"path": f"src/{n}"}, f"code {n}") for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("lap", "since"),
+    [
+        ((A, B), [*steps(*OTHERS), says("Done."), user("Now the docs."), *steps(A)]),
+        ((A,), [*steps(*OTHERS), *steps(A)]),
+        ((A,), [says("I am stuck."), user("I have restarted the server. Look again.")]),
+    ],
+)
+def test_after_something_else_a_broken_loop_counts_from_zero(
+    lap: tuple[Any, ...], since: list[Json]
+) -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(*lap * 3)]
+    assert judged(stage, messages, again(lap[0])) is not None
+    went_on = [*messages, *since]
+    assert not stage.open(asked(went_on)).hold_whole()
+    assert judged(stage, went_on, again(lap[-1])) is None
+
+
+def test_a_break_is_one_transcript_s_own() -> None:
+    """Another sub-agent of the session, or the same agent started anew."""
+    stage = LoopDetection(settings(on_break="error"))
+    assert judged(stage, [TASK, *steps(A, A, A)], again(A)) is not None
+    for first in (user("You are another agent."), TASK):
+        assert judged(stage, [first, *steps(A)], again(A)) is None
+        assert judged(stage, [first, *steps(A, A)], again(A)) is None
+
+
+def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
+    """The broken reply was delivered after all: the transcript shows it."""
+    stage = LoopDetection(settings(tool_calls={"identical_hard": 7}))
+    messages = [TASK, *steps(A, A, A)]
+    first = judged(stage, messages, again(A))
+    assert first is not None and not first.believed
+    believed = []
+    for _ in range(4):
+        messages += steps(A)
+        whole = asked(messages)
+        verdict = judged(stage, messages, again(A), whole)
+        assert verdict is not None
+        believed.append((verdict.believed, whole.notes["Loop"].partition(";")[0]))
+    assert believed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
+
+
+@pytest.mark.parametrize(
+    ("name", "result", "steps_made", "told"),
+    [
+        ("fetch", "Error: connection refused", 29, [5]),
+        ("read_file", "text {}", 530, [30]),
+    ],
+)
+def test_a_hint_is_not_given_again_as_its_run_leaves_the_window(
+    name: str, result: str, steps_made: int, told: list[int]
+) -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK]
+    hinted = []
+    for n in range(1, steps_made + 1):
+        messages += step(name, {"n": n}, result.format(n))
+        hinted += [n] if hint(stage, messages) else []
+    assert hinted == told
+
+
+def test_an_equal_call_is_told_once_in_however_long_a_run() -> None:
+    stage = LoopDetection(settings(tool_calls={"identical_hard": 19}))
+    messages = [TASK]
+    hinted = []
+    for n in range(1, 45):
+        messages += step("fetch", {"url": "http://x"}, "nothing", text=f"This is try {n}.")
+        hinted += [n] if "with the same arguments" in hint(stage, messages) else []
+    assert hinted == [3]
 
 
 def test_a_loop_is_over_when_its_results_change() -> None:
@@ -313,6 +452,9 @@ def test_without_require_no_progress_only_the_count_counts() -> None:
         ("read_file", [{"path": str(n)} for n in range(5)], False),
         ("write_file", [{"path": "a", "content": str(n)} for n in range(5)], False),
         ("search", [{"query": "x", "limit": n} for n in range(5)], True),
+        ("read_file", [{"filePath": "a", "start_line": n} for n in (1, 40, 7, 9, 2)], True),
+        ("read_file", [{"absolute_path": str(n)} for n in range(5)], False),
+        ("read_file", [{"target": str(n)} for n in range(5)], False),
         ("other", [{"n": n} for n in range(5)], False),
     ],
 )

@@ -57,6 +57,10 @@ _GENERIC = re.compile(
     rf"^[ \t]*⏺[ \t]*(?=(\w[\w .-]{{0,40}}):)(?:([^\n]{{{GENERIC_CHARS}}})|([^\n]+)(?=\n))",
     re.MULTILINE,
 )
+# What agents besides run: code, and tags that hold tags.
+_RUN = re.compile(
+    r"^[ \t]*(?:```|<code>|<function|<([a-z]\w{0,40})>\s*<[a-z])", re.MULTILINE | re.IGNORECASE
+)
 _ID = re.compile(r'"(?:id|call_id|tool_call_id)"\s*:\s*(?:"[^"]*"|\d+)\s*,?')
 _NAME = re.compile(r'"(?:name|tool)"\s*:\s*"([^"]{1,64})"')
 _DECODER = json.JSONDecoder()
@@ -165,6 +169,15 @@ class WrittenCalls:
             if counts[unit] > self._most:
                 return Shortened(text[:start].rstrip(), (), tool)
         return None
+
+
+def before_calls(text: str) -> tuple[str, list[str]]:
+    """What a text says before its first call, whoever runs it, and the tools called, if known."""
+    found = [(start, tool) for start, tool, _ in _units(f"{text}\n", known=False)]
+    found += [(match.start(), match[1] or "") for match in _RUN.finditer(text)]
+    if not found:
+        return text, []
+    return text[: min(found)[0]].rstrip(), [tool for _, tool in sorted(found) if tool]
 
 
 def _whole(found: Rescued, text: str, tools: Tools) -> tuple[FoundCall, ...]:

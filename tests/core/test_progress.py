@@ -1,0 +1,94 @@
+"""What a call came to: news, work, or nothing; by names of tools and words of answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core import call_keys
+from app.core.progress import News, Progress, changes_things
+from app.core.tool_errors import says_nothing
+from app.core.turns import Result
+
+
+@pytest.mark.parametrize(
+    ("tool", "changes"),
+    [
+        ("move_file", True),
+        ("markAsRead", True),
+        ("send_read_receipt", True),
+        ("bash", True),
+        ("label", True),
+        ("mcp__search_server__add_item", True),
+        ("read_file", False),
+        ("getOrderStatus", False),
+        ("web_search", False),
+        ("check_exists", False),
+        ("mcp__notes__list_all", False),
+        ("think", False),
+        ("", True),
+    ],
+)
+def test_what_a_tool_s_name_says(tool: str, changes: bool) -> None:
+    assert changes_things(tool) is changes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing",
+        "No results.",
+        "[]",
+        "{}",
+        "0 rows affected",
+        "Not found",
+        "Found no matching files.",
+        "The file is unchanged.",
+        "Directory already exists",
+        "No good search result was found",
+    ],
+)
+def test_an_answer_that_nothing_came_of_it(text: str) -> None:
+    assert says_nothing(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ok",
+        "File moved successfully.",
+        '{"status": "sent"}',
+        "(no output)",
+        "No errors.",
+        "None",
+        "12 rows affected",
+        "Done, 3 files changed.",
+        "A long text in which nothing is said. " * 20,
+    ],
+)
+def test_an_answer_that_something_was_done(text: str) -> None:
+    assert not says_nothing(text)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "result", "came_to"),
+    [
+        ("move_file", {"n": 1}, Result(1, False, False), "WORK NONE WORK"),
+        ("move_file", {"n": 1}, Result(1, False, True), "WORK UNKNOWN WORK"),
+        ("move_file", {"n": 1}, Result(1, True, False), "NONE NONE NONE"),
+        ("move_file", {"n": 1}, Result(1, False, False, True), "NEWS NONE NONE"),
+        ("read_file", {"n": 1}, Result(1, False, False), "NEWS NONE NONE"),
+        ("read_file", {"n": 1}, Result(1, False, True), "UNKNOWN UNKNOWN UNKNOWN"),
+        ("read_file", {"n": 1}, None, "UNKNOWN UNKNOWN UNKNOWN"),
+        ("set_text", {"content": "a"}, Result(1, False, False, True), "WORK NONE WORK"),
+    ],
+)
+def test_what_a_call_came_to(
+    tool: str, arguments: dict[str, object], result: Result | None, came_to: str
+) -> None:
+    """Made once, made again, and made with other arguments to the same result."""
+    news = News()
+    call = call_keys.read(tool, arguments)
+    more = call_keys.read(tool, {**arguments, "more": 1})
+    found = [news.of_call(call, result), news.of_call(call, result)]
+    found.append(News(news).of_call(more, result))
+    assert found == [Progress[name] for name in came_to.split()]
