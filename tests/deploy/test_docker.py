@@ -139,9 +139,7 @@ def test_the_services_of_compose() -> None:
         assert set(depends) <= set(SERVICES)
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
-            # The dashboards are a folder of their own.
-            there = source in COMPOSE["volumes"] or (DOCKER / source).exists()
-            assert there or source == "../grafana", source
+            assert source in COMPOSE["volumes"] or (DOCKER / source).exists(), source
         if "build" in service:
             assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
     healthy = SERVICES["redis"]["healthcheck"]
@@ -174,8 +172,10 @@ def test_the_proxy_of_compose_has_a_configuration_that_serves() -> None:
 
 
 def test_prometheus_and_grafana_find_each_other() -> None:
-    scrape = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["scrape_configs"]
-    assert scrape[0]["static_configs"][0]["targets"] == ["proxy:4100"]
+    prometheus = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())
+    rules = [f"/etc/prometheus/{file}" for file in prometheus["rule_files"]]
+    assert rules == [v.split(":")[1] for v in SERVICES["prometheus"]["volumes"] if "alerts" in v]
+    assert prometheus["scrape_configs"][0]["static_configs"][0]["targets"] == ["proxy:4100"]
     source = yaml.safe_load((DOCKER / "grafana/datasources/prometheus.yaml").read_text())
     assert source["datasources"][0]["url"] == "http://prometheus:9090"
     board = yaml.safe_load((DOCKER / "grafana/dashboards/mlx-stack.yaml").read_text())
