@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from urllib.parse import urlsplit, urlunsplit
 
-from . import settings_shown
+from . import settings_shown, workers
 from .core.pressure import Level
 from .core.tiers import is_listed
 from .proxy.memory_readers import HostMemory
@@ -50,7 +50,9 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
     """The settings and their sources; None where there are problems, which have been said."""
     try:
         sources = read(config)
-        return sources.settings(), sources
+        settings = sources.settings()
+        workers.check_state(settings)
+        return settings, sources
     except SettingsError as error:
         for problem in error.problems:
             _say(("FAIL", f"{error.source}: {problem}"))

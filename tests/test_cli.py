@@ -164,3 +164,21 @@ def test_the_module_runs_as_a_program() -> None:
         cwd=Path(__file__).parent.parent,
     )
     assert (done.returncode, done.stdout) == (0, f"mlx-stack-proxy {__version__}\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    command = [sys.executable, "-m", "app", "config", "schema"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        said = process.stderr.read()
+    assert (process.returncode, said) == (141, b"")
+
+
+def test_check_knows_that_workers_need_a_state_they_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("server: {workers: 2}\n")
+    assert cli.main(["check", "--no-probe", "--config", str(file)]) == 1
+    assert "server.workers: 2 processes need a state" in capsys.readouterr().out
