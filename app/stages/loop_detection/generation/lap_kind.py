@@ -21,6 +21,7 @@ class Kind(enum.Enum):
 
 _RULER = frozenset("-=_*+#~.·•…") | {chr(code) for code in range(0x2500, 0x25A0)}
 _SEPARATORS = frozenset(",;|:/()[]{}<>\"'")
+_BETWEEN_VALUES = frozenset(",;|:[]{}")
 _WHITE = frozenset(string.whitespace)
 _MARKUP = frozenset('{}[]()<>=;/\\|"&$@%^')
 _BULLET = re.compile(r"[ \t>]*(?:[-*+•◦▪–]|\(?(?:\d{1,4}|[A-Za-z])[.)]|\[[ xX]\])[ \t]")
@@ -31,18 +32,34 @@ _VALUE = re.compile(
 )
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}\Z")
 _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
+# What templates and tokenizers mark with, which a broken model writes without end.
+_SPECIAL = re.compile(
+    r"<\|[^|<>\s]{1,40}\|>|<｜[^<>\s]{1,40}>|</?s>|\[/?(?:INST|SYS)\]|\[(?:PAD|UNK|SEP|CLS|MASK)\]"
+    r"|<(?:pad|unk|bos|eos|mask|sep|cls|(?:start|end)_of_(?:turn|text)|unused\d+|reserved_\w+)>",
+    re.IGNORECASE,
+)
+# Code and markup have brackets, quotes, assignments, and more than two signs and letters.
+_STRUCTURE = frozenset('{}[]()<>=;"')
+_LEAST_LAP, _LEAST_CHARACTERS = 9, 3
 _MOST = 0.75  # of the lines make a table, a list
 
 
-def kind_of(laps: str, before: str = "") -> Kind:
-    """``laps``: the end of the run. ``before``: what stands right before the run, some of it."""
+def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
+    """``laps``: the end of the run. ``before``: what stands right before the run, some of it.
+
+    ``period``: how long one lap is.
+    """
     characters = set(laps) - _WHITE
-    if not characters:
+    if not laps.strip():
         return Kind.BLANK
+    if _is_special(laps):
+        return Kind.PROSE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
         return Kind.DATA
     lines = _whole_lines(laps)
-    if _is_table(laps, lines) or _is_csv(lines) or _is_json(laps) or _is_markup(laps):
+    if _is_table(laps, lines) or _is_csv(lines) or _is_json(laps):
+        return Kind.DATA
+    if (period >= _LEAST_LAP or lines) and _is_markup(laps, characters):
         return Kind.DATA
     if lines and _share(lines, _BULLET.match) >= _MOST:
         return Kind.LIST
@@ -61,9 +78,19 @@ def _is_values(laps: str, characters: set[str]) -> bool:
     """Numbers, truth values and what separates them: rows of zeros, empty cells."""
     if characters <= _SEPARATORS | _RULER:
         return bool(characters & frozenset(",;|"))
+    if not characters & _BETWEEN_VALUES and not any(char.isdigit() for char in characters):
+        return False  # a word again and again, with nothing but blanks between
     whole = _BROKEN_WORDS.sub("", laps)
     rest = _VALUE.sub("", whole)
     return rest != whole and not any(char.isalpha() for char in rest)
+
+
+def _is_special(laps: str) -> bool:
+    if "<" not in laps and "[" not in laps:
+        return False
+    # A lap may begin inside one.
+    rest = _SPECIAL.sub("", laps)
+    return rest != laps and len("".join(rest.split())) * 8 <= len(laps)
 
 
 def _is_encoded(laps: str, before: str) -> bool:
@@ -116,8 +143,10 @@ def _is_json(laps: str) -> bool:
     return False
 
 
-def _is_markup(laps: str) -> bool:
+def _is_markup(laps: str, characters: set[str]) -> bool:
     """Code and markup outside a fence, by its share of signs."""
+    if len(characters) < _LEAST_CHARACTERS or not characters & _STRUCTURE:
+        return False
     dense = [char for char in laps if not char.isspace()]
     signs = sum(1 for char in dense if char in _MARKUP)
     letters = sum(1 for char in dense if char.isalpha())

@@ -228,7 +228,7 @@ class PeriodicText:
         start = max(run.start - self._offset, begin)
         before = self._text[max(start - _KIND_CHARS, begin) : start]
         fenced = self._fences.holds(upto - run.period, upto)
-        kind = kind_of(self._text[end - size : end], before)
+        kind = kind_of(self._text[end - size : end], before, run.period)
         if kind is Kind.BLANK:  # it has a limit of its own (`whitespace.py`): asked again later
             return upto - run.start + limit
         if fenced or kind is Kind.DATA:

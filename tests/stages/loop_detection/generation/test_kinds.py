@@ -97,6 +97,39 @@ def test_a_lap_that_holds_whole_fences_is_no_code() -> None:
     assert hit.end == max(400, 4 * len(one))
 
 
+FLOODS = ["(", "{", "<", "\\", '\\"', "$", "$$", "@", "%", "&", "^", "/", '"', "[[", "()", "\\n"]
+FLOODS += [
+    "a/a/",
+    "x=",
+    "<br>",
+    "<pad>",
+    "<unk>",
+    "</s>",
+    "<s>",
+    "[PAD]",
+    "[/INST]",
+    "null ",
+    "None ",
+]
+FLOODS += [
+    "var/lib/x/a/b/c/",
+    "undefined ",
+    "<|im_end|>",
+    "<|im_end|>\n",
+    "<|endoftext|>",
+    "<eos>\n",
+]
+FLOODS += ["<｜end▁of▁sentence｜>", "<|im_end|>\n<|im_start|>", "<end_of_turn>\n", "<unused42>"]
+
+
+@pytest.mark.parametrize("one", FLOODS)
+def test_signs_special_tokens_and_paths_are_no_data(one: str) -> None:
+    """A flood of them is what a broken model writes; DESIGN §6 exempts none."""
+    hit = found(prose(100) + " " + one * (4000 // len(one)))
+    assert hit is not None
+    assert hit.end - hit.start <= max(200, 9 * len(one) + 49)
+
+
 @pytest.mark.parametrize("bullet", ["- ", "* ", "+ ", "• ", "1. ", "1) ", "  - ", "- [ ] "])
 def test_lists_get_twice_as_much(bullet: str) -> None:
     one = f"{bullet}check the same file once more\n"
