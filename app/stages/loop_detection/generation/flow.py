@@ -78,7 +78,7 @@ class Flow:
         self._waiting.clear()
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
         self.size += size
-        found = self._in_generation(piece, size)
+        found = self._in_generation(piece)
         if self._calls is not None:
             # Calls that repeat are a periodic text too, but what came before can be delivered.
             tool = self._calls.feed(piece, now=found is not None)
@@ -88,49 +88,66 @@ class Flow:
             self._due = min(self._periodic.due, self._white.due)
         return found
 
-    def _in_generation(self, piece: str, size: int) -> Found | None:
+    def _in_generation(self, piece: str) -> Found | None:
+        """What is complete first, whichever it is: so pieces make no difference."""
         if self._periodic is None or self._white is None or self._thinking is None:
             return None
-        repetition = self._periodic.feed(piece)
-        blank = self._white.feed(piece)
-        if blank is not None and (repetition is None or blank[1] <= repetition.end):
-            return EndlessWhitespace(*blank)
-        if repetition is not None:
-            return repetition
-        tokens = self._thinking.feed(piece, size)
-        return TooMuchReasoning(tokens) if tokens else None
+        found: list[tuple[int, Found]] = []
+        if (blank := self._white.feed(piece)) is not None:
+            found.append((blank[1], EndlessWhitespace(*blank)))
+        if (repetition := self._periodic.feed(piece)) is not None:
+            found.append((repetition.end, repetition))
+        if (end := self._thinking.feed(piece)) is not None:
+            found.append((end, TooMuchReasoning(self._thinking.tokens)))
+        return min(found, key=lambda one: one[0])[1] if found else None
 
 
 class _Thinking:
     """Counts reasoning: all of a reasoning text; of a visible one, what its first tag opens."""
 
-    __slots__ = ("_closer", "_limit", "_size", "_state", "_tail")
+    __slots__ = ("_closer", "_length", "_room", "_state", "_tail", "tokens")
 
     def __init__(self, rules: GenerationSettings, reasoning: bool) -> None:
-        self._limit = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
+        self.tokens = rules.max_reasoning_tokens
+        self._room = self.tokens * BYTES_PER_OUTPUT_TOKEN  # bytes that may still come
         self._state = "inside" if reasoning else "before"
         self._closer = ""
-        self._size = 0
-        self._tail = ""
+        self._length = 0
+        self._tail = ""  # not counted yet: it may be the beginning of a tag
 
-    def feed(self, piece: str, size: int) -> int:
-        """The tokens, once they are too many; else 0."""
+    def feed(self, piece: str) -> int | None:
+        """The length of text at which it is known to be too much, once it is."""
+        self._length += len(piece)
         if self._state == "after":
-            return 0
+            return None
+        text = self._tail + piece
         if self._state == "before":
-            lead = (self._tail + piece).lstrip()
-            if not lead:
-                return 0
-            opener = next((word for word in REASONING if lead.startswith(word)), None)
+            text = text.lstrip()
+            self._tail = text
+            if any(word.startswith(text) for word in REASONING):
+                return None  # as far as it goes
+            opener = next((word for word in REASONING if text.startswith(word)), None)
             if opener is None:
-                self._state = "after"
-                return 0
-            self._state = "inside"
-            self._closer = REASONING[opener]
-        if self._closer:
-            if self._closer in self._tail + piece:
-                self._state = "after"
-                return 0
-            self._tail = piece[-len(self._closer) :]
-        self._size += size
-        return self._size // BYTES_PER_OUTPUT_TOKEN if self._size > self._limit else 0
+                self._state, self._tail = "after", ""
+                return None
+            self._state, self._closer = "inside", REASONING[opener]
+        end = text.find(self._closer) if self._closer else -1
+        if end >= 0:
+            self._state = "after"
+        else:
+            end = max(len(text) - max(len(self._closer) - 1, 0), 0)
+        inside, self._tail = text[:end], text[end:]
+        return self._passed(inside, self._length - len(text))
+
+    def _passed(self, inside: str, start: int) -> int | None:
+        """Count what is inside; it begins at ``start``."""
+        if inside.isascii():
+            size, most = len(inside), self._room
+        else:
+            data = inside.encode("utf-8", "surrogatepass")
+            size = len(data)
+            most = len(data[: self._room].decode("utf-8", "ignore")) if size > self._room else 0
+        if size > self._room:
+            return start + most + 1 + max(len(self._closer) - 1, 0)
+        self._room -= size
+        return None

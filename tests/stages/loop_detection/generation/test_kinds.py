@@ -20,6 +20,7 @@ from app.stages.loop_detection.generation.flow import (
     TooMuchReasoning,
 )
 from app.stages.loop_detection.generation.lap_kind import Kind, kind_of
+from app.stages.loop_detection.generation.periodic import Repetition
 from tests.stages.loop_detection.generation.texts import flowed, found, prose
 
 # What is repeated → how many characters of it still pass: 2,000 for data, twice as much for lists.
@@ -242,6 +243,28 @@ def test_reasoning_in_the_text_is_counted_up_to_its_end(tags: tuple[str, str]) -
     assert flowed(f"\n{opener}{prose(350)}{closer}{prose(2000)}", **rules) is None
     assert isinstance(flowed(f"\n{opener}{prose(600)}", **rules), TooMuchReasoning)
     assert flowed(f"He wrote {opener} and {prose(600)}", **rules) is None
+
+
+REASONED = {
+    "closed too late": "<think>" + prose(600) + "</think>The answer is 4. " + prose(200),
+    "closed in time": "<think>" + prose(380) + "</think>The answer is 4. " + prose(200),
+    "a loop behind it": "\n\n<think>" + prose(450) + "and so on and so on we go " * 60,
+    "a loop before it": "<think>" + "so on we go " * 30 + prose(600),
+    "two bytes a letter": "<think>" + "".join(map(chr, range(0x3B1, 0x3B1 + 300))) + "</think>",
+    "blanks first": " " * 61 + "<think>" + prose(500),
+}
+
+
+@pytest.mark.parametrize("name", REASONED)
+def test_the_pieces_make_no_difference_to_reasoning(name: str) -> None:
+    text = REASONED[name]
+    whole = flowed(text, len(text), max_reasoning_tokens=100)
+    assert (whole is None) == (name == "closed in time")
+    assert isinstance(whole, Repetition) == (name == "a loop before it")
+    for size in (1, 5, 7, 64, 100, 450):
+        assert flowed(text, size, max_reasoning_tokens=100) == whole
+    reasoning = flowed(text, len(text), reasoning=True, max_reasoning_tokens=100)
+    assert flowed(text, 5, reasoning=True, max_reasoning_tokens=100) == reasoning is not None
 
 
 # All of it together, in any pieces
