@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from .call_keys import Call, digest
+from .call_keys import Call, digest, walked
 from .progress import Brought, Tally
 from .turns import MAX_TURNS, NOTHING_YET, Inputs, Result, Transcript, Turn, output
 
@@ -240,8 +240,8 @@ class _Names:
 def _dumped(value: Any) -> bytes:
     try:
         return orjson.dumps(value)
-    except (TypeError, ValueError):  # a lone surrogate, or what never came from JSON
-        return repr(value).encode("utf-8", "surrogatepass")
+    except (TypeError, ValueError):  # a lone surrogate, deep nesting, or what never came from JSON
+        return walked(value)
 
 
 # The stored window: for named sessions whose requests hold no transcript.

@@ -7,6 +7,7 @@ enough to be compared word by word.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,19 +26,34 @@ MAX_WORDS: Final = 4000  # characters kept of a text for comparing
 MAX_TEXT: Final = 65_536  # characters of a text that is looked into; longer ones only by digest
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
-# What tells two texts apart however alike they are: calls written as text, numbers, paths, names
-# of files, quoted strings. An apostrophe within a word quotes nothing.
-# A path is looked for where a word begins, and each word is read once: replies may be megabytes.
-_FACTS: Final = re.compile(
-    r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"
-    r"|^[ \t*#]*Action[ \t*]*:.*"
-    r"|```(?s:.*?)(?:```|\Z)|<code>(?s:.*?)(?:</code>|\Z)|<(\w{1,40})>[^<]{1,400}</\1>"
-    r"|\b\w{1,64}\([^()\n]{1,200}\)"
-    r"|\"[^\"]{1,400}\"|`[^`]{1,400}`|“[^”]{1,400}”|「[^」]{1,400}」"
-    r"|(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"
-    r"|(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*|(?<![\w-])[\w-]++\.[A-Za-z]\w*|\d+",
-    re.MULTILINE,
+# What tells two texts apart however alike they are: calls written as text, quoted strings, paths,
+# names of files, numbers. An apostrophe within a word quotes nothing. Each has a sign without which
+# it needn't be looked for: most texts have few of them, and replies may be megabytes.
+_FACTS: Final = tuple(
+    (re.compile(sign), pattern)
+    for sign, pattern in (
+        ("Action Input", r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"),
+        ("Action", r"^[ \t*#]*Action[ \t*]*:.*"),
+        ("```", r"```(?s:.*?)(?:```|\Z)"),
+        ("<code>", r"<code>(?s:.*?)(?:</code>|\Z)"),
+        ("</", r"<(?P<tag>\w{1,40})>[^<]{1,400}</(?P=tag)>"),
+        (r"\(", r"\b\w{1,64}\([^()\n]{1,200}\)"),
+        ('"', r"\"[^\"]{1,400}\""),
+        ("`", r"`[^`]{1,400}`"),
+        ("“", r"“[^”]{1,400}”"),
+        ("「", r"「[^」]{1,400}」"),
+        ("'", r"(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"),
+        # Looked for where a word begins, and each word is read once.
+        (r"[/\\]", r"(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*"),
+        (r"\.[A-Za-z]", r"(?<![\w-])[\w-]++\.[A-Za-z]\w*"),
+        (r"\d", r"\d+"),
+    )
 )
+
+
+@functools.lru_cache(maxsize=256)
+def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.MULTILINE)
 
 
 class Result(NamedTuple):
@@ -120,7 +136,10 @@ def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Tur
 def _facts(text: str) -> int:
     if len(text) > MAX_TEXT:
         return 0
-    found = [collapse(match.group()) for match in _FACTS.finditer(text)]
+    there = tuple([pattern for sign, pattern in _FACTS if sign.search(text) is not None])
+    if not there:
+        return 0
+    found = [collapse(match.group()) for match in _any_of(there).finditer(text)]
     return digest(*found) if found else 0
 
 

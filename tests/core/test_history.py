@@ -376,3 +376,18 @@ def test_what_is_kept_up_of_a_task_longer_than_what_is_kept_of_it() -> None:
     assert len(history.turns) == len(history.names) == len(history.calls) == MAX_TURNS
     assert sum(history.counts.values()) == MAX_TURNS
     assert history.task_start == 0
+
+
+def test_a_content_nested_deeply_is_read() -> None:
+    nested: list[Any] = []
+    for _ in range(5000):
+        nested = [nested]
+    said = {"role": "user", "content": [{"type": "x", "y": nested}]}
+    messages = [
+        said,
+        {"role": "assistant", "content": "a"},
+        said,
+        {"role": "assistant", "content": "a"},
+    ]
+    turns = HistoryReader().read("s", messages).turns
+    assert turns[0].inputs.digest == turns[1].inputs.digest
