@@ -51,10 +51,10 @@ _SAYS: Final = dict.fromkeys(_CHANGES.split(), True) | dict.fromkeys(_LOOKS.spli
 
 
 @functools.lru_cache(maxsize=4096)
-def changes_things(tool: str) -> bool:
-    """Whether a tool may do more than look, by its name."""
+def changes_things(tool: str) -> bool | None:
+    """Whether a tool does more than look, by its name; None: it may do either."""
     own = words(tool.rpartition("__")[2])  # without the name of an MCP server
-    return next((_SAYS[word] for word in own if word in _SAYS), True)
+    return next((_SAYS[word] for word in own if word in _SAYS), None)
 
 
 class News:
@@ -80,7 +80,7 @@ class News:
 
     def of_call(self, call: Call, result: Result | None) -> Progress:
         """What this call, the next in order, came to."""
-        works = call.writes or changes_things(call.name)
+        works = call.writes or changes_things(call.name) is not False
         if works:
             works = not self._was_made(call.loose)
             self._made.add(call.loose)

@@ -16,8 +16,8 @@ from app.core.turns import Result
         ("move_file", True),
         ("markAsRead", True),
         ("send_read_receipt", True),
-        ("bash", True),
-        ("label", True),
+        ("bash", None),
+        ("label", None),
         ("mcp__search_server__add_item", True),
         ("read_file", False),
         ("getOrderStatus", False),
@@ -25,10 +25,10 @@ from app.core.turns import Result
         ("check_exists", False),
         ("mcp__notes__list_all", False),
         ("think", False),
-        ("", True),
+        ("", None),
     ],
 )
-def test_what_a_tool_s_name_says(tool: str, changes: bool) -> None:
+def test_what_a_tool_s_name_says(tool: str, changes: bool | None) -> None:
     assert changes_things(tool) is changes
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from ...core.call_keys import Call, digest
 from ...core.history import History
-from ...core.progress import News, Progress
+from ...core.progress import News, Progress, changes_things
 from ...core.turns import Result, Turn
 from ...settings import LoopDetectionSettings
 from . import overrides
@@ -185,9 +185,13 @@ class _Others:
         progress = self._news.of_call(call, result)
         moved = result.digest not in before
         before.add(result.digest)
-        if progress is Progress.WORK or (moved and not is_first):
+        worked = progress is Progress.WORK and (
+            # A shell's answer may be all that it was called for.
+            call.writes or result.empty or changes_things(call.name) is True
+        )
+        if worked or (moved and not is_first):
             return Between.REASON
-        return Between.LEARNT if progress is Progress.NEWS else Between.NOTHING
+        return Between.LEARNT if progress in (Progress.NEWS, Progress.WORK) else Between.NOTHING
 
 
 def _is_same(

@@ -136,6 +136,11 @@ def test_the_same_call_with_others_in_between() -> None:
 def test_the_same_call_is_told_but_not_broken_while_others_bring_something_new() -> None:
     made = []
     for n in range(9):
+        made += [A, ("bash", {"command": f"cat {n}.md"}, f"text {n}")]
+    assert Run([TASK, *steps(*made)]).told[0] == (6, "identical_calls")
+    assert not Run([TASK, *steps(*made)]).broken
+    made = []
+    for n in range(9):
         made += [A, ("read_file", {"path": f"{n}.md"}, f"text {n}")]
     run = Run([TASK, *steps(*made)])
     assert run.told[0] == (6, "identical_calls")
