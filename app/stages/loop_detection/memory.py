@@ -58,9 +58,11 @@ class Remembered:
         have left the window meanwhile.
         """
         name = (found.detector, found.pattern)
+        marks = {key[2] for key in self.told if key[:2] == name}
         given: int | None = None
-        for turn in reversed(history.turns):
-            if (given := self.told.pop((*name, turn.place), None)) is not None:
+        for turn in reversed(history.turns) if marks else ():
+            if turn.place in marks:
+                given = self.told.pop((*name, turn.place))
                 break
             if turn.place == found.place:
                 break

@@ -35,12 +35,15 @@ def window(calls: Sequence[Call], rules: LoopDetectionSettings) -> int:
 def widest_window(rules: LoopDetectionSettings) -> int:
     """The most turns back that any calls are looked for."""
     calls = rules.tool_calls
-    own = [one.identical_hard for one in calls.overrides.values() if one.identical_hard]
+    own = [one.identical_hard or 0 for one in calls.overrides.values()] if calls.overrides else ()
     return _reaching(calls.window, calls.identical_hard, *own)
 
 
 def _reaching(window: int, *limits: int) -> int:
     # What is more than a history has is there to silence the detector.
+    highest = max(limits)
+    if highest <= window:
+        return window
     return max([window, *(limit for limit in limits if limit <= MAX_TURNS)])
 
 
