@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ....settings import GenerationSettings
-from .clusters import clustered
+from .clusters import TIMES, clustered, in_turns
 from .fences import Fences
 from .lap_kind import Kind, kind_of
 
@@ -39,6 +39,7 @@ DATA_CHARS = 2000
 # gemini-cli's rule: the same 50 characters 10 times. A phrase said so often is enough before
 # ``min_chars``, which this many of its own characters stand for.
 _SAID, _SAID_CHARS, _OF_MIN_CHARS = 9, 49, 400
+_PLAIN, _IN_TURNS = {Kind.PROSE}, {Kind.PROSE, Kind.LIST}
 _TIMES = 2.5  # so often ``min_laps`` are the 10 times of that rule
 # What of a run is looked at to say what kind of text it is: so many laps, or characters if longer.
 _KIND_LAPS, _KIND_CHARS = 2, 160
@@ -151,13 +152,17 @@ class PeriodicText:
         return None
 
     def _clustered(self, upto: int) -> Repetition | None:
+        if self._fences.holds(upto, upto):
+            return None
         end = upto - self._offset
         begin = max(end - self._rules.window_chars, 0)
-        found = clustered(self._text, begin, end, self._times)
-        if found is None or self._fences.holds(upto, upto):
+        found, kinds = clustered(self._text, begin, end, self._times), _PLAIN
+        if found is None and self._times <= TIMES:
+            found, kinds = in_turns(self._text, begin, end, BLOCK), _IN_TURNS
+        if found is None:
             return None
         start, period = found
-        if kind_of(self._text[start:end]) is not Kind.PROSE:
+        if kind_of(self._text[start:end]) not in kinds:
             return None
         return self._found(start + self._offset, period, upto)
 
@@ -233,7 +238,7 @@ class PeriodicText:
             return upto - run.start + limit
         if fenced or kind is Kind.DATA:
             return max(DATA_CHARS, LONG_LAPS * run.period, limit)
-        return LIST_FACTOR * limit if kind is Kind.LIST else limit_of(self._rules, run.period)
+        return limit_of(self._rules, run.period, LIST_FACTOR if kind is Kind.LIST else 1)
 
     def _forget(self, characters: int) -> None:
         self._text = self._text[characters:]
@@ -265,9 +270,9 @@ def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
         high = min(2 * low if low < WIDE else int(_RATIO * low), longest)
 
 
-def limit_of(rules: GenerationSettings, period: int) -> int:
-    """The characters of plain prose that are enough for a period."""
-    strict = strict_limit_of(rules, period)
+def limit_of(rules: GenerationSettings, period: int, factor: int = 1) -> int:
+    """The characters of plain prose that are enough for a period; ``factor``: of lists, twice."""
+    strict = factor * strict_limit_of(rules, period)
     if SHORT_PERIOD < period <= LONG_PERIOD:
         said = (_SAID * period + _SAID_CHARS) * rules.min_chars // _OF_MIN_CHARS
         return min(strict, max(rules.min_laps * period, said))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.stages.loop_detection.generation.texts import LETTERS, found
 
 CORPUS = Path(__file__).resolve().parents[5] / "shared" / "corpora" / "loops.jsonl"
 PIECE, TIMES, DISTANCE = 50, 10, 75
-STREAMS = 100 if IN_CI else 1000
+STREAMS = 50 if IN_CI else 250  # of each kind
+HANZI = "助手现在尝试打开名为以下称的文件并读取其中全部内容然后把结果告诉用户"
 
 
 def gemini_fires(text: str) -> int | None:
@@ -35,30 +37,61 @@ def gemini_fires(text: str) -> int | None:
     return None
 
 
-def periodic_stream(source: random.Random) -> str:
-    """A beginning, and then a phrase of words again and again."""
-    period = source.randint(9, 90)
-    letters = source.choice([LETTERS, "abcde", "etaoin shrdlu", LETTERS.upper() + LETTERS])
-    words = "".join(
-        " " if source.random() < 0.18 else source.choice(letters) for _ in range(period)
-    )
+ALPHABETS = [LETTERS, "etaoin shrdlu", LETTERS.upper() + LETTERS, HANZI]
+
+
+def words_of(source: random.Random, size: int, few: Sequence[str] = ()) -> str:
+    letters = source.choice([*ALPHABETS, *few])
+    return "".join(" " if source.random() < 0.18 else source.choice(letters) for _ in range(size))
+
+
+def phrase(source: random.Random) -> str:
+    return words_of(source, source.randint(9, 90), ["abcde"])
+
+
+def several_sentences(source: random.Random) -> str:
+    """A long beginning, and in turns other endings."""
+    beginning = words_of(source, source.randint(40, 70))
+    endings = [words_of(source, source.randint(1, 20)) for _ in range(source.randint(2, 5))]
+    end = source.choice(["", ". ", ".\n"])
+    return "".join(beginning + one + end for one in endings)
+
+
+def nearly_equal_laps(source: random.Random) -> str:
+    """The same sentence some times, and once with a little change."""
+    one = words_of(source, source.randint(52, 74))
+    at = source.randrange(len(one))
+    other = one[:at] + source.choice(["#", "", "over"]) + one[at + 1 :]
+    return one * source.randint(1, 3) + other
+
+
+def list_items(source: random.Random) -> str:
+    return source.choice(["- ", "* ", "1. ", "• "]) + words_of(source, source.randint(8, 70)) + "\n"
+
+
+KINDS = (phrase, several_sentences, nearly_equal_laps, list_items)
+
+
+def periodic_stream(source: random.Random, laps: str) -> str:
+    """A beginning, then these laps again and again, and an end."""
     lead = "".join(source.choices(LETTERS + "   ", k=source.randint(0, 700)))
     end = "".join(source.choices(LETTERS + "   ", k=source.randint(0, 200)))
-    return lead + words * source.randint(2, 900 // period + 2) + end
+    return lead + laps * source.randint(2, 1200 // len(laps) + 2) + end
 
 
-def test_ours_fires_before_on_generated_streams() -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_ours_fires_before_on_generated_streams(kind: Callable[[random.Random], str]) -> None:
     source = random.Random(20_260_601)
     compared = 0
     for _ in range(STREAMS):
-        text = periodic_stream(source)
+        text = periodic_stream(source, kind(source))
         theirs = gemini_fires(text)
         if theirs is None:
             continue
         compared += 1
         ours = found(text, size=4)
         assert ours is not None, text
-        assert ours.end < theirs, (ours.period, theirs)
+        assert ours.end < theirs, (ours.period, theirs, text)
     assert compared > STREAMS // 3, "the streams must repeat often enough to be compared"
 
 

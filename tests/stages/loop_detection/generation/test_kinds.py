@@ -133,11 +133,17 @@ def test_signs_special_tokens_and_paths_are_no_data(one: str) -> None:
 
 @pytest.mark.parametrize("bullet", ["- ", "* ", "+ ", "• ", "1. ", "1) ", "  - ", "- [ ] "])
 def test_lists_get_twice_as_much(bullet: str) -> None:
-    one = f"{bullet}check the same file once more\n"
-    text = "Steps:\n" + one * 60
-    hit = found(text)
+    """But no more than gemini-cli's rule leaves them."""
+    short, long = (
+        f"{bullet}check the file\n",
+        f"{bullet}check the same file once more, {'x' * 80}\n",
+    )
+    hit = found("Steps:\n" + short * 60)
     assert hit is not None
-    assert hit.end - hit.start == 800, "8 laps, and 800 characters"
+    assert hit.end - hit.start == 9 * len(short) + 49
+    hit = found("Steps:\n" + long * 60)
+    assert hit is not None
+    assert hit.end - hit.start == 8 * len(long)
 
 
 def test_prose_in_lines_is_no_list() -> None:
