@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import psutil
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
@@ -72,6 +74,7 @@ class Metrics:
         )
         self.sessions = self.gauge("sessions", "Sessions in the store")
         self.registry.register(_TierCollector(queues, degraded))
+        self.registry.register(_ProcessCollector())
 
     def watch_pressure(self, read: ReadPressure) -> None:
         """Show the memory pressure."""
@@ -160,3 +163,43 @@ class _PressureCollector(Collector):
             return []
         text = "Memory pressure: 0 normal, 1 warning, 2 critical"
         return [GaugeMetricFamily("mlx_stack_memory_pressure", text, value=level)]
+
+
+class _ProcessCollector(Collector):
+    """What this process takes of its machine, under the names that Prometheus' libraries share.
+
+    The library's own collector reads /proc, which macOS doesn't have.
+    """
+
+    def __init__(self) -> None:
+        self._process = psutil.Process()
+
+    def collect(self) -> list[CounterMetricFamily | GaugeMetricFamily]:
+        process = self._process
+        with process.oneshot():
+            cpu = process.cpu_times()
+            return [
+                CounterMetricFamily(
+                    "process_cpu_seconds", "Processor time used", value=cpu.user + cpu.system
+                ),
+                GaugeMetricFamily(
+                    "process_resident_memory_bytes",
+                    "Memory in use",
+                    value=process.memory_info().rss,
+                ),
+                GaugeMetricFamily(
+                    "process_open_fds", "Open files and connections", value=process.num_fds()
+                ),
+                GaugeMetricFamily("process_threads", "Threads", value=process.num_threads()),
+                GaugeMetricFamily(
+                    "process_start_time_seconds", "When it began", value=process.create_time()
+                ),
+                GaugeMetricFamily("mlx_stack_tasks", "Tasks of the event loop", value=_tasks()),
+            ]
+
+
+def _tasks() -> int:
+    try:
+        return len(asyncio.all_tasks())
+    except RuntimeError:  # no loop runs in this thread
+        return 0

@@ -16,7 +16,7 @@ from tests.support.running_proxy import proxy_config
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
-ROW = re.compile(r"^\| `(mlx_stack_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+ROW = re.compile(r"^\| `((?:mlx_stack|process)_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 
 # What DESIGN §10 promises to those who watch.
 PROMISED = {

@@ -22,6 +22,7 @@ RULES = [
 ]
 PROMETHEUS = {"instance", "job", "le"}  # labels of its own
 MADE = {"from_tier"}  # by label_replace
+OURS = r"(?:mlx_stack|process)_\w+"
 
 
 def panels() -> Iterator[dict[str, Any]]:
@@ -50,7 +51,7 @@ KNOWN = known()
 
 @pytest.mark.parametrize(("title", "query"), QUERIES, ids=[title for title, _ in QUERIES])
 def test_a_query_asks_for_what_there_is(title: str, query: str) -> None:
-    names = set(re.findall(r"\b(mlx_stack_\w+|up(?=\{))", query))
+    names = set(re.findall(rf"\b({OURS}|up(?=\{{))", query))
     assert names and names <= set(KNOWN)
     labels = set().union(*(KNOWN[name] for name in names)) | PROMETHEUS | MADE
     grouped = re.findall(r"\b(?:by|without|on|ignoring) \(([^)]*)\)", query)
@@ -65,7 +66,7 @@ def test_a_query_asks_for_what_there_is(title: str, query: str) -> None:
 
 def test_counters_are_only_asked_for_their_growth() -> None:
     for title, query in QUERIES:
-        for name in re.findall(r"\b(mlx_stack_\w+_(?:total|bucket|sum|count))\b", query):
+        for name in re.findall(r"\b(\w+_(?:total|bucket|sum|count))\b", query):
             assert re.search(rf"(rate|increase)\({name}\b", query), title
 
 
@@ -105,5 +106,5 @@ def test_rules_say_what_they_mean() -> None:
     for rule in RULES:
         assert rule["annotations"]["summary"] and rule["labels"]["severity"]
         words = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
-        labels = set().union(*(KNOWN[n] for n in re.findall(r"mlx_stack_\w+|\bup\b", rule["expr"])))
+        labels = set().union(*(KNOWN[n] for n in re.findall(rf"{OURS}|\bup\b", rule["expr"])))
         assert words <= labels | PROMETHEUS | MADE, rule["alert"]

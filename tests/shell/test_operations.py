@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import pytest
 
 from tests.shell.asking import ask
@@ -87,6 +90,21 @@ async def test_metrics_count_what_was_served(upstream: ScriptedServer, proxy: Ru
         assert (metric_value(response.text, f"mlx_stack_{name}", tier="fast") or 0) == 0
     for name in ("attempts_total", "overhead_seconds", "store_errors_total", "sessions"):
         assert f"mlx_stack_{name}" in response.text
+
+
+async def test_metrics_tell_what_the_process_takes(proxy: RunningProxy) -> None:
+    async def now(name: str) -> float:
+        return metric_value((await proxy.client.get("/metrics")).text, name) or 0
+
+    assert await now("process_resident_memory_bytes") > 1_000_000
+    assert await now("process_start_time_seconds") > 1_700_000_000
+    assert await now("process_threads") >= 1
+    files, tasks = await now("process_open_fds"), await now("mlx_stack_tasks")
+    with open(os.devnull):
+        waiting = asyncio.create_task(asyncio.Event().wait())
+        assert await now("process_open_fds") == files + 1
+        assert await now("mlx_stack_tasks") == tasks + 1
+        waiting.cancel()
 
 
 async def test_metrics_have_no_label_that_a_client_makes_up(
