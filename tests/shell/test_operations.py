@@ -100,11 +100,14 @@ async def test_metrics_tell_what_the_process_takes(proxy: RunningProxy) -> None:
     assert await now("process_start_time_seconds") > 1_700_000_000
     assert await now("process_threads") >= 1
     files, tasks = await now("process_open_fds"), await now("mlx_stack_tasks")
-    with open(os.devnull):
-        waiting = asyncio.create_task(asyncio.Event().wait())
+    waiting = asyncio.create_task(asyncio.Event().wait())
+    opened = os.open(os.devnull, os.O_RDONLY)
+    try:
         assert await now("process_open_fds") == files + 1
         assert await now("mlx_stack_tasks") == tasks + 1
+    finally:
         waiting.cancel()
+        os.close(opened)
 
 
 async def test_metrics_have_no_label_that_a_client_makes_up(
