@@ -62,7 +62,7 @@ class Attempt:
             text_hold=None if hold_whole else self._pipeline.text_hold(),
         )
         self._reader = sse.FrameReader()
-        self._chunks = ChunkReader({})
+        self._chunks = ChunkReader()
         self._view = ClientView(exchange.request, committed.identity if committed else {})
 
     @property

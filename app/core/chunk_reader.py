@@ -20,12 +20,12 @@ _PROBE = "probe"
 
 
 class ChunkReader:
-    """One stream's. ``halves``: the reply's half characters so far."""
+    """One stream's."""
 
     __slots__ = ("_after", "_around", "_before", "_choice", "_halves", "_tries")
 
-    def __init__(self, halves: surrogates.Halves) -> None:
-        self._halves = halves
+    def __init__(self) -> None:
+        self._halves: surrogates.Halves = {}
         self._before = b""  # the bytes up to and with the quote that opens the text
         self._after = b""  # and from the one that closes it
         self._around = 0  # how many both are

@@ -12,6 +12,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import aiohttp
 import httpx
@@ -31,12 +32,14 @@ CHAT_HEADERS: RawHeaders = [
     (b"accept-encoding", b"identity"),
 ]
 CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, and gives it back
+_CALL_ID = CALL_ID.encode()
 CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0
 MAX_BODY = 64 * 1024 * 1024
-MAX_KNOWN_URLS = 256
-MAX_KNOWN_HEADERS = 256
+# An agent sends the same headers to the same place each time, and making either costs as much as a
+# tenth of a request.
+KNOWN = 256
 
 
 @dataclass
@@ -98,9 +101,8 @@ class _Transport(httpx.AsyncBaseTransport):
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._urls: dict[httpx.URL, URL] = {}
-        # An agent sends the same headers with every request.
-        self._headers: dict[tuple[tuple[bytes, bytes], ...], CIMultiDict[str]] = {}
+        self._url = lru_cache(KNOWN)(_url)
+        self._named = lru_cache(KNOWN)(_named)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         stream = request.stream
@@ -115,29 +117,12 @@ class _Transport(httpx.AsyncBaseTransport):
             response.status, headers=response.raw_headers, stream=_Arriving(response)
         )
 
-    def _url(self, url: httpx.URL) -> URL:
-        known = self._urls.get(url)
-        if known is None:
-            known = URL(str(url), encoded=True)
-            if len(self._urls) < MAX_KNOWN_URLS:
-                self._urls[url] = known
-        return known
-
     def _sent(self, raw: list[tuple[bytes, bytes]]) -> CIMultiDict[str]:
-        if raw and raw[-1][0] == CALL_ID.encode():  # the one that differs each time
+        if raw and raw[-1][0] == _CALL_ID:  # the one that differs each time
             headers = self._named(tuple(raw[:-1])).copy()
             headers[CALL_ID] = raw[-1][1].decode("latin-1")
             return headers
         return self._named(tuple(raw))
-
-    def _named(self, raw: tuple[tuple[bytes, bytes], ...]) -> CIMultiDict[str]:
-        known = self._headers.get(raw)
-        if known is None:
-            if len(self._headers) >= MAX_KNOWN_HEADERS:
-                self._headers.clear()
-            pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in raw]
-            known = self._headers[raw] = CIMultiDict(pairs)
-        return known
 
     async def aclose(self) -> None:
         await self._session.close()
@@ -232,8 +217,8 @@ class Upstream:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
         self._transport = transport
-        self._headers: dict[tuple[tuple[bytes, bytes], ...], httpx.Headers] = {}
-        self._urls: dict[str, httpx.URL] = {}  # parsing one costs as much as a tenth of a request
+        self._target = lru_cache(KNOWN)(self._at)
+        self._normalised = lru_cache(KNOWN)(httpx.Headers)
 
     def _open(self) -> httpx.AsyncBaseTransport:
         if self._transport is None:
@@ -264,23 +249,13 @@ class Upstream:
         ``target``: path and query. ``call_id``: what LiteLLM is to call it in its logs. Raises
         :class:`UpstreamError`, :class:`BadTarget`.
         """
-        url = self._urls.get(target)
-        if url is None:
-            try:
-                url = httpx.URL(self._base + target)
-            except httpx.InvalidURL as error:
-                raise BadTarget(str(error)) from None
-            if len(self._urls) < MAX_KNOWN_URLS:
-                self._urls[target] = url
         request = httpx.Request(
             method,
-            url,
-            headers=self._normalised(headers),
+            self._target(target),
+            headers=self._normalised(tuple(headers)),
             stream=_Content(content) if content else httpx.ByteStream(b""),
         )
-        if (
-            call_id is not None
-        ):  # after the headers, which are the same for a client's every request
+        if call_id is not None:
             request.headers[CALL_ID] = call_id
         try:
             return Response(await self._open().handle_async_request(request))
@@ -302,19 +277,23 @@ class Upstream:
         """Whether LiteLLM itself answers within ``seconds``."""
         return await self.answers(self._base + _LIVENESS_PATH, seconds)
 
-    def _normalised(self, headers: RawHeaders) -> httpx.Headers:
-        """The headers as httpx keeps them: an agent sends the same ones with every request."""
-        key = tuple(headers)
-        known = self._headers.get(key)
-        if known is None:
-            if len(self._headers) >= MAX_KNOWN_HEADERS:
-                self._headers.clear()
-            known = self._headers[key] = httpx.Headers(headers)
-        return known
+    def _at(self, target: str) -> httpx.URL:
+        try:
+            return httpx.URL(self._base + target)
+        except httpx.InvalidURL as error:
+            raise BadTarget(str(error)) from None
 
     async def aclose(self) -> None:
         if self._transport is not None:
             await self._transport.aclose()
+
+
+def _url(url: httpx.URL) -> URL:
+    return URL(str(url), encoded=True)
+
+
+def _named(raw: tuple[tuple[bytes, bytes], ...]) -> CIMultiDict[str]:
+    return CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
 
 
 def _translated(error: Exception) -> UpstreamError:

@@ -6,7 +6,8 @@ Where none is wanted there is none, and nothing is done for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from ..core.attempt import Attempt
 from ..core.budgets import Spent
@@ -52,19 +53,15 @@ class Witnesses(Witness):
         self._report = report
 
     def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
-        for one in list(self._made):
-            try:
+        for one in self._made[:]:
+            with self._guarded(one):
                 headers = one.call_begins(tier, headers)
-            except Exception as error:
-                self._leave_out(one, error)
         return headers
 
     def answered(self, response: Response) -> None:
-        for one in list(self._made):
-            try:
+        for one in self._made[:]:
+            with self._guarded(one):
                 one.answered(response)
-            except Exception as error:
-                self._leave_out(one, error)
 
     def call_ended(
         self,
@@ -73,22 +70,23 @@ class Witnesses(Witness):
         verdict: Verdict | None,
         spent: Spent | None,
     ) -> None:
-        for one in list(self._made):
-            try:
+        for one in self._made[:]:
+            with self._guarded(one):
                 one.call_ended(attempt, record, verdict, spent)
-            except Exception as error:
-                self._leave_out(one, error)
 
     def ended(self, outcome: str) -> None:
-        for one in list(self._made):
-            try:
+        for one in self._made[:]:
+            with self._guarded(one):
                 one.ended(outcome)
-            except Exception as error:
-                self._leave_out(one, error)
 
-    def _leave_out(self, one: Witness, error: Exception) -> None:
-        self._made.remove(one)
-        self._report(one.name, error)
+    @contextmanager
+    def _guarded(self, one: Witness) -> Iterator[None]:
+        """One that fails looks on no longer."""
+        try:
+            yield
+        except Exception as error:
+            self._made.remove(one)
+            self._report(one.name, error)
 
 
 def of(exchange: Exchange, makers: Sequence[MakeWitness], report: Report) -> Witness | None:

@@ -59,7 +59,7 @@ PAYLOADS = st.one_of(
 
 @given(st.lists(PAYLOADS, max_size=12), st.booleans(), st.booleans())
 def test_reads_what_a_whole_look_reads(said: list[Json], compact: bool, ascii: bool) -> None:
-    reader = ChunkReader({})
+    reader = ChunkReader()
     for one in said:
         came = frame(one, compact, ascii)
         assert meaning(reader.read(came)) == meaning(read_frame(came))
@@ -69,7 +69,7 @@ def test_reads_what_a_whole_look_reads(said: list[Json], compact: bool, ascii: b
 def test_what_differs_in_its_text_alone_is_not_parsed_again(
     compact: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = ChunkReader({})
+    reader = ChunkReader()
     reader.read(frame(payload("first"), compact))
     monkeypatch.setattr("app.core.chunk_reader.read_frame", None)
     chunk = reader.read(frame(payload('a "quoted" wörd'), compact))
@@ -80,7 +80,7 @@ def test_what_differs_in_its_text_alone_is_not_parsed_again(
 
 @given(st.binary(max_size=12))
 def test_any_bytes_in_the_texts_place(noise: bytes) -> None:
-    reader = ChunkReader({})
+    reader = ChunkReader()
     whole = frame(payload("HERE"))
     reader.read(whole)
     raw = whole.raw.replace(b"HERE", noise)
@@ -95,7 +95,7 @@ def test_any_bytes_in_the_texts_place(noise: bytes) -> None:
 
 
 def test_chunks_that_are_never_alike_are_not_looked_through_for_ever() -> None:
-    reader = ChunkReader({})
+    reader = ChunkReader()
     for number in range(100):
         reader.read(frame(payload(f"word {number}", id=f"chatcmpl-{number}")))
     assert reader._tries == 8
