@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-state kills score faults schema package clean
+.PHONY: help run test lint format types unit e2e bench bench-state kills score faults schema references docs package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -64,6 +64,13 @@ faults: $(DEV)  ## what each fault comes to for each client: the table of docs/f
 
 schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings
 	$(BIN)/python -m app.settings_schema config.example.yaml
+
+references: $(DEV)  ## write the pictures of docs/ anew
+	$(BIN)/python -m scripts.pictures
+
+# NO_MKDOCS_2_WARNING: a notice of the theme's about its successor, not about this site.
+docs: $(DEV)  ## the documentation as a site in build/site; any dead link ends it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 package: $(DEV)  ## wheel and sdist in dist/, tried in a clean environment
 	rm -rf dist build/clean
