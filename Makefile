@@ -62,10 +62,11 @@ score: $(DEV)  ## tool calls and loops on recorded cases
 faults: $(DEV)  ## what each fault comes to for each client: the table of docs/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings
+schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings; then make references
 	$(BIN)/python -m app.settings_schema config.example.yaml
 
-references: $(DEV)  ## write the pictures of docs/ anew
+references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
+	$(BIN)/python -m scripts.settings_page
 	$(BIN)/python -m scripts.pictures
 
 # NO_MKDOCS_2_WARNING: a notice of the theme's about its successor, not about this site.

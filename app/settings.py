@@ -1,7 +1,8 @@
 """The one schema of ``config.yaml`` and of the ``MLX_STACK_*`` environment.
 
 Every key has its default here; ``config.example.yaml`` shows them all and a test holds the two
-together. Reading file and environment is ``settings_source.py``.
+together. Why each is what it is stands in ``docs/settings-reasons.yaml``. Reading file and
+environment is ``settings_source.py``.
 """
 
 from __future__ import annotations

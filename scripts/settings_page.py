@@ -1,0 +1,210 @@
+"""The settings reference: `python -m scripts.settings_page` writes docs/settings.md anew.
+
+Types, ranges and defaults come from the schema (`app/config.schema.json`), what a key does from the
+comments of `config.example.yaml` by way of it, what needs a restart from `app/reload.py`, and why a
+default is what it is from `docs/settings-reasons.yaml`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from app.reload import AT_START
+from app.settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX
+from app.settings_schema import shipped
+from app.settings_shown import as_yaml
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGE = DOCS / "settings.md"
+REASONS = DOCS / "settings-reasons.yaml"
+ANY = "NAME"  # in place of a tier's name
+_TEXTS = {
+    r"^https?://[^/\s]+": "URL",
+    r"^(rediss?|unix)://.": "URL",
+    r"^(auto|off|https?://\S+)$": "`auto`, `off` or a URL",
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$": "a tier's name",
+}
+# What is said of a section before its keys.
+_NOTES = {
+    (
+        "tiers",
+        ANY,
+    ): "A rung of the ladder; `NAME` is its name. Where no `tiers` are given these are: "
+    + "; ".join(f"`{name}: {as_yaml(keys)}`" for name, keys in DEFAULT_TIERS.items())
+    + ".\n",
+    (
+        "reliability",
+        "escalation",
+        "cloud_fallback",
+    ): "The section has no default: to write it is to "
+    "consent to the cloud ([escalation.md]"
+    "(escalation.md#the-cloud-and-never-leaving-this-machine)).\n",
+}
+
+_HEAD = """# Settings: every key
+
+<!-- Made by `make references`; to change it, see scripts/settings_page.py. -->
+
+How to work with them: [configuration.md](configuration.md). All of them as a file:
+[config.example.yaml](../config.example.yaml). The values in force, and where each comes from:
+`mlx-stack-proxy check --settings`.
+
+Of each key: its default; what it takes; whether a change takes effect while the proxy runs
+([reload](configuration.md#a-change-while-it-runs)) or needs a restart; its environment variable,
+which is stronger than the file (lists and mappings as JSON). Then what it does, and why its default
+is what it is: a source, a measurement with the page that has it, or "Judgement", where there is
+neither. deer-flow, gemini-cli, opencode and OpenHands are the public projects of these names,
+`name#123` is an issue of theirs; "the original design" is the one that this proxy was asked for
+with. Measured, where no page is named: on 2 virtual cores (Intel Xeon at 2.5 GHz, shared host,
+Linux 6.18, CPython 3.11) in November 2026.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting. ``path``: its sections and its name; ``place``: what the schema says of it."""
+
+    path: tuple[str, ...]
+    place: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+    @property
+    def variable(self) -> str:
+        return ENV_PREFIX + ENV_DELIMITER.join(part.upper() for part in self.path)
+
+    @property
+    def needs_restart(self) -> bool:
+        return any(self.path[: len(start)] == start for start in AT_START)
+
+
+def keys() -> Iterator[Key]:
+    """All settings, in the schema's order; a section's own before its sections."""
+    schema = json.loads(shipped())
+    yield from _below(schema, schema, ())
+
+
+def _below(schema: Any, section: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Key]:
+    inner: list[tuple[Mapping[str, Any], tuple[str, ...]]] = []
+    for name, place in section["properties"].items():
+        here = (*path, name)
+        if here == ("tiers",):
+            (tier,) = _section_of(schema, place)["patternProperties"].values()
+            inner.append((_section_of(schema, tier), (*here, ANY)))
+        elif "properties" in (below := _section_of(schema, place)):
+            inner.append((below, here))
+        else:
+            yield Key(here, place)
+    for below, here in inner:
+        yield from _below(schema, below, here)
+
+
+def _section_of(schema: Any, place: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a place of the schema refers to, null left out."""
+    if "$ref" in place:
+        found: Mapping[str, Any] = schema["$defs"][place["$ref"].rpartition("/")[2]]
+        return found
+    for option in place.get("anyOf", ()):
+        if option.get("type") != "null":
+            return _section_of(schema, option)
+    return place
+
+
+def takes(place: Mapping[str, Any]) -> str:
+    """What values a key has, in words; that it may also be left empty is not said."""
+    if "anyOf" in place:
+        return " or ".join(takes(one) for one in place["anyOf"] if one.get("type") != "null")
+    if "enum" in place:
+        return " or ".join(f"`{_word(one)}`" for one in place["enum"])
+    match place.get("type"):
+        case "boolean":
+            return "`true` or `false`"
+        case "integer":
+            return "whole number" + _range(place)
+        case "number":
+            return "number" + _range(place)
+        case "array":
+            return "list of " + _several(place["items"])
+        case "object":
+            return _mapping(place)
+    return _TEXTS.get(place.get("pattern", ""), "text")
+
+
+def _several(items: Mapping[str, Any]) -> str:
+    if "enum" in items:
+        return "these"
+    return takes(items).replace("a tier's name", "tiers' names").replace("text", "texts")
+
+
+def _mapping(place: Mapping[str, Any]) -> str:
+    """Of values; or of sections, whose keys are named."""
+    below = place.get("additionalProperties")
+    if not isinstance(below, Mapping):
+        return "mapping"
+    inner = _section_of(json.loads(shipped()), below).get("properties")
+    if inner is None:
+        return f"mapping of names to {takes(below)}"
+    return "mapping of names to " + ", ".join(f"`{name}`" for name in inner)
+
+
+def _range(place: Mapping[str, Any]) -> str:
+    least, most = place.get("minimum"), place.get("maximum")
+    if least is not None and most is not None:
+        return f" from {_word(least)} to {_word(most)}"
+    if "exclusiveMinimum" in place:
+        return f" above {_word(place['exclusiveMinimum'])}"
+    return f" from {_word(least)} on" if least is not None else ""
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, str) else as_yaml(value)
+
+
+def reasons() -> dict[str, Mapping[str, Any]]:
+    """By a key's name: ``for``, the default that the reason was written for, and ``why``."""
+    return dict(_leaves(yaml.safe_load(REASONS.read_text("utf-8")), ()))
+
+
+def _leaves(tree: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if set(tree) == {"for", "why"}:
+        yield ".".join(path), tree
+        return
+    for name, inner in tree.items():
+        yield from _leaves(inner, (*path, name))
+
+
+def page() -> str:
+    """The text of docs/settings.md."""
+    known = reasons()
+    lines = [_HEAD]
+    section: tuple[str, ...] = ()
+    for key in keys():
+        if key.path[:-1] != section:
+            section = key.path[:-1]
+            lines.append(f"## {'.'.join(section)}\n")
+            lines += [_NOTES[section]] if section in _NOTES else []
+        lines.append(_entry(key, known[key.name]["why"]))
+    return "\n".join(lines)
+
+
+def _entry(key: Key, why: str) -> str:
+    place = key.place
+    default = place.get("default")
+    shown = "no default" if default is None else f"default `{_word(default)}`"
+    facts = [shown, takes(place), "restart" if key.needs_restart else "reload", f"`{key.variable}`"]
+    said = f"*What:* {place['description']}.\n\n*Why:* {why}"
+    return f"### `{key.name}`\n\n{' · '.join(facts)}\n\n{said}\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
