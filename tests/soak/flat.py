@@ -1,0 +1,73 @@
+"""Whether a figure stays as it is: the last third of a run beside the first, after the warm-up."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.bench.report import grid
+
+TOLERANCE = 0.05
+WARM_UP = 0.25  # of the run
+LEAST = 9  # samples after the warm-up: three in each third
+
+# (seconds since the beginning, value)
+Samples = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a figure went after the warm-up.
+
+    ``first``, ``last``: the medians of the first and the last third. ``an_hour``: the median slope
+    of all pairs of samples (Theil-Sen), which a few odd ones don't move. ``highest``: of all.
+    """
+
+    first: float
+    last: float
+    an_hour: float
+    highest: float
+
+    @property
+    def grown(self) -> float:
+        """The share by which the last third is above the first; below it, negative."""
+        if self.last == self.first:
+            return 0.0
+        return self.last / self.first - 1 if self.first else float("inf")
+
+    @property
+    def is_flat(self) -> bool:
+        return self.grown <= TOLERANCE
+
+
+def course(samples: Samples, warm_up: float) -> Course:
+    """``warm_up``: seconds that don't count. Raises ValueError where too few samples are left."""
+    counted = [sample for sample in samples if sample[0] >= warm_up]
+    if len(counted) < LEAST:
+        raise ValueError(f"{len(counted)} samples after the warm-up, and {LEAST} are needed")
+    values = [value for _, value in counted]
+    third = len(values) // 3
+    slopes = [(b - a) / (at - t) for (t, a), (at, b) in itertools.combinations(counted, 2)]
+    return Course(
+        statistics.median(values[:third]),
+        statistics.median(values[-third:]),
+        statistics.median(slopes) * 3600,
+        max(values),
+    )
+
+
+def table(courses: Mapping[str, Course]) -> str:
+    rows = [["", "first third", "last third", "change", "trend an hour", "highest", ""]]
+    for name, found in courses.items():
+        rows.append(
+            [
+                name,
+                *(f"{value:,.1f}" for value in (found.first, found.last)),
+                f"{found.grown:+.1%}",
+                *(f"{value:,.1f}" for value in (found.an_hour, found.highest)),
+                "flat" if found.is_flat else "NOT FLAT",
+            ]
+        )
+    return grid(rows)
