@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import logging
 import platform
 import random
 import sys
@@ -126,6 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     seed = random.randrange(2**32) if args.seed is None else args.seed
     allow_many_sockets()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # of clients that have left
     print(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.platform()}, "
         f"Python {platform.python_version()}, state in {'Redis' if args.redis else 'SQLite'}, "

@@ -11,7 +11,7 @@ import random
 import re
 
 from tests.faults.catalogue import BAD_CALL, FAULTS, LAPS, calling, good, whole
-from tests.support.replies import DONE, chunk, data, long_text, text_chunks, usage_chunk
+from tests.support.replies import DONE, Json, chunk, data, long_text, text_chunks, usage_chunk
 from tests.support.scripted_server import (
     SILENCE,
     Call,
@@ -105,23 +105,30 @@ def big() -> Reply:
     return Reply.sse(ROLE, *pieces, END, DONE)
 
 
+def never_ending(chunks: list[Json]) -> Reply:
+    """Written a few at a time, so that whoever leaves is noticed."""
+    pieces: list[Piece] = []
+    for number, one in enumerate(chunks, 1):
+        pieces.append(data(one))
+        if number % 20 == 0:
+            pieces.append(Delay(0))
+    return Reply.sse(ROLE, *pieces, SILENCE)
+
+
 @functools.cache
 def endless(seed: int) -> Reply:
     """Text without a repetition, which only a limit ends."""
-    pieces = [data(chunk({"content": word})) for word in words(3_000, seed)]
-    return Reply.sse(ROLE, *pieces, SILENCE)
+    return never_ending([chunk({"content": word}) for word in words(3_000, seed)])
 
 
 @functools.cache
 def thinking() -> Reply:
-    pieces = [data(chunk({"reasoning_content": word})) for word in words(3_000, 7)]
-    return Reply.sse(ROLE, *pieces, SILENCE)
+    return never_ending([chunk({"reasoning_content": word}) for word in words(3_000, 7)])
 
 
 @functools.cache
 def laps() -> Reply:
-    pieces = [data(chunk({"content": LAPS[at : at + 29]})) for at in range(0, len(LAPS), 29)]
-    return Reply.sse(ROLE, *pieces, SILENCE)
+    return never_ending([chunk({"content": LAPS[at : at + 29]}) for at in range(0, len(LAPS), 29)])
 
 
 WRITTEN_CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "quokka"}}\n</tool_call>'
