@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-state kills score faults schema references docs package clean
+.PHONY: help run test lint format types unit e2e bench bench-state kills soak score faults schema references docs package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -54,6 +54,9 @@ bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,
 
 kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, nothing counted twice
 	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py tests/shell/test_counts_survive.py $(ARGS)
+
+soak: $(DEV)  ## half an hour of mixed load and faults: does the proxy stay as it is?
+	@$(BIN)/python -m tests.soak $(ARGS)
 
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)
