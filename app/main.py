@@ -19,6 +19,7 @@ from .metrics import Metrics
 from .proxy import accounts
 from .proxy.cloud import Cloud
 from .proxy.failure_capture import FailureCapture
+from .proxy.journal import Journal
 from .proxy.memory_probe import MemoryProbe
 from .proxy.memory_readers import open_reader
 from .proxy.model_list import ModelList
@@ -49,7 +50,8 @@ def build_services(
     upstream = Upstream(settings.upstream, transport)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
-    tier_states = TierStates(settings, store, wall_clock)
+    journal = Journal(store)
+    tier_states = TierStates(settings, store, journal, wall_clock)
     services = Services(
         settings=settings,
         upstream=upstream,
@@ -57,12 +59,15 @@ def build_services(
         queues=queues,
         stages=stages.build(settings),
         store=store,
+        journal=journal,
         tier_states=tier_states,
         cloud=_cloud(settings, transport),
         memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
     )
+    journal.on_failure = partial(accounts.store_failed, services)
+    journal.on_events = services.feed.told
     services.capture = _capture(services)
     if services.capture is not None:
         services.witnesses = (*services.witnesses, services.capture.of)
@@ -112,7 +117,7 @@ async def _pressure_changed(services: Services, before: Pressure, after: Pressur
     """What follows at once: local tiers take one request at a time, or no longer; an event."""
     _shed(services)
     detail = {"from": before.level.word, "to": after.level.word}
-    await accounts.keep_alone(
+    accounts.keep_alone(
         services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
     )
 
@@ -182,6 +187,7 @@ def build_app(services: Services) -> Edge:
                 await services.capture.close()
             if services.traces is not None:
                 await services.traces.close()
+            await services.journal.written()
             await services.store.close()
 
     return Edge(services, operations.build(services, lifespan))

@@ -155,13 +155,11 @@ def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
     return max(shares, default=0.0)
 
 
-def crossed(
-    limits: Sequence[Limit], used: Mapping[str, int], tokens: int, threshold: float
-) -> list[Limit]:
-    """The budgets that ``tokens`` more bring up to ``threshold`` of what they allow."""
+def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: float) -> list[Limit]:
+    """The budgets that so many tokens more bring up to ``threshold`` of what they allow."""
     return [
         limit
-        for limit in limits
+        for limit, tokens in amounts.items()
         if limit.most
         and used.get(limit.scope, 0) < threshold * limit.most <= used.get(limit.scope, 0) + tokens
     ]

@@ -52,7 +52,7 @@ def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
     services.metrics.inc(services.metrics.retries, tier_label(exchange), reason)
 
 
-async def settle_incidents(services: Services, exchange: Exchange) -> None:
+def settle_incidents(services: Services, exchange: Exchange) -> None:
     """Count what the stages reported, and keep it as events."""
     if not exchange.incidents:
         return
@@ -83,7 +83,7 @@ async def settle_incidents(services: Services, exchange: Exchange) -> None:
             detail["tool"] = tool
         events.append((kind, detail))
     exchange.incidents.clear()
-    await keep(services, exchange, events)
+    keep(services, exchange, events)
 
 
 def _offered(exchange: Exchange) -> set[str]:
@@ -93,28 +93,28 @@ def _offered(exchange: Exchange) -> set[str]:
     return {name for name in names if isinstance(name, str)}
 
 
-async def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
     """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
     if error.type == INVALID_REQUEST:
         return
     tried = [attempt.as_dict() for attempt in exchange.attempts]
     detail = {"type": error.type, "status": error.status, "attempts": tried}
-    await keep(services, exchange, [("exhausted", detail)])
+    keep(services, exchange, [("exhausted", detail)])
 
 
-async def keep(
+def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Keep events, each with its kind and detail, for the post-mortem."""
-    await keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
+    keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
 
 
-async def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
+def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
     """Keep an event that belongs to no request."""
-    await keep_of(services, "", "", "", [(kind, detail)])
+    keep_of(services, "", "", "", [(kind, detail)])
 
 
-async def keep_of(
+def keep_of(
     services: Services,
     request_id: str,
     session: str,
@@ -128,13 +128,7 @@ async def keep_of(
         "session": session,
         "tier": tier,
     }
-    try:
-        await services.store.add_events(
-            [{**common, "kind": kind, "detail": detail} for kind, detail in events]
-        )
-        services.feed.told()
-    except StoreError as error:
-        store_failed(services, error)
+    services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])
 
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:

@@ -1,6 +1,7 @@
 """A session's books for one exchange: read at its start, closed at its end.
 
-In between, tokens are set aside for each attempt, and counted when another follows.
+In between, under ``hard_stop``, tokens are set aside for each attempt, and counted when another
+follows: only then does anybody need to know before the end.
 
 They are closed before the client has the last byte: what a client has seen finished is counted.
 A store that fails stops nothing, but where ``policy: hard_stop`` needs the truth.
@@ -39,8 +40,9 @@ class Books:
         self._of_cap = Reservation(services, exchange.id, exchange.session.hash)  # the cloud's
         self._in_cloud = 0  # tokens that its attempt has used there
         self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
-        self._here = self._limits  # with those of the tier of the attempt that is not settled,
+        self._here = self._limits  # with those of the tier of the attempt that is not counted,
         self._spent: Spent | None = None  # and what that has used
+        self._amounts: dict[Limit, int] = {}  # what is to be settled
         self._closed = False
         self.sticky: str | None = None
 
@@ -89,11 +91,14 @@ class Books:
     async def begin(self, tier: str, body: Mapping[str, Any]) -> Rejected | None:
         """Set aside what an attempt may use; the refusal, if there is no room for it.
 
-        What the one before has used is settled: no exchange ever holds more than one attempt.
+        Under ``hard_stop`` what the one before has used is settled: no exchange ever holds more
+        than one attempt. Else nothing is held, and all is settled in one, at the end.
         """
         if not self._limits:
             return None
-        await self._settle()
+        self._note_attempt()
+        if self._policy == "hard_stop":
+            await self._settle()
         own = budgets.tier_limits(self._exchange, tier, self._services.settings)
         self._here = limits = self._limits + own
         self._warn(limits)
@@ -113,7 +118,7 @@ class Books:
             return no_truth()
         if found is None:
             return None
-        return await self._reservation.refused(found, tier, tier_only=found.limit in own)
+        return self._reservation.refused(found, tier, tier_only=found.limit in own)
 
     async def enter(self, tier: str) -> Rejected | None:
         """Set aside of the cloud's cap what a call on a tier may use; the refusal, if it can't.
@@ -135,7 +140,7 @@ class Books:
         except StoreError as error:
             accounts.store_failed(services, error)
             return None
-        return await self._of_cap.refused(found, tier) if found is not None else None
+        return self._of_cap.refused(found, tier) if found is not None else None
 
     async def leave(self) -> None:
         """The attempt is over, if it was made at all: what it used in the cloud is settled."""
@@ -144,7 +149,7 @@ class Books:
             return
         used, self._in_cloud = self._in_cloud, 0
         try:
-            await self._of_cap.settle(cloud.limits, used, self._exchange.tier)
+            await self._of_cap.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
         except StoreError as error:
             accounts.store_failed(self._services, error)
 
@@ -170,33 +175,30 @@ class Books:
             self._in_cloud = whole.total
         return self._spent
 
-    async def _settle(self) -> None:
-        settlement = self._settlement()
-        if settlement is None:
-            return
-        try:
-            before = await self._services.store.settle(
-                settlement.ticket,
-                settlement.limits,
-                settlement.tokens,
-                self._services.wall_clock(),
-            )
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return
-        self._used |= {scope: tokens + settlement.tokens for scope, tokens in before.items()}
-        self._note_spent_tiers()
-        await self._reservation.tell(settlement, before, self._exchange.tier)
-
-    def _settlement(self) -> Settlement | None:
-        """Of the attempt that is not settled."""
+    def _note_attempt(self) -> None:
+        """What the attempt before has used is known here, and still to be settled."""
         spent, self._spent = self._spent, None
         if not self._limits:
-            return None
+            return
         limits = self._here
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange),)
-        return self._reservation.settlement(limits, spent.total if spent is not None else 0)
+        tokens = spent.total if spent is not None else 0
+        for limit in limits:
+            self._amounts[limit] = self._amounts.get(limit, 0) + tokens
+            self._used[limit.scope] = self._used.get(limit.scope, 0) + tokens
+        self._note_spent_tiers()
+
+    async def _settle(self) -> None:
+        amounts, self._amounts = self._amounts, {}
+        try:
+            before = await self._reservation.settle(amounts, self._exchange.tier)
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+            return
+        used = {limit.scope: tokens for limit, tokens in amounts.items()}
+        self._used |= {scope: tokens + used[scope] for scope, tokens in before.items()}
+        self._note_spent_tiers()
 
     # At its end
 
@@ -208,19 +210,21 @@ class Books:
         try:
             await self.leave()
             await self._write(delivered)
+            await self._services.journal.written()
         except StoreError as error:
             accounts.store_failed(self._services, error)
         except Exception as error:  # no reason to keep a reply back that was fine
             accounts.stage_failed(self._services, "books", error)
 
     async def _write(self, delivered: bool) -> None:
+        self._note_attempt()
         if not self._exchange.attempts:  # refused: that is no use of the session
             await self._settle()
             return
-        settlement = self._settlement()
+        settlement = self._reservation.settlement(self._amounts)
         before = await self._commit(settlement, delivered)
         if settlement is not None:
-            await self._reservation.tell(settlement, before, self._exchange.tier)
+            self._reservation.tell(settlement, before, self._exchange.tier)
 
     async def _commit(self, settlement: Settlement | None, delivered: bool) -> Mapping[str, int]:
         exchange = self._exchange

@@ -10,7 +10,6 @@ from ..core.exchange import Exchange
 from ..core.ladder import Start, TierView
 from ..core.next_step import LASTING, Move, Retry, Step, after_waiting, next_step
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
-from ..state.store import StoreError
 from . import accounts
 from .books import Books
 from .services import Services
@@ -37,7 +36,7 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Rejecte
         exchange.route = replace(exchange.route, tiers=(begin.tier,))
     exchange.tier = begin.tier
     if begin.reason:
-        await _escalated(services, exchange, first, begin.tier, begin.reason)
+        _escalated(services, exchange, first, begin.tier, begin.reason)
     return None
 
 
@@ -69,25 +68,23 @@ async def following(
         exchange.capped |= {tier}
 
 
-async def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
+def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
     """The exchange goes on with another tier."""
     before = exchange.tier
     exchange.retried.clear()
     exchange.climbed = exchange.climbed or reason in LASTING
     exchange.tier = tier
-    await _escalated(services, exchange, before, tier, reason)
+    _escalated(services, exchange, before, tier, reason)
 
 
-async def _escalated(
-    services: Services, exchange: Exchange, before: str, tier: str, reason: str
-) -> None:
+def _escalated(services: Services, exchange: Exchange, before: str, tier: str, reason: str) -> None:
     if not exchange.escalated_from:
         exchange.escalated_from = before
         exchange.notes["Escalated-From"] = before
         exchange.notes["Escalation-Reason"] = reason
     services.metrics.inc(services.metrics.escalations, before, tier, reason)
     detail = {"from": before, "to": tier, "reason": reason}
-    await accounts.keep(services, exchange, [("escalated", detail)])
+    accounts.keep(services, exchange, [("escalated", detail)])
 
 
 async def begin(
@@ -110,14 +107,8 @@ async def begin(
     return services.tier_states.begin(exchange.tier)
 
 
-async def note_tier(
-    services: Services, exchange: Exchange, call: Call, verdict: Verdict | None
-) -> None:
+def note_tier(services: Services, exchange: Exchange, call: Call, verdict: Verdict | None) -> None:
     """Tell the tier's breaker how a call ended."""
-    try:
-        event = await services.tier_states.note(call, verdict, exchange.request)
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        return
+    event = services.tier_states.note(call, verdict, exchange.request)
     if event is not None:
-        await accounts.keep(services, exchange, [(event["kind"], event["detail"])])
+        accounts.keep(services, exchange, [(event["kind"], event["detail"])])

@@ -139,7 +139,7 @@ class _Question:
             if spent is not None and spent.estimated:
                 limits += (budgets.estimated_in(self._asked),)
             tokens = spent.total if spent is not None else 0
-            await self._reservation.settle(limits, tokens, self._asked.tier)
+            await self._reservation.settle(dict.fromkeys(limits, tokens), self._asked.tier)
 
     async def _in_turn(self) -> tuple[str | None, str]:
         queue = self._services.queues[self._asked.tier]

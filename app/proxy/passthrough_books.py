@@ -56,7 +56,7 @@ class PassthroughBooks:
             accounts.store_failed(self._services, error)
             raise rejection(no_truth()) from None
         if found is not None:
-            raise rejection(await self._reservation.refused(found, ""))
+            raise rejection(self._reservation.refused(found, ""))
 
     def read(self, encoding: str) -> None:
         """A response begins; ``encoding``: its ``Content-Encoding``."""
@@ -74,6 +74,6 @@ class PassthroughBooks:
             return
         tokens = tail.tokens(count_cached=self._rules.count_cached_prompt) if tail else 0
         try:
-            await self._reservation.settle(self._limits, tokens, "")
+            await self._reservation.settle(dict.fromkeys(self._limits, tokens), "")
         except StoreError as error:
             accounts.store_failed(self._services, error)

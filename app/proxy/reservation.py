@@ -82,17 +82,19 @@ class Reservation:
 
     async def _release(self, limits: Sequence[Limit]) -> None:
         try:
-            await self._services.store.settle(self._ticket, limits, 0, self._services.wall_clock())
+            await self._services.store.settle(
+                self._ticket, dict.fromkeys(limits, 0), self._services.wall_clock()
+            )
         except StoreError as error:
             accounts.store_failed(self._services, error)
 
-    async def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
+    def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
         """What the client is told; kept as an event, once a minute of a session."""
         limit = found.limit
         scope = budgets.scope_name(limit)
         if self._services.once.first(("budget_exceeded", self._session, scope)):
             detail = {"scope": scope, "used": found.used, "limit": limit.most}
-            await self._keep(tier, "budget_exceeded", detail)
+            self._keep(tier, "budget_exceeded", detail)
         return budgets.refusal(
             limit,
             found.used,
@@ -101,44 +103,42 @@ class Reservation:
             tier_only=tier_only,
         )
 
-    def settlement(self, limits: Sequence[Limit], tokens: int) -> Settlement | None:
-        """What is to be settled now; None if that is nothing."""
-        if not self._held and not tokens:
+    def settlement(self, amounts: Mapping[Limit, int]) -> Settlement | None:
+        """What is to be settled now, of the tokens that were used; None if that is nothing."""
+        if not self._held and not any(amounts.values()):
             return None
         self._held = False
-        return Settlement(self._ticket, limits, tokens)
+        return Settlement(self._ticket, amounts)
 
-    async def settle(self, limits: Sequence[Limit], tokens: int, tier: str) -> Mapping[str, int]:
+    async def settle(self, amounts: Mapping[Limit, int], tier: str) -> Mapping[str, int]:
         """Count what was used, and say what that crosses; each scope's tokens before it.
 
         Raises ``StoreError``.
         """
-        settlement = self.settlement(limits, tokens)
+        settlement = self.settlement(amounts)
         if settlement is None:
             return {}
         now = self._services.wall_clock()
-        before = await self._services.store.settle(
-            settlement.ticket, settlement.limits, settlement.tokens, now
-        )
-        await self.tell(settlement, before, tier)
+        before = await self._services.store.settle(settlement.ticket, amounts, now)
+        self.tell(settlement, before, tier)
         return before
 
-    async def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
+    def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
         """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
 
         The store settles one after the other, so of all that run at once one crosses each line.
         """
         rules = self._services.settings.reliability.token_budget
-        known = [limit for limit in settlement.limits if limit.scope in before]
+        known = {limit: n for limit, n in settlement.amounts.items() if limit.scope in before}
         for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
-            for limit in budgets.crossed(known, before, settlement.tokens, threshold):
+            for limit in budgets.crossed(known, before, threshold):
                 scope = budgets.scope_name(limit)
                 log.get().warning(kind, scope=scope, limit=limit.most)
                 detail = {"scope": scope, "limit": limit.most, "threshold": threshold}
-                await self._keep(tier, kind, detail)
+                self._keep(tier, kind, detail)
 
-    async def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
-        await accounts.keep_of(self._services, self._id, self._session, tier, [(kind, detail)])
+    def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
+        accounts.keep_of(self._services, self._id, self._session, tier, [(kind, detail)])
 
 
 def no_truth() -> Rejected:

@@ -136,18 +136,18 @@ class Run:
             else:
                 self._record(reason_of(verdict), 200, verdict)
             if self._call_of_tier is not None:
-                await climbing.note_tier(services, exchange, self._call_of_tier, verdict)
+                climbing.note_tier(services, exchange, self._call_of_tier, verdict)
                 self._end_call_of_tier()
             self._note_committed()
-            await accounts.settle_incidents(services, exchange)
+            accounts.settle_incidents(services, exchange)
             await self._books.leave()
             now = self._clock()
             step = await climbing.following(services, exchange, self._books, verdict, now)
             if isinstance(step, Fail) and not isinstance(verdict, Rejected):
-                await accounts.exhausted(services, exchange, step.error)
+                accounts.exhausted(services, exchange, step.error)
             if not isinstance(step, (Retry, Move)):
                 return step
-            await self._prepare(step, verdict)
+            self._prepare(step, verdict)
 
     def _end_call_of_tier(self) -> None:
         call, self._call_of_tier = self._call_of_tier, None
@@ -163,7 +163,7 @@ class Run:
         before.text += attempt.committed.text
         self._exchange.committed = before
 
-    async def _prepare(self, step: Retry | Move, verdict: Verdict | None) -> None:
+    def _prepare(self, step: Retry | Move, verdict: Verdict | None) -> None:
         """Make the exchange ready for its next attempt."""
         exchange = self._exchange
         attempt = self._attempt
@@ -181,7 +181,7 @@ class Run:
             # A server's failure is nothing to tell the model: what it was told before stays.
             self._before = Before(attempt.reply, verdict, step)
         if isinstance(step, Move):
-            await climbing.move(self._services, exchange, step.tier, step.reason)
+            climbing.move(self._services, exchange, step.tier, step.reason)
             return
         exchange.retries += 1
         exchange.retried[step.reason] = step.number

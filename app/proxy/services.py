@@ -18,6 +18,7 @@ from .background import Background
 from .cloud import Cloud
 from .event_feed import EventFeed
 from .failure_capture import FailureCapture
+from .journal import Journal
 from .memory_probe import MemoryProbe
 from .model_list import ModelList
 from .once import Once
@@ -68,6 +69,7 @@ class Services:
     queues: TierQueues
     stages: Sequence[Stage]
     store: Store
+    journal: Journal
     tier_states: TierStates
     cloud: Cloud | None
     memory: MemoryProbe

@@ -17,6 +17,7 @@ from ..core.learnt import Learnt
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
 from ..state.store import Store
+from .journal import Journal
 
 _COUNTED = ("server_error", "timeout")
 
@@ -24,9 +25,12 @@ _COUNTED = ("server_error", "timeout")
 class TierStates:
     """``clock``: seconds since the epoch, for a breaker's state outlives the process."""
 
-    def __init__(self, settings: Settings, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, journal: Journal, clock: Callable[[], float]
+    ) -> None:
         self._tiers = settings.tiers
         self._store = store
+        self._journal = journal
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learnt = Learnt()
@@ -57,31 +61,31 @@ class TierStates:
     def end(self, call: Call) -> None:
         self._breakers.end(call)
 
-    async def note(
+    def note(
         self, call: Call, verdict: Verdict | None, request: ClientRequest
     ) -> dict[str, Any] | None:
-        """Learn from how a call ended; the event that it makes, if any. May raise StoreError."""
+        """Learn from how a call ended; the event that it makes, if any."""
         tier = call.tier
         if tier not in self._tiers or isinstance(verdict, Rejected):
             return None  # the end of this process says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
-            return await self._succeeded(tier)
+            return self._succeeded(tier)
         self._learnt.take(tier, verdict, request, self._clock())
         if verdict.reason not in _COUNTED or _says_nothing_of_its_server(verdict):
             return None
         degraded = self._breakers.failed(call, self._clock())
         state = self._breakers[tier]
-        await self._store.save_breaker(tier, state)
+        self._journal.set_breaker(tier, state)
         if not degraded:
             return None
         log.get().warning("tier_degraded", tier=tier, seconds=state.cooldown, after=state.failures)
         return {"kind": "tier_degraded", "detail": {"seconds": state.cooldown}}
 
-    async def _succeeded(self, tier: str) -> dict[str, Any] | None:
+    def _succeeded(self, tier: str) -> dict[str, Any] | None:
         known = self._breakers[tier] != BreakerState()
         recovered = self._breakers.succeeded(tier, self._clock())
         if known:
-            await self._store.save_breaker(tier, BreakerState())
+            self._journal.set_breaker(tier, BreakerState())
         if not recovered:
             return None
         log.get().info("tier_recovered", tier=tier)

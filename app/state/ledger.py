@@ -87,7 +87,7 @@ class Ledger:
         self.forget_idle(now, STEP)
         before = {}
         if settlement is not None:
-            before = self.settle(settlement.ticket, settlement.limits, settlement.tokens, now)
+            before = self.settle(settlement.ticket, settlement.amounts, now)
         old = self.sessions.get(session) or SessionState(session, first_seen=now)
         window = (*old.window, *delta.window)[-self._window_size :] if delta.window else old.window
         self.sessions[session] = replace(
@@ -174,10 +174,12 @@ class Ledger:
         self._next_expiry = min(self._next_expiry, expires)
         return Reserved(used)
 
-    def settle(self, ticket: str, limits: Sequence[Limit], used: int, now: float) -> dict[str, int]:
+    def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
         self._release(ticket)
-        before = {limit.scope: self._count(limit, now) for limit in limits}
-        for limit in limits if used else ():
+        before = {limit.scope: self._count(limit, now) for limit in amounts}
+        for limit, used in amounts.items():
+            if not used:
+                continue
             if limit.rolling:
                 self._hour(limit.scope).add(used, now)
                 self._hour_changed(limit.scope)

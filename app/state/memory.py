@@ -80,9 +80,9 @@ class MemoryStore:
         return self._ledger.reserve(ticket, limits, tokens, now, expires, partial=partial)
 
     async def settle(
-        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+        self, ticket: str, amounts: Mapping[Limit, int], now: float
     ) -> Mapping[str, int]:
-        return self._ledger.settle(ticket, limits, used, now)
+        return self._ledger.settle(ticket, amounts, now)
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         return dict(self._breakers)

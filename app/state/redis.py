@@ -13,7 +13,7 @@ import itertools
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,8 +129,8 @@ class RedisStore:
         if settlement is None:
             await self._add(now, "commit", *args)
             return {}
-        args += (settlement.ticket, settlement.tokens, *_scopes(settlement.limits))
-        return _by_scope(settlement.limits, await self._add(now, "commit", *args))
+        args += (settlement.ticket, *_amounts(settlement.amounts))
+        return _by_scope(settlement.amounts, await self._add(now, "commit", *args))
 
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
@@ -166,10 +166,10 @@ class RedisStore:
         return Refused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
 
     async def settle(
-        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+        self, ticket: str, amounts: Mapping[Limit, int], now: float
     ) -> Mapping[str, int]:
-        before = await self._add(now, "settle", ticket, used, *_scopes(limits))
-        return _by_scope(limits, before)
+        before = await self._add(now, "settle", ticket, *_amounts(amounts))
+        return _by_scope(amounts, before)
 
     # Breakers and events
 
@@ -281,7 +281,14 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
     return given
 
 
-def _by_scope(limits: Sequence[Limit], counts: Any) -> dict[str, int]:
+def _amounts(amounts: Mapping[Limit, int]) -> list[str | int]:
+    given: list[str | int] = []
+    for limit, tokens in amounts.items():
+        given += (limit.scope, int(limit.rolling), tokens)
+    return given
+
+
+def _by_scope(limits: Iterable[Limit], counts: Any) -> dict[str, int]:
     """``counts``: none where the call had been made before."""
     return {limit.scope: int(count) for limit, count in zip(limits, counts, strict=False)}
 

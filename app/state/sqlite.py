@@ -92,9 +92,9 @@ class SqliteStore:
         return self._ledger().reserve(ticket, limits, tokens, now, expires, partial=partial)
 
     async def settle(
-        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+        self, ticket: str, amounts: Mapping[Limit, int], now: float
     ) -> Mapping[str, int]:
-        before = self._ledger().settle(ticket, limits, used, now)
+        before = self._ledger().settle(ticket, amounts, now)
         await self._keeper.written()
         return before
 

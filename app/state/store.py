@@ -65,11 +65,10 @@ class SessionDelta:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What ends a reservation: ``tokens`` were really used, in all of the scopes."""
+    """What ends a reservation: the tokens that were really used, in each of the scopes."""
 
     ticket: str
-    limits: Sequence[Limit]
-    tokens: int
+    amounts: Mapping[Limit, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,9 +181,9 @@ class Store(Protocol):
         ...
 
     async def settle(
-        self, ticket: str, limits: Sequence[Limit], used: int, now: float
+        self, ticket: str, amounts: Mapping[Limit, int], now: float
     ) -> Mapping[str, int]:
-        """End a reservation (which may have expired) and count what was really used.
+        """End a reservation (which may have expired) and count the tokens that were really used.
 
         Gives each scope's tokens before it: of those who settle at once, one crosses a threshold.
         """

@@ -53,7 +53,7 @@ async def exchange(store: Store, number: int, tag: str) -> float:
     await store.load(name, now, limits)
     await store.reserve(tag, limits, 500, now, now + 600, partial=True)
     delta = SessionDelta(turns=1, tier="fast", window=(DIGEST,))
-    await store.commit(name, delta, now, Settlement(tag, limits, 321))
+    await store.commit(name, delta, now, Settlement(tag, dict.fromkeys(limits, 321)))
     return time.perf_counter() - started
 
 
@@ -92,7 +92,9 @@ async def fill(store: Store, first: int, last: int) -> None:
 
     async def one(number: int) -> None:
         name = name_of(number)
-        await store.settle("none", [Limit(f"session:{name}", None, rolling=False)], 54_321, now)
+        await store.settle(
+            "none", dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321), now
+        )
         await store.commit(name, delta, now)
 
     for start in range(first, last, 64):

@@ -142,8 +142,8 @@ def test_the_most_used_budget() -> None:
 
 
 def test_a_threshold_is_crossed_once() -> None:
-    limits = [Limit("hour", 100, rolling=True)]
-    crossed = [bool(budgets.crossed(limits, {"hour": n}, 10, 0.8)) for n in range(0, 100, 10)]
+    ten_more = {Limit("hour", 100, rolling=True): 10}
+    crossed = [bool(budgets.crossed(ten_more, {"hour": n}, 0.8)) for n in range(0, 100, 10)]
     assert crossed == [n == 70 for n in range(0, 100, 10)]
 
 

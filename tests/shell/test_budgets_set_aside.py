@@ -352,7 +352,7 @@ async def test_a_server_that_hangs_and_comes_back_has_nothing_set_aside(
     limits = [Limit("session:s", 5000, rolling=False)]
     first = Reservation(services, "first", "s")
     assert await first.make(limits, 4000, 600.0) is None  # the server knows the script
-    await first.settle(limits, 0, "")
+    await first.settle(dict.fromkeys(limits, 0), "")
     redis.freeze()
     late = Reservation(services, "late", "s")
     with pytest.raises(StoreError):

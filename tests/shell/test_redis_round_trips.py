@@ -11,11 +11,20 @@ from redis.asyncio import Redis
 
 from app.state.redis import RedisStore
 from tests.shell.asking import ask
+from tests.shell.calling import BAD, GOOD, RULES, TOOLS, calling
+from tests.shell.climbing import ESCALATION, by_model
 from tests.shell.conftest import StartProxy
 from tests.support.redis_server import RedisServer
-from tests.support.replies import text_stream
+from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer
+
+BUDGET = "reliability.token_budget"
+HARD_STOP = {f"{BUDGET}.policy": "hard_stop"}
+RETRIES = {f"{RULES}.max_retries": 3, f"{ESCALATION}.max_retries_before_escalate": 2}
+CLIMBS = {f"{ESCALATION}.chain": ["fast", "standard"]}
+DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
+HELLO = text_stream("Hello")
 
 
 @pytest.fixture
@@ -42,12 +51,62 @@ async def watched(redis: RedisServer, proxy: RunningProxy) -> AsyncIterator[list
                 seen.append(names[words[1]] if words[0] == "EVALSHA" else words[0])
 
 
-async def test_an_exchange_asks_twice(
+async def known_to(redis: RedisServer, proxy: RunningProxy) -> None:
+    """A server that was started anew is sent each script's text once: not what is counted here."""
+    store = proxy.services.store
+    assert isinstance(store, RedisStore)
+    async with Redis.from_url(redis.url) as client:
+        for script in store._scripts.values():
+            await client.script_load(script.text)
+
+
+@pytest.mark.parametrize(
+    ("replies", "changes", "asked"),
+    [
+        ([HELLO], {}, ["load", "commit"]),
+        ([HELLO], HARD_STOP, ["load", "reserve", "commit"]),
+        ([calling(BAD), calling(GOOD)], RETRIES, ["load", "commit", "add_events"]),
+        # Each further attempt sets tokens aside anew, where a budget is to be exact.
+        (
+            [calling(BAD), calling(GOOD)],
+            {**RETRIES, **HARD_STOP},
+            ["load", "reserve", "settle", "reserve", "commit", "add_events"],
+        ),
+    ],
+    ids=["plain", "hard_stop", "retried", "retried under hard_stop"],
+)
+async def test_the_round_trips_of_an_exchange(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    redis: RedisServer,
+    *,
+    replies: list[Reply],
+    changes: dict[str, object],
+    asked: list[str],
+) -> None:
+    state = {"state.backend": "redis", "state.redis_url": redis.url}
+    proxy = await start_proxy({**state, **changes})
+    await known_to(redis, proxy)
+    upstream.will(*replies)
+    async with watched(redis, proxy) as seen:
+        response = await ask(proxy, tools=TOOLS)
+    assert response.headers["x-mlx-stack-attempts"] == str(len(replies))
+    assert sorted(seen) == sorted(asked)  # nobody waits for events: they may come in between
+
+
+async def test_nobody_waits_for_what_a_failing_tier_gives_to_write(
     upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
 ) -> None:
-    proxy = await start_proxy({"state.backend": "redis", "state.redis_url": redis.url})
-    upstream.always(lambda _: text_stream("Hello"))
-    await ask(proxy)
+    state = {"state.backend": "redis", "state.redis_url": redis.url}
+    proxy = await start_proxy({**state, **RETRIES, **CLIMBS})
+    await known_to(redis, proxy)
+    upstream.models = ("fast", "standard")
+    upstream.always(by_model(fast=DEAD))
     async with watched(redis, proxy) as seen:
-        await ask(proxy)
-    assert seen == ["load", "commit"]
+        response = await ask(proxy)
+    assert response.headers["x-mlx-stack-attempts"] == "4"
+    assert (seen.count("load"), seen.count("commit")) == (1, 1)
+    # The breaker's three failures, and the event, while the exchange goes on.
+    others = [name for name in seen if name not in ("load", "commit")]
+    assert set(others) == {"add_events", "save_breaker"}
+    assert len(others) <= 4

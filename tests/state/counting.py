@@ -36,7 +36,7 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
         limits = [session_limit(name), HOUR]
         try:
             await store.reserve(f"{name}:{number}", limits, TOKENS, now, now + 600)
-            await store.settle(f"{name}:{number}", limits, TOKENS, now)
+            await store.settle(f"{name}:{number}", dict.fromkeys(limits, TOKENS), now)
             await store.commit(name, SessionDelta(turns=1, window=(b"digest",)), now)
         except StoreError:
             return

@@ -42,8 +42,13 @@ DELTAS = st.builds(
     window=st.lists(st.binary(max_size=20), max_size=4).map(tuple),
     sticky=STICKY,
 )
-SETTLEMENTS = st.none() | st.builds(Settlement, NAMES, LIMITS, TOKENS)
-SETTLE = st.tuples(st.just("settle"), NAMES, LIMITS, TOKENS)
+AMOUNTS = st.builds(
+    lambda limits, tokens: dict(zip(limits, tokens, strict=False)),
+    LIMITS,
+    st.lists(TOKENS, min_size=3, max_size=3),
+)
+SETTLEMENTS = st.none() | st.builds(Settlement, NAMES, AMOUNTS)
+SETTLE = st.tuples(st.just("settle"), NAMES, AMOUNTS)
 
 
 def reserve(seconds: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
@@ -76,8 +81,8 @@ async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
             return await store.delete(name)
         case ("reserve", ticket, limits, tokens, wait, partial):
             return await store.reserve(ticket, limits, tokens, now, now + wait, partial=partial)
-        case ("settle", ticket, limits, tokens):
-            return await store.settle(ticket, limits, tokens, now)
+        case ("settle", ticket, amounts):
+            return await store.settle(ticket, amounts, now)
         case ("events", session):
             await store.add_events([{"time": now, "kind": "k", "session": session}])
             return await store.events(EventQuery(session=session, limit=3))

@@ -70,8 +70,8 @@ async def test_counts_of_sessions_that_never_commit_are_bounded(
     monkeypatch.setattr(ledger, "SPARE_PURSES", 3)
     store = MemoryStore(max_sessions=2, window_size=1, session_ttl=1, **EVENTS)
     for number in range(20):
-        await store.settle("t", [Limit(f"session:{number}", None, False)], 1, NOW)
-        await store.settle("t", [Limit("key:k", None, False)], 1, NOW)
+        await store.settle("t", dict.fromkeys([Limit(f"session:{number}", None, False)], 1), NOW)
+        await store.settle("t", dict.fromkeys([Limit("key:k", None, False)], 1), NOW)
     purses = store._ledger.purses
     assert len(purses) == 5
     assert purses["key:k"].used == {"key:k": 20}  # what is in use stays
@@ -83,9 +83,9 @@ async def test_reservations_leave_nothing_behind() -> None:
     for number in range(10):
         await store.reserve(f"t{number}", limits, 10, NOW, NOW + 60)
     for number in range(0, 10, 2):
-        await store.settle(f"t{number}", limits, 1, NOW)
+        await store.settle(f"t{number}", dict.fromkeys(limits, 1), NOW)
     await store.reserve("last", limits, 0, NOW + 60, NOW + 61)
-    await store.settle("last", limits, 0, NOW + 60)
+    await store.settle("last", dict.fromkeys(limits, 0), NOW + 60)
     assert (store._ledger._tickets, store._ledger._reserved) == ({}, {})
 
 

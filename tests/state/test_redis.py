@@ -81,7 +81,11 @@ async def test_two_replicas_never_exceed_a_limit(replicas: list[RedisStore]) -> 
     assert sum(admitted) == 33
     assert (await replicas[0].load("a", NOW)).reserved == 990
     await asyncio.gather(
-        *(replicas[(n + 1) % 2].settle(f"t{n}", BOTH, 10, NOW) for n in range(64) if admitted[n])
+        *(
+            replicas[(n + 1) % 2].settle(f"t{n}", dict.fromkeys(BOTH, 10), NOW)
+            for n in range(64)
+            if admitted[n]
+        )
     )
     for store in replicas:
         found = await store.reserve("probe", BOTH, 0, NOW, NOW)
@@ -118,7 +122,9 @@ async def test_every_key_has_the_tag_and_expires(
     store = replicas[0]
     await store.commit("a", SessionDelta(turns=1, tier="fast", window=(b"x",)), NOW)
     await store.reserve("t", BOTH, 10, NOW, NOW + 60)
-    await store.settle("u", [*BOTH, Limit("session:a:tier:fast", None, False)], 7, NOW)
+    await store.settle(
+        "u", dict.fromkeys([*BOTH, Limit("session:a:tier:fast", None, False)], 7), NOW
+    )
     await store.save_breaker("fast", BreakerState(1))
     await store.add_events([{"time": NOW, "kind": "k", "session": "a"}])
     async with Redis.from_url(redis_server.url) as redis:
@@ -177,7 +183,7 @@ async def test_it_goes_away_and_comes_back_under_load(own_server: RedisServer) -
             try:
                 await store.load(name, NOW)
                 await store.reserve(f"{name}{number}", [HOUR], 0, NOW, NOW + 60)
-                await store.settle(f"{name}{number}", [HOUR], 1, NOW)
+                await store.settle(f"{name}{number}", dict.fromkeys([HOUR], 1), NOW)
                 outcomes.append(True)
             except StoreError:
                 outcomes.append(False)
@@ -209,14 +215,14 @@ async def test_what_is_spent_while_it_is_away_is_counted_later_and_once(
     await store.reserve("t", BOTH, 100, NOW, NOW + 60)
     own_server.freeze()
     lost = asyncio.gather(
-        *(store.settle("t", BOTH, 1, NOW) for _ in range(8)),
+        *(store.settle("t", dict.fromkeys(BOTH, 1), NOW) for _ in range(8)),
         *(store.commit("a", SessionDelta(turns=1), NOW) for _ in range(8)),
         return_exceptions=True,
     )
     assert {type(one) for one in await lost} == {StoreError}
     await until(lambda: store.trouble is not None)
     with pytest.raises(NotSent):
-        await store.settle("u", BOTH, 1, NOW)
+        await store.settle("u", dict.fromkeys(BOTH, 1), NOW)
     own_server.thaw()  # it now does what it was sent, though nobody waits for the answers
     await until(lambda: not store._debts)
     assert store.trouble is None
@@ -231,7 +237,7 @@ async def test_a_server_that_hangs_is_waited_for_only_once(
     monkeypatch.setattr(redis_link, "SOCKET_SECONDS", 0.2)
     store = redis_store(own_server.url)
     await store.open()
-    await store.settle("t", [SESSION], 70, NOW)
+    await store.settle("t", dict.fromkeys([SESSION], 70), NOW)
     own_server.freeze()
     assert "no answer" in await failed(store)
     await until(lambda: store.trouble is not None)
@@ -261,9 +267,9 @@ async def test_a_start_without_a_server(own_server: RedisServer) -> None:
 async def test_scripts_that_the_server_has_forgotten_are_sent_again(
     replicas: list[RedisStore], redis_server: RedisServer
 ) -> None:
-    await replicas[0].settle("t", [SESSION], 7, NOW)
+    await replicas[0].settle("t", dict.fromkeys([SESSION], 7), NOW)
     redis_server.ask("SCRIPT", "FLUSH")
-    await replicas[0].settle("t", [SESSION], 7, NOW)
+    await replicas[0].settle("t", dict.fromkeys([SESSION], 7), NOW)
     assert (await replicas[1].load("a", NOW)).used == 14
 
 
@@ -291,7 +297,7 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next(
 ) -> None:
     store = replicas[0]
     for number in range(20):
-        gone = asyncio.create_task(store.settle("t", [SESSION], 0, NOW))
+        gone = asyncio.create_task(store.settle("t", dict.fromkeys([SESSION], 0), NOW))
         for _ in range(number % 7):
             await asyncio.sleep(0)
         gone.cancel()

@@ -91,7 +91,7 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     await one.open()
     await one.commit("b", ONE_TURN, NOW)
     await one.commit("a", delta, NOW + 1)
-    await one.settle("t", [SESSION, HOUR], 70, NOW)
+    await one.settle("t", dict.fromkeys([SESSION, HOUR], 70), NOW)
     await one.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
     await one.add_events([event, event])
     await one.close()
@@ -134,7 +134,9 @@ async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: 
     one = make_sqlite()
     await one.open()
     await one.commit("a", ONE_TURN, NOW)
-    await one.settle("t", [SESSION, Limit("session:a:tier:fast", None, False)], 7, NOW)
+    await one.settle(
+        "t", dict.fromkeys([SESSION, Limit("session:a:tier:fast", None, False)], 7), NOW
+    )
     await one.delete("a")
     assert (rows(path, "sessions"), rows(path, "purses")) == (0, 0)
     for number in range(20):
@@ -155,7 +157,7 @@ async def test_many_commits_are_one_transaction(
 
     monkeypatch.setattr(state_file.StateFile, "write", counted)
     limits = [[Limit(f"session:{number}", None, False)] for number in range(200)]
-    await asyncio.gather(*(store.settle("t", limit, 1, NOW) for limit in limits))
+    await asyncio.gather(*(store.settle("t", dict.fromkeys(limit, 1), NOW) for limit in limits))
     assert sum(written) == 200
     assert len(written) <= 2
 
@@ -192,7 +194,7 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
     for number in range(3):
         await store.commit(f"idle{number}", ONE_TURN, NOW - TTL - 1)
     await store.commit("b", ONE_TURN, NOW)
-    await store.settle("t", [Limit("hour", None, True)], 5, NOW - 3700)
+    await store.settle("t", dict.fromkeys([Limit("hour", None, True)], 5), NOW - 3700)
     await until(lambda: rows(path, "events") == 1)
     await until(lambda: rows(path, "sessions") == 1)
     await until(lambda: rows(path, "hours") == 0)
@@ -232,12 +234,16 @@ async def test_a_file_that_was_deleted_is_written_anew(
 async def test_a_second_process_is_told_who_has_the_file(
     store: SqliteStore, make_sqlite: MakeStore, path: Path
 ) -> None:
-    await store.settle("t", [HOUR], 70, NOW)
+    await store.settle("t", dict.fromkeys([HOUR], 70), NOW)
     second = make_sqlite()
     await second.open()
     assert second.trouble is not None
     assert f"{path} is in use by another process (pid {os.getpid()})" in second.trouble
-    for call in (second.load("a", NOW), second.settle("t", [HOUR], 1, NOW), second.breakers()):
+    for call in (
+        second.load("a", NOW),
+        second.settle("t", dict.fromkeys([HOUR], 1), NOW),
+        second.breakers(),
+    ):
         await fails(call, "in use by another process")
     # It takes over where the first one ends.
     await store.close()
@@ -268,7 +274,7 @@ async def test_a_file_that_breaks_while_in_use_is_written_anew(
     """Nothing that was counted is lost: memory has it."""
     for number in range(5):
         await store.commit(f"s{number}", ONE_TURN, NOW)
-    await store.settle("t", [SESSION], 70, NOW)
+    await store.settle("t", dict.fromkeys([SESSION], 70), NOW)
     connection = store._keeper._file._connection
     assert connection is not None
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -319,9 +325,9 @@ async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) 
     await store.commit("a", ONE_TURN, NOW)
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    await fails(store.settle("t", [SESSION], 70, NOW), "database is locked")
+    await fails(store.settle("t", dict.fromkeys([SESSION], 70), NOW), "database is locked")
     # Who comes while it fails is told at once, and counted all the same.
-    await fails(store.settle("t", [SESSION], 7, NOW), "database is locked")
+    await fails(store.settle("t", dict.fromkeys([SESSION], 7), NOW), "database is locked")
     assert (await store.load("a", NOW)).used == 77
     other.execute("ROLLBACK")
     other.close()
@@ -342,7 +348,7 @@ async def test_a_full_disk(
 ) -> None:
     store = make_sqlite()
     await store.open()
-    await store.settle("t", [SESSION], 1, NOW)
+    await store.settle("t", dict.fromkeys([SESSION], 1), NOW)
     full_disk(size(Path(f"{path}-wal")) + 4096)
     failed = 0
     for number in range(50):
@@ -353,7 +359,7 @@ async def test_a_full_disk(
             failed += 1
     assert failed > 40
     assert store.trouble is not None
-    await fails(store.settle("t", [SESSION], 6, NOW), "can't be written")
+    await fails(store.settle("t", dict.fromkeys([SESSION], 6), NOW), "can't be written")
     full_disk(resource.RLIM_INFINITY)
     await until(lambda: store.trouble is None)
     await store.close()
@@ -424,9 +430,9 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
         write(self, batch)
 
     monkeypatch.setattr(state_file.StateFile, "write", slow)
-    waiting = asyncio.create_task(store.settle("t", [SESSION], 70, NOW))
+    waiting = asyncio.create_task(store.settle("t", dict.fromkeys([SESSION], 70), NOW))
     await until(lambda: store.trouble is not None)
-    await fails(store.settle("t", [SESSION], 7, NOW), "the disk takes over")
+    await fails(store.settle("t", dict.fromkeys([SESSION], 7), NOW), "the disk takes over")
     assert (await store.load("a", NOW)).used == 77
     goes_on.set()
     await until(lambda: store.trouble is None)

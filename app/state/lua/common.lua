@@ -137,25 +137,34 @@ local function release(ticket)
   redis.call('DEL', key)
 end
 
--- Ends a reservation: from `first` to `last` ARGV holds its ticket, the tokens that were used, then
--- SCOPE, ROLLING each. Returns each scope's tokens before.
+-- Counts tokens in the hour that ends now; returns how many there were before.
+local function add_to_hour(scope, tokens, now)
+  local buckets, minute, key = hour_of(scope, now)
+  local newest = buckets[#buckets]
+  if newest and newest[1] > minute then
+    minute = newest[1]
+  end
+  if tonumber(tokens) ~= 0 then
+    redis.call('HINCRBY', key, minute, tokens)
+    expire(key, 3 * 3600)
+  end
+  return total(buckets)
+end
+
+-- Ends a reservation: from `first` to `last` ARGV holds its ticket, then SCOPE, ROLLING and the
+-- tokens that were used of each. Returns each scope's tokens before.
 local function settle(first, last, now, ttl)
   release(ARGV[first])
-  local tokens, before = ARGV[first + 1], {}
-  for i = first + 2, last, 2 do
-    before[#before + 1] = count_of(ARGV[i], ARGV[i + 1] == '1', now, ttl)
-    if tonumber(tokens) == 0 then
-      -- nothing was used, and that is no use
-    elseif ARGV[i + 1] == '1' then
-      local buckets, minute, key = hour_of(ARGV[i], now)
-      local newest = buckets[#buckets]
-      if newest and newest[1] > minute then
-        minute = newest[1]
-      end
-      redis.call('HINCRBY', key, minute, tokens)
-      expire(key, 3 * 3600)
+  local before = {}
+  for i = first + 1, last, 3 do
+    local scope, tokens = ARGV[i], ARGV[i + 2]
+    if ARGV[i + 1] == '1' then
+      before[#before + 1] = add_to_hour(scope, tokens, now)
     else
-      spend(ARGV[i], tokens, now, ttl)
+      before[#before + 1] = used_of(scope, now, ttl)
+      if tonumber(tokens) ~= 0 then
+        spend(scope, tokens, now, ttl)
+      end
     end
   end
   return before

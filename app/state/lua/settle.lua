@@ -1,4 +1,4 @@
--- ARGV: now, ttl, call, ticket, tokens, then SCOPE, ROLLING ("1" or "0") each
+-- ARGV: now, ttl, call, ticket, then SCOPE, ROLLING ("1" or "0"), tokens each
 -- Returns each scope's tokens before.
 release(ARGV[4])
 if made_before(ARGV[3]) then
