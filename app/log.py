@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import sys
 import traceback
 from contextvars import ContextVar
@@ -18,6 +17,7 @@ from typing import Any, TextIO
 import orjson
 import structlog
 
+from .printable import printable
 from .settings import ObservabilitySettings
 
 
@@ -44,8 +44,6 @@ Stream = TextIO | _CurrentStderr
 # The request on whose behalf a line is written; tasks that it starts inherit it.
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 _bound: Any = None
-# Control characters, and what Unicode calls the end of a line or a paragraph.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
@@ -108,19 +106,15 @@ def _renderer(console: bool, stream: Stream) -> Any:
 def _without_controls(_: Any, __: str, event: Any) -> Any:
     """A client's text must not move a terminal's cursor, nor look like a line of ours."""
     for key, value in event.items():
-        if isinstance(value, str) and _CONTROL.search(value):
-            event[key] = _CONTROL.sub(_escaped, value)
+        if isinstance(value, str):
+            event[key] = printable(value)
     return event
 
 
 def _render_json(_: Any, __: str, event: Any) -> str:
     line = orjson.dumps(event, default=str).decode()
     # orjson leaves what JSON allows, and some terminals and readers of lines don't.
-    return _CONTROL.sub(_escaped, line) if _CONTROL.search(line) else line
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return printable(line)
 
 
 def get() -> Any:

@@ -6,8 +6,8 @@ A record is one line of JSON (docs/tool-calls.md describes it):
 
 ``capture_failures`` writes such records, with more: how else the reply failed (``failed``), what
 was known of the session (``context``), and the ``verdict``, which is then compared. Other keys may
-be there. Each record is judged on its own: what would have gone out untouched, what mended, and
-what a retry would have said to the model.
+be there. Each record is judged on its own, but for an exchange's attempts that follow each other:
+what would have gone out untouched, what mended, and what a retry would have said to the model.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from .core.tiers import Route
 from .core.upstream_answers import completion_in
 from .core.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
 from .errors import ProxyError
+from .printable import printable
 from .settings import Settings
 
 CORRECTION_LINES = 2  # of a correction, beside a retry
@@ -106,6 +107,7 @@ class Replay:
     def __init__(self, settings: Settings, built: Sequence[Stage] | None = None) -> None:
         self._settings = settings
         self._stages = stages.build(settings) if built is None else built
+        self._last: tuple[Any, Any] = (None, None)  # the last record's request and attempt
 
     def lines(self, source: Iterable[bytes]) -> Iterator[Outcome]:
         """The outcome of each line that is not blank."""
@@ -120,9 +122,10 @@ class Replay:
     def record(self, record: Any, line: int = 0) -> Outcome:
         """The outcome of one record. Raises :class:`BadRecord`."""
         exchange = self._exchange(record)
-        for stage in self._stages:  # nothing that another record has left behind
-            if (forget := getattr(stage, "forget", None)) is not None:
-                forget(exchange.session.hash)
+        if not self._goes_on(record):
+            for stage in self._stages:  # nothing that another exchange has left behind
+                if (forget := getattr(stage, "forget", None)) is not None:
+                    forget(exchange.session.hash)
         faults: list[str] = []
         attempt = Attempt(
             exchange,
@@ -158,6 +161,14 @@ class Replay:
             said = self._correction(exchange, attempt, verdict, step)
             return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
         return Outcome(action=FAILED, reason=reason or "", **common)
+
+    def _goes_on(self, record: Any) -> bool:
+        """Whether this is the attempt that followed the last record's in the same exchange."""
+        before, number = self._last
+        self._last = request, attempt = record.get("request_id"), record.get("attempt")
+        if not request or request != before:
+            return False
+        return isinstance(attempt, int) and isinstance(number, int) and attempt == number + 1
 
     def _exchange(self, record: Any) -> Exchange:
         if not isinstance(record, dict):
@@ -347,7 +358,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         for outcome in Replay(settings).lines(source):
             outcomes.append(replace(outcome, reply=None))
             told = json.dumps(outcome.as_dict(), ensure_ascii=False)
-            text = told if args.json else str(outcome)
+            text = told if args.json else "\n".join(map(printable, str(outcome).split("\n")))
             out.write(text.encode("utf-8", "replace").decode() + "\n")
     total = summary(outcomes)
     if args.json:

@@ -207,6 +207,15 @@ def test_no_such_file(tmp_path: Path, config: str, capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.endswith("none: No such file or directory\n")
 
 
+def test_what_was_captured_moves_no_cursor(
+    tmp_path: Path, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, record(called("{}", "sear\x1b[2Jch\nline 9  delivered: untouched")))
+    assert cli.main(["replay", file, "--config", config]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out and r"sear\u001b[2Jch" in out
+
+
 def circling(laps: int) -> Json:
     """A request whose history calls the same so many times, with the same result."""
     call = GOOD["choices"][0]["message"]["tool_calls"][0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 from typing import Any
@@ -16,7 +17,9 @@ from .incoming import Incoming
 
 _BEARER = "bearer "
 # What a proxy on this machine adds: then the peer's address says nothing about who asks.
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_FORWARDED = re.compile(
+    r"forwarded|via|x-forwarded(-\w+)*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
+)
 KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
 
 
@@ -79,7 +82,7 @@ def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
     Any web page may point a name of its own at 127.0.0.1, so ``Host`` has to name this machine too.
     """
     peer = scope.get("client")
-    if peer is None or any(name in headers for name in _FORWARDED):
+    if peer is None or any(_FORWARDED.fullmatch(name) for name in headers):
         return False
     try:
         address = ip_address(peer[0])
@@ -112,5 +115,6 @@ def _authority(origin: str) -> str | None:
 
 def _hostname(host: str) -> str:
     if host.startswith("["):
-        return host[1:].partition("]")[0]
+        inside, _, port = host[1:].partition("]")
+        return inside if not port or port.startswith(":") else host
     return host.rpartition(":")[0] if ":" in host else host

@@ -16,6 +16,7 @@ from .exchange import ClientRequest
 
 _MAX_CHOICES = 128
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
+MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
 
 
 def parse(raw: bytes) -> ClientRequest:
@@ -102,6 +103,12 @@ def _string(value: Any) -> str:
     return "" if isinstance(value, str) else "must be a string"
 
 
+def _name(value: Any) -> str:
+    if isinstance(value, str) and len(value) > MAX_MODEL:
+        return f"has more than {MAX_MODEL} characters"
+    return _string(value)
+
+
 def _object(value: Any) -> str:
     return "" if isinstance(value, dict) else "must be an object"
 
@@ -138,7 +145,7 @@ def _stop(value: Any) -> str:
 
 # Each gives what is wrong with a value, or nothing. null means "not given", as everywhere.
 _CHECKS: dict[str, Callable[[Any], str]] = {
-    "model": _string,
+    "model": _name,
     "stream": _boolean,
     "stream_options": _object,
     "n": _choices,

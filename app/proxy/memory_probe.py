@@ -69,7 +69,9 @@ class MemoryProbe:
         if self._reader is not None:
             self._task = asyncio.create_task(self._run(self._reader))
         elif self._settings.enabled and self._settings.source != "off":
-            log.get().info("memory_pressure_unknown", why="nothing here tells it", level="normal")
+            log.get().info(
+                "memory_pressure_unknown", why="nothing here tells it", taken_as="normal"
+            )
 
     async def close(self) -> None:
         if self._task is not None:
@@ -137,15 +139,16 @@ class MemoryProbe:
                 log.get().info("memory_pressure_read_again", source=self.source)
         elif self.reading is not None and now - self._heard < self._stale_after:
             return  # the last reading still counts
-        elif self.trouble is None:
+        else:
+            if self.trouble is None:  # said once, whatever else goes wrong then
+                log.get().warning(
+                    "memory_pressure_stale",
+                    source=self.source,
+                    why=why,
+                    seconds=round(now - self._heard, 1),
+                    taken_as="normal",
+                )
             self.trouble = why
-            log.get().warning(
-                "memory_pressure_stale",
-                source=self.source,
-                why=why,
-                seconds=round(now - self._heard, 1),
-                level="falls to normal",
-            )
         self._gauge.take(reading, now)
 
     async def _changed(self, before: Pressure, after: Pressure) -> None:

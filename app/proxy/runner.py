@@ -312,7 +312,7 @@ class Run:
         while not attempt.over:
             data = await response.next_bytes()
             now = self._clock()
-            if first:
+            if first and data:
                 first = False
                 self._observe_first_byte(now)
             out = attempt.feed(data, now) if data else attempt.end(now)

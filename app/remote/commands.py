@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from ..printable import printable
 from ..settings_source import load
 from . import events
 from .client import NoAnswer, Remote
@@ -95,6 +96,5 @@ def _print_table(rows: Iterable[list[str]]) -> None:
     whole = list(rows)
     widths = [max(len(row[column]) for row in whole) for column in range(len(whole[0]))]
     for row in whole:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print(printable(line.rstrip()))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import IO, Any
 
+from ..printable import printable
 from .client import NoAnswer, Refused, Remote
 
 PATIENCE = 45.0  # seconds; three signs of life of the proxy
@@ -109,8 +110,8 @@ def _show_json(event: dict[str, Any]) -> None:
 def _show(event: dict[str, Any]) -> None:
     on_screen = sys.stdout.isatty()
     when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
-    who = f"{event['tier']:<8} {event['session'][:12]:<12}"
-    line = f"{when} {event['kind']:<18} {who} {_told(event)}".rstrip()
+    who = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
+    line = printable(f"{when} {event['kind']:<18} {who}{_told(event)}".rstrip())
     width = shutil.get_terminal_size().columns
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
 
@@ -125,6 +126,8 @@ def _told(event: dict[str, Any]) -> str:
     detail = dict(event.get("detail") or {})
     if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():
         return f"{detail['from']} > {detail['to']}, {detail['reason']}"
+    if event["kind"] == "pressure_changed" and {"from", "to", "cause"} <= detail.keys():
+        return f"{detail['from']} > {detail['to']}, {detail['cause']}"
     if event["kind"] == "exhausted":
         detail["attempts"] = len(detail.get("attempts") or ())
     shown = {k: v for k, v in detail.items() if k not in _LEFT_OUT and v is not None}

@@ -17,6 +17,7 @@ from .client import NoAnswer, Refused, Remote
 
 PIPED = 120
 BAR = 20  # characters
+NAME = 24  # of a budget, at most
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
 
@@ -117,7 +118,7 @@ def _state(tier: Found, now: float) -> Text:
 def _totals(found: Found) -> Table:
     totals = {name: number(count) for name, count in found["totals"].items()}
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
     said = {
         "requests": "{requests}, {delivered} delivered, {retries} retries, {escalations} moved up",

@@ -76,6 +76,7 @@ TOOL = TOOLS[0]
         ({"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages[0].tool_calls"),
         ({"model": 7}, "model"),
         ({"model": ["fast"]}, "model"),
+        ({"model": "m" * 513}, "model"),
         ({"stream": "yes"}, "stream"),
         ({"stream": 1}, "stream"),
         ({"stream_options": True}, "stream_options"),

@@ -90,6 +90,7 @@ async def test_a_reader_that_raises_ages_to_normal(capsys: pytest.CaptureFixture
     stale, read_again = lines
     assert stale["event"] == "memory_pressure_stale"
     assert (stale["why"], stale["seconds"]) == ("OSError: it broke", 15.0)
+    assert (stale["level"], stale["taken_as"]) == ("warning", "normal")
     assert read_again["event"] == "memory_pressure_read_again"
 
 
@@ -102,6 +103,9 @@ async def test_a_reader_that_never_told_anything_is_said_at_once(
         await memory.shows(CRITICAL)
     assert memory.probe.trouble == "OSError: it broke"
     assert memory.probe.pressure == NO_PRESSURE
+    memory.error = ValueError("no level")
+    await memory.shows(CRITICAL)
+    assert memory.probe.trouble == "ValueError: no level", "what is wrong now"
     assert len(said(capsys)) == 1
 
 

@@ -80,6 +80,12 @@ def test_the_largest_figures_fit() -> None:
     assert "1000M" in text and "down 23h 59m" in text
 
 
+def test_a_tiers_long_name_leaves_room_for_its_budget() -> None:
+    budgets = [{"scope": f"tier:{'long' * 16}", "used": 100, "limit": 1000}]
+    text = drawn(found(budgets=budgets))
+    assert "budget tier:longlonglon…  ##.................. 10%  100 of 1000 in 60 min" in text
+
+
 def test_what_is_wrong_is_said() -> None:
     memory = {"level": "critical", "cause": "swap", "sustained": True}
     text = drawn(

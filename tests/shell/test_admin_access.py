@@ -49,8 +49,11 @@ async def test_without_a_key_nobody_else_may(peer: str, path: str) -> None:
         {"Forwarded": "for=127.0.0.1"},
         {"X-Real-IP": "127.0.0.1"},
         {"Via": "1.1 nginx"},
+        {"X-Forwarded-Proto": "https"},
+        {"CF-Connecting-IP": "203.0.113.9"},
         {"Host": "evil.example"},
         {"Host": "127.0.0.1.evil.example"},
+        {"Host": "[127.0.0.1].evil.example"},
         {"Host": "evil.example:4100", "Origin": "http://evil.example:4100"},  # DNS rebinding
         {"Origin": "http://evil.example"},
         {"Origin": "null"},

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from app.cli import main
+from app.state.store import SessionDelta
 from tests.shell.asking import ask, body
 from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port
@@ -84,6 +85,32 @@ async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningPr
         assert len(out.splitlines()) == count, given
     code, _, err = await said(capsys, proxy, "events", "--since", "yesterday")
     assert code == 1 and "--since yesterday" in err
+
+
+async def test_a_clients_text_moves_no_cursor_and_begins_no_line(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
+) -> None:
+    """A tool's name is the client's; so is the name of a model that passes through."""
+    store, evil = proxy.services.store, "look\x1b[2J\n2026-11-22 08:00:00 escalated"
+    detail = {"detector": "repetition", "tool": evil}
+    common = {"time": time.time(), "tier": evil, "session": "ab" * 16}
+    await store.add_events([{**common, "kind": "loop_warning", "detail": detail}])
+    await store.commit("ab" * 16, SessionDelta(turns=1, tier=evil), time.time())
+    for words in (["events"], ["sessions"]):
+        _, out, _ = await said(capsys, proxy, *words)
+        assert "\x1b" not in out and r"look\u001b[2J\u000a2026" in out, words
+        assert len(out.splitlines()) == (1 if words == ["events"] else 3)
+
+
+async def test_an_event_of_no_request_is_told_in_few_words(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
+) -> None:
+    detail = {"from": "warning", "to": "critical", "cause": "stalls"}
+    nobody = {"request_id": "", "session": "", "tier": ""}
+    event = {**nobody, "time": time.time(), "kind": "pressure_changed", "detail": detail}
+    await proxy.services.store.add_events([event])
+    _, out, _ = await said(capsys, proxy, "events")
+    assert out.endswith("pressure_changed   warning > critical, stalls\n")
 
 
 async def test_events_are_followed_over_a_restart(upstream: ScriptedServer, tmp_path: Path) -> None:

@@ -1,0 +1,17 @@
+"""Text that others wrote, made fit for a terminal and for a line of its own."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters, and what Unicode calls the end of a line or a paragraph.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def printable(text: str) -> str:
+    """The text with its control characters written out: it moves no cursor and begins no line."""
+    return _CONTROL.sub(_escaped, text) if _CONTROL.search(text) else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
