@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import fcntl
 import functools
 import os
 import re
@@ -37,11 +38,19 @@ MOST_WAITING: Final = 64  # exchanges that wait for the disk; more are left out
 CLOSE_SECONDS: Final = 5.0
 REMOVED: Final = b"[key removed]"
 SHORTEST_KEY: Final = 8  # characters; what is shorter ("local") is no secret
-# Fields of a request body in which LiteLLM's clients send keys.
+# Fields of a request body in which LiteLLM's clients send keys, at whatever depth,
 _KEY_FIELD = re.compile(
     r"api_?key|secret|password|authorization|credential|(auth|access)_?token|headers", re.IGNORECASE
 )
-_LOOKS_LIKE_A_KEY = re.compile(rb"\bsk-[A-Za-z0-9_-]{16,}|(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}")
+# but not in here: what an agent and its tools say to each other is what is to be replayed.
+_SAID = frozenset({"messages", "tools", "functions", "response_format"})
+_LOOKS_LIKE_A_KEY = re.compile(
+    rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
+    rb"|\b(?:sk|hf|gsk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z])[-_][A-Za-z0-9_-]{16,}"
+    rb"|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
+    rb"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"  # a JSON Web Token
+    rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends JSON writes as \n
+)
 _KEPT_HEADERS = (b"content-type", b"retry-after")
 
 
@@ -98,23 +107,21 @@ class FailureCapture:
     # In the thread
 
     def _write(self, records: list[dict[str, Any]], keys: Sequence[str]) -> None:
-        data = b"".join(_without_keys(orjson.dumps(_json(one)), keys) + b"\n" for one in records)
+        lines = (orjson.dumps(_json(one, keys)) for one in records)
+        data = b"".join(_without_keys(line, keys) + b"\n" for line in lines)
         if len(data) > self._most:
             raise OSError(f"{len(data)} bytes of one exchange are more than a file may hold")
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self._folder / FILE
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(path, flags, 0o600)
+        file = _open_alone(path)
         try:
             if os.fstat(file).st_size + len(data) > self._most:
+                path.replace(self._folder / OLD_FILE)
                 os.close(file)
                 file = -1
-                path.replace(self._folder / OLD_FILE)
-                file = os.open(path, flags, 0o600)
+                file = _open_alone(path)
             os.fchmod(file, 0o600)
-            left = memoryview(data)
-            while left:
-                left = left[os.write(file, left) :]
+            _append(file, data)
         finally:
             if file >= 0:
                 os.close(file)
@@ -196,13 +203,56 @@ class _Recorded:
             self.cut_off = True
 
 
-def _json(record: dict[str, Any]) -> dict[str, Any]:
+def _open_alone(path: Path) -> int:
+    """The file, locked: the workers of one proxy share it."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        file = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # another has put it aside meanwhile
+
+
+def _append(file: int, data: bytes) -> None:
+    """All of it or nothing: half a line would spoil the next one, too."""
+    before = os.fstat(file).st_size
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[os.write(file, left) :]
+    except OSError:
+        os.ftruncate(file, before)
+        raise
+
+
+def _json(record: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     response, verdict = record["reply"]
-    request = {k: v for k, v in record["request"].items() if not _KEY_FIELD.search(k)}
-    return {**record, "request": request, "reply": _reply(response, verdict)}
+    request = {
+        name: value if name in _SAID else _without_key_fields(value)
+        for name, value in record["request"].items()
+        if not _KEY_FIELD.search(name)
+    }
+    return {**record, "request": request, "reply": _reply(response, verdict, keys)}
 
 
-def _reply(response: _Recorded | None, verdict: Verdict | None) -> dict[str, Any]:
+def _without_key_fields(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_key_fields(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: _without_key_fields(v) for k, v in value.items() if not _KEY_FIELD.search(k)}
+
+
+def _reply(
+    response: _Recorded | None, verdict: Verdict | None, keys: Sequence[str]
+) -> dict[str, Any]:
     """As ``replay`` reads it: what came over the wire, and what else was found than that tells."""
     said: dict[str, Any] = {}
     streamed = False
@@ -214,7 +264,7 @@ def _reply(response: _Recorded | None, verdict: Verdict | None) -> dict[str, Any
         kept = [header for header in response.headers if header[0] in _KEPT_HEADERS]
         said["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
         name = "stream" if streamed and response.status < 400 else "body"
-        raw = b"".join(response.parts)
+        raw = _without_keys(b"".join(response.parts), keys)  # as base64 none would be seen
         try:
             said[name] = raw.decode()
         except UnicodeDecodeError:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import errno
+import fcntl
 import json
 import os
 from collections.abc import Callable
@@ -15,16 +18,17 @@ from app.cli import main
 from app.proxy import failure_capture
 from app.replay import Replay
 from tests.shell.asking import ask
-from tests.shell.calling import BAD, GOOD, TOOLS, calling
+from tests.shell.calling import BAD, GOOD, TOOLS, calling, delta
 from tests.shell.climbing import by_model
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
 from tests.shell.test_loops_across_turns import Agent, a_b_a_b
 from tests.shell.test_loops_within_a_reply import STUCK, endless
 from tests.shell.test_numbers import ROLE, SETTINGS, TEXT_CALL
-from tests.support.replies import data, litellm_error, stream, text_chunks, text_stream
+from tests.support.replies import data, litellm_error, stream, text_chunks, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, ScriptedServer
+from tests.tool_calls.calls import parameters, tool
 
 Json = dict[str, Any]
 GENEROUS = 5  # seconds; what takes longer hangs
@@ -255,6 +259,114 @@ async def test_no_key_is_written(
     assert record["reply"]["body"].count("[key removed]") == 4
     assert record["request"]["user"] == "Bearer [key removed]"
     assert "quokka" in text, "all else is there"
+
+
+KEYS = (
+    "hf_" + "aB3" * 11,
+    "ghp_" + "aB3" * 12,
+    "github_pat_" + "aB3" * 12,
+    "xoxb-" + "123-" * 8,
+    "AKIAIOSFODNN7EXAMPLE",
+    "AIza" + "Sy-ab" * 7,
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
+)
+
+
+async def test_what_looks_like_a_key_is_taken_out_of_what_was_said(
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
+) -> None:
+    proxy = await start_proxy(capturing)
+    upstream.always(litellm_error(400, "what?"))
+    pem = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvQIB\n" * 20 + "-----END PRIVATE KEY-----"
+    said = f"My .env: {' '.join(f'A={key}' for key in KEYS)} {pem} a skeleton-key-of-a-quokka"
+    router = {"model_list": [{"litellm_params": {"model": "m", "api_key": "hidden-1"}}]}
+    more = {"user_config": router, "metadata": {"tags": ["a"], "auth_token": "hidden-2"}}
+    await ask(proxy, messages=[{"role": "user", "content": said}], **more)
+    (record,) = await captured(folder, 1)
+    text = (folder / failure_capture.FILE).read_text()
+    for key in (*KEYS, "MIIEvQIB", "hidden-1", "hidden-2"):
+        assert key not in text
+    kept = record["request"]["messages"][0]["content"]
+    assert kept.count("[key removed]") == len(KEYS) + 1
+    assert kept.endswith("[key removed]-----END PRIVATE KEY----- a skeleton-key-of-a-quokka")
+    assert record["request"]["metadata"] == {"tags": ["a"]}
+    assert record["request"]["user_config"]["model_list"] == [{"litellm_params": {"model": "m"}}]
+
+
+async def test_a_key_in_bytes_that_are_no_text(
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
+) -> None:
+    proxy = await start_proxy(capturing)
+    upstream.always(Reply.json(b"\xff sk-0123456789abcdefXYZ", status=400))
+    await ask(proxy)
+    (record,) = await captured(folder, 1)
+    assert base64.b64decode(record["reply"]["body_base64"]) == b"\xff [key removed]"
+
+
+async def test_a_tools_argument_of_that_name_is_what_was_said(
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
+) -> None:
+    """Taken out it would be missing, and the call replayed to another verdict."""
+    proxy = await start_proxy(capturing)
+    login = tool("login", parameters("password", password="string"))
+    call = stream(with_role(delta('{"password": {"a": 1}}', name="login"), finish="tool_calls"))
+    upstream.will(call, call, text_stream())
+    await ask(proxy, tools=[login])
+    records = await captured(folder, 3)
+    assert records[0]["request"]["tools"] == [login]
+    assert [one.get("differs") for one in replayed(proxy, records)] == [None] * 3
+
+
+async def test_a_disk_that_fills_up_spoils_no_line(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    capturing: Json,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = await start_proxy(capturing)
+    upstream.always(litellm_error(400, "what?"))
+    await ask(proxy)
+    (first,) = await captured(folder, 1)
+    write, room = os.write, [100, 0]
+
+    def little(file: int, data: Any) -> int:
+        if not (most := room.pop(0)):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(file, data[:most])
+
+    monkeypatch.setattr(failure_capture.os, "write", little)
+    await ask(proxy)
+    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="capture")
+    monkeypatch.undo()
+    await ask(proxy)
+    again, last = await captured(folder, 2)
+    assert again == first and last["outcome"] == "client_error"
+
+
+async def test_a_file_that_another_worker_has_put_aside_is_left_alone(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    capturing: Json,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    proxy = await start_proxy(capturing)
+    upstream.always(litellm_error(400, "what?"))
+    await ask(proxy)
+    await captured(folder, 1)
+    lock = fcntl.flock
+
+    def late(file: int, how: int) -> None:
+        monkeypatch.undo()
+        (folder / failure_capture.FILE).rename(folder / failure_capture.OLD_FILE)
+        lock(file, how)
+
+    monkeypatch.setattr(failure_capture.fcntl, "flock", late)
+    await ask(proxy)
+    await proxy.services.capture.close()  # type: ignore[union-attr]
+    for name in (failure_capture.OLD_FILE, failure_capture.FILE):
+        assert len((folder / name).read_bytes().splitlines()) == 1
 
 
 async def test_files_are_bounded_and_the_oldest_go(
