@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from . import log, settings_source
+from .frozen import frozen
 from .settings import Settings
 from .settings_source import SettingsError
 
@@ -52,7 +52,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Change = Callable[[Settings], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Given:
     """How the settings were asked for. ``path``: the file, None where there is none."""
 

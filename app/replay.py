@@ -18,7 +18,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -38,6 +38,7 @@ from .core.tiers import Route
 from .core.upstream_answers import completion_in
 from .core.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
 from .errors import ProxyError
+from .frozen import frozen
 from .printable import printable
 from .settings import Settings
 
@@ -52,7 +53,7 @@ class BadRecord(ValueError):
     """A line that is no record; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What the stages would have done with one record.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as BaseSettingsError
 
+from .frozen import frozen
 from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, nearest, unknown_name
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
@@ -35,7 +35,7 @@ class SettingsError(ValueError):
         super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sources:
     """What was read, before it is checked. ``path``: the file, None where there is none."""
 

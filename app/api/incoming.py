@@ -6,10 +6,10 @@ import asyncio
 import os
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import invalid
+from ..frozen import frozen
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
@@ -28,7 +28,7 @@ class ClientGone(Exception):
     """The client left before its request was whole."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Incoming:
     """One HTTP request without its body.
 

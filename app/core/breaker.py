@@ -8,14 +8,15 @@ a model's bad replies never degrade its tier. All times are seconds of one clock
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..frozen import frozen
 from ..settings import DegradeSettings
 
 MAX_COOLDOWN_SECONDS = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakerState:
     """``failures``: in a row. ``degraded_until``: 0 where it is not. ``cooldown``: the last one."""
 
@@ -28,7 +29,7 @@ class BreakerState:
         return self.degraded_until > 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """An upstream call on a tier, begun ``at`` a time. ``probe``: it decides for a degraded one."""
 

@@ -6,11 +6,11 @@ Pure; keeping the counts is the store's affair, waiting and refusing the shell's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil
 from typing import Any, Literal
 
+from ..frozen import frozen
 from ..settings import Settings, TokenLimits
 from .exchange import ClientRequest, Exchange
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
@@ -25,7 +25,7 @@ WAITED_RETRY_SECONDS = 5
 Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
 
@@ -38,7 +38,7 @@ class Limit:
     rolling: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spent:
     """Tokens of one upstream call. ``estimated``: upstream did not say."""
 

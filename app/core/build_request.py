@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from . import correction, hints
 from .exchange import Exchange, Request
@@ -17,7 +17,7 @@ from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
 _MODELS_OWN = (InvalidToolCall, LoopDetected, EmptyResponse)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Before:
     """The attempt before, and the step that led from it to this one."""
 

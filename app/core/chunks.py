@@ -77,6 +77,8 @@ def read_frame(frame: sse.Frame, halves: surrogates.Halves | None = None) -> Chu
     """
     if frame.data is None:
         return Chunk(frame.raw, None, _NO_EVENTS)
+    if frame.data == sse.DONE:
+        return Chunk(frame.raw, None, _NO_EVENTS, done=True)
     try:
         payload = orjson.loads(frame.data)
     except orjson.JSONDecodeError as error:

@@ -1,16 +1,15 @@
 """What a reply is made of, as the stages see it, whatever the wire it came over.
 
 All events of a reply carry ``choice``, the index among ``n`` alternatives. They are values: nobody
-changes one. (They aren't declared frozen, since that makes each three times as slow to create, and
-there is one for every token.)
+changes one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..frozen import frozen
 
 
-@dataclass(slots=True)
+@frozen
 class TextDelta:
     """A piece of the answer's visible text."""
 
@@ -18,7 +17,7 @@ class TextDelta:
     text: str
 
 
-@dataclass(slots=True)
+@frozen
 class ReasoningDelta:
     """A piece of the model's thinking, whichever field the server sends it in."""
 
@@ -26,7 +25,7 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(slots=True)
+@frozen
 class RefusalDelta:
     """A piece of a refusal (OpenAI's ``refusal`` field)."""
 
@@ -34,7 +33,7 @@ class RefusalDelta:
     text: str
 
 
-@dataclass(slots=True)
+@frozen
 class ToolCallDelta:
     """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty.
 
@@ -49,14 +48,14 @@ class ToolCallDelta:
     was_object: bool = False
 
 
-@dataclass(slots=True)
+@frozen
 class OtherDelta:
     """Content that no stage looks into: audio, images."""
 
     choice: int
 
 
-@dataclass(slots=True)
+@frozen
 class Usage:
     """Token counts of the whole reply, as upstream gives them.
 
@@ -69,7 +68,7 @@ class Usage:
     counted_by_litellm: bool = False
 
 
-@dataclass(slots=True)
+@frozen
 class Finish:
     """A choice is complete. ``reason`` is OpenAI's finish_reason."""
 
@@ -77,7 +76,7 @@ class Finish:
     reason: str
 
 
-@dataclass(slots=True)
+@frozen
 class UpstreamErrorEvent:
     """An error object inside a stream that began with status 200."""
 
@@ -86,7 +85,7 @@ class UpstreamErrorEvent:
     code: str | None
 
 
-@dataclass(slots=True)
+@frozen
 class Tick:
     """Time has passed without an event. ``now`` in seconds, on the exchange's clock."""
 

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..frozen import frozen
 from .pressure import NO_PRESSURE, Pressure
 from .session_id import SessionId
 from .tiers import Route
 from .verdicts import Verdict
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClientRequest:
     """What the client asked for. ``body`` is never changed; attempts work on copies of it.
 
@@ -41,7 +42,7 @@ class ClientRequest:
         return min(limits) if limits else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Controls:
     """What the client's ``X-MLX-Stack-*`` request headers ask for."""
 
@@ -60,7 +61,7 @@ class Request:
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptRecord:
     """How one upstream call ended. ``reason`` None: its reply was delivered.
 
@@ -109,7 +110,7 @@ EVENT_KINDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Incident:
     """Something a stage did or found, for the counters and the events (DESIGN §10).
 
@@ -121,7 +122,7 @@ class Incident:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inquiry:
     """What a stage wants a model to be asked: beside the exchange, once that is over.
 

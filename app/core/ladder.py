@@ -7,9 +7,10 @@ failure leads to another tier at all is ``next_step.py``'s to say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from .exchange import ClientRequest, Exchange
 from .prompt_size import estimate_prompt_tokens
@@ -17,7 +18,7 @@ from .prompt_size import estimate_prompt_tokens
 ABILITIES = ("tools", "images", "response_format")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TierView:
     """What is known of the tiers beside their settings, at one moment.
 
@@ -37,7 +38,7 @@ class TierView:
         return replace(self, closed=self.closed.union(tiers))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """The tier to start on. ``reason``: why it isn't the route's first; "" if that needs none."""
 

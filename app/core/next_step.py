@@ -6,9 +6,8 @@ only obeys. `docs/escalation.md` has the same rules as a table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..errors import ProxyError, invalid
+from ..frozen import frozen
 from ..settings import Settings
 from . import ladder
 from .exchange import Exchange
@@ -45,12 +44,12 @@ LASTING = frozenset(
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deliver:
     """What the gate holds goes out, and the exchange is over."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retry:
     """Try again on the same tier. ``number``: which retry for this reason, from 1.
 
@@ -67,7 +66,7 @@ class Retry:
     after: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Move:
     """Go on with another tier, further up. ``hint``, ``correct`` as in :class:`Retry`."""
 
@@ -77,7 +76,7 @@ class Move:
     correct: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PassOn:
     """Upstream's own answer goes to the client as it came: the fault is in the request."""
 
@@ -86,7 +85,7 @@ class PassOn:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fail:
     """The client gets this error: as the response, or in the stream if one has begun."""
 

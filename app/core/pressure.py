@@ -7,10 +7,11 @@ what follows from the level is said in ``docs/memory-pressure.md``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
+from ..frozen import frozen
 from ..settings import MemoryPressureSettings, PressureThresholds
 
 
@@ -29,7 +30,7 @@ class Level(IntEnum):
 LEVELS = {level.word: level for level in Level}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """What one look at the memory gave; None where the source doesn't tell.
 
@@ -53,7 +54,7 @@ class Reading:
         return {name: value for name, value in told.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pressure:
     """How it stands.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
+from ..frozen import frozen
 from .chunks import text_of
 
 _LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
@@ -32,7 +32,7 @@ _USER_ID = re.compile(r"_session_([A-Za-z0-9_.:-]+)$")
 _MAX_LENGTH = 512
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionId:
     """``hash``: hex, what is stored and logged. ``source``: where the name came from.
 

@@ -10,7 +10,8 @@ left out.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from ..frozen import frozen
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
@@ -24,7 +25,7 @@ class FrameTooLong(ValueError):
     """One event is longer than ``MAX_FRAME_BYTES``."""
 
 
-@dataclass(slots=True)
+@frozen
 class Frame:
     """One event. ``raw``: its bytes with the blank line; ``data``: None for mere comments."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from ..frozen import frozen
 from ..settings import Settings
 
 AUTO = "auto"
@@ -19,7 +20,7 @@ class NoSuchTier(ValueError):
         super().__init__(message)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Route:
     """Where an exchange may go.
 

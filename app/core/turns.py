@@ -10,11 +10,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from ..frozen import frozen
 from . import call_keys
 from .call_keys import Call, digest
 from .chunks import text_of
@@ -67,7 +67,7 @@ class Result(NamedTuple):
     nothing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inputs:
     """What came since the last assistant message.
 
@@ -88,7 +88,7 @@ class Inputs:
 NOTHING_YET: Final = Inputs(known=False)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Turn:
     """``inputs`` and the assistant's output.
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
+
+from ..frozen import frozen
 
 FailureReason = Literal[
     "tool_validation_failure",
@@ -20,7 +22,7 @@ FailureReason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopDetected:
     """The reply would close a loop, or is one. ``repeats`` counts laps.
 
@@ -43,7 +45,7 @@ class LoopDetected:
     kept_chars: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallFailure:
     """What is wrong with a call. ``error``: a sentence for the model. ``kind``: a bounded label.
 
@@ -57,26 +59,26 @@ class CallFailure:
     position: int = -1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InvalidToolCall:
     """At least one call of the reply, or its JSON, can't be delivered."""
 
     failures: tuple[CallFailure, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OutputTruncated:
     """The reply was cut by a limit that was not the client's."""
 
     limit: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EmptyResponse:
     """The reply has nothing that a client could use."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """Stop generating here, and deliver what there is.
 
@@ -87,7 +89,7 @@ class Cut:
     finish_reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rejected:
     """The request is refused before an upstream call; the fields make the error body.
 
@@ -102,7 +104,7 @@ class Rejected:
     tier_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpstreamFailed:
     """The attempt brought no reply: found by the shell, never by a stage.
 
@@ -127,7 +129,7 @@ class UpstreamFailed:
     window: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LeftOpen:
     """The reply is finished, and upstream neither ends the stream nor sends anything more.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from ..frozen import frozen
 from ..settings import is_loopback
 
 Place = Literal["here", "network", "cloud", "unknown"]
@@ -28,7 +29,7 @@ _NOT_CHAT = re.compile(r"embed|rerank|whisper|(^|[-_/])tts|stable-diffusion|mode
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z0-9])", re.I)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deployment:
     """``model``: with LiteLLM's provider before it. ``api_base``: None for the provider's own."""
 
@@ -36,7 +37,7 @@ class Deployment:
     api_base: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelGroup:
     """``window``: tokens, None where nothing tells. ``mode``: LiteLLM's word, `chat` or another."""
 

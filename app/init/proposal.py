@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..frozen import frozen
 from ..settings import DEFAULT_TIERS, TierSettings, is_loopback
 from .model_groups import Groups, ModelGroup, address_of, host_of
 
@@ -18,7 +18,7 @@ _SMALL_WINDOW: int = TierSettings.model_fields["context_window"].default
 _TAKEN_NAME = "auto"  # what clients call the chain's first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProposedTier:
     """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``.
 
@@ -32,7 +32,7 @@ class ProposedTier:
     silent: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposal:
     """``tiers``: the chain, weakest first. ``remarks``: what was left out or guessed, and why."""
 

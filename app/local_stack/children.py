@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..frozen import frozen
 from .configs import KEY_VARIABLE, SHUTDOWN_GRACE_SECONDS
 from .probes import HttpProbe, ModelServerProbe
 from .run_directory import RunDirectory
@@ -35,7 +35,7 @@ _PROXY_PREFIXES = (
 _RUN_LITELLM = "from litellm.proxy.proxy_cli import run_server; run_server()"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ChildSpec:
     """One child, ready to be started."""
 

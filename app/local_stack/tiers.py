@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ..deploy_files import deploy_path
+from ..frozen import frozen
 
 # The order in which the tiers climb; tiers with other names come after them.
 KNOWN_ORDER = ("fast", "standard", "longctx", "premium")
@@ -24,7 +24,7 @@ class TierError(ValueError):
     """A `--tier` that can't be served; the message is one line for the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalTier:
     """A tier and the model that one `mlx_lm.server` serves for it."""
 

@@ -6,9 +6,9 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from ..frozen import frozen
 from ..settings import ENV_PREFIX, Settings
 from ..settings_source import CONFIG_VARIABLE, DEFAULT_FILE
 from .steps import ServiceError, Step, WriteFile
@@ -19,7 +19,7 @@ LABEL = "com.mlx-stack.proxy"
 STOP_MARGIN_SECONDS = 15
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spec:
     """``config``: None where the defaults are to serve. ``folder``: where it runs.
     ``state_folder``: where the state file lies. ``variables``: the names and values that the

@@ -7,21 +7,22 @@ import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+from ..frozen import frozen
 
 
 class ServiceError(Exception):
     """The service can't be set up or asked so; the message is one line for the user."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MakeFolder:
     path: Path
     mode: int = 0o700
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WriteFile:
     """``keep``: leave the file alone where it is there already. ``secret``: not to be shown."""
 
@@ -32,12 +33,12 @@ class WriteFile:
     shown: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Remove:
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """``may_fail``: what it says is passed on, and the next step follows in any case."""
 

@@ -14,13 +14,14 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
+from ..frozen import frozen
 from . import redis_link
 from .redis_link import RedisLink, Script
 from .rows import pack, unpack
@@ -50,7 +51,7 @@ MOST_DEBTS = 10_000  # settlements and commits kept for a server that is away, t
 _STICKY = b"sticky:"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Debt:
     """What is still to be added. ``sure_until``: monotonic seconds; None: it was never sent."""
 

@@ -7,11 +7,12 @@ here holds prompt or reply text. Every method may raise :class:`StoreError`; the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol
 
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
+from ..frozen import frozen
 
 
 class StoreError(Exception):
@@ -22,7 +23,7 @@ class NotSent(StoreError):
     """The backend was not asked: it has surely not happened."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sticky:
     """The tier a session starts on for a requested model, until a time."""
 
@@ -30,7 +31,7 @@ class Sticky:
     until: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionState:
     """A session as it stands.
 
@@ -53,7 +54,7 @@ class SessionState:
     last_seen: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SessionDelta:
     """What one exchange adds. Deltas of parallel exchanges may be committed in any order."""
 
@@ -63,7 +64,7 @@ class SessionDelta:
     sticky: Mapping[str, Sticky | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settlement:
     """What ends a reservation: the tokens that were really used, in each of the scopes."""
 
@@ -71,7 +72,7 @@ class Settlement:
     amounts: Mapping[Limit, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refused:
     """A reservation that doesn't fit.
 
@@ -86,14 +87,14 @@ class Refused:
     resets_in: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reserved:
     """A reservation that was made. ``used``: each scope's tokens before it, settled ones only."""
 
     used: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EventQuery:
     """Which events to give: of a kind, of a session, after an event's number, since a time.
 

@@ -12,7 +12,6 @@ whatever a model wrote or a client declared.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -27,11 +26,13 @@ from app.tool_calls.repair.text import read
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema, reply_schema
 from app.tool_calls.vocabulary import DEFAULT, Vocabulary
 
+from ..frozen import frozen
+
 MAX_WRAPPINGS: Final = 3
 MAX_EXPLAINED: Final = 20_000  # characters; of larger arguments one failure is told: all cost more
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """What is checked and mended (DESIGN §8, `tool_validation`), and the caps."""
 
@@ -47,7 +48,7 @@ class Options:
     max_failures: int = 5  # that are told of one call
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """One thing that is wrong with one call.
 
@@ -60,7 +61,7 @@ class Failure:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Checked:
     """One call after its check: what may be delivered, if `failures` is empty.
 
@@ -73,7 +74,7 @@ class Checked:
     failures: tuple[Failure, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckedText:
     """A reply under `response_format` after its check; as `Checked`."""
 

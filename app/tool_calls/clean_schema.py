@@ -24,6 +24,8 @@ from typing import Any, Final
 from app.tool_calls.json_types import JSON_TYPES, TYPE_ALIASES, is_count, is_number, is_of_type
 from app.tool_calls.references import look_up
 
+from ..frozen import frozen
+
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
 MAX_DEFINITIONS: Final = 500
@@ -57,7 +59,7 @@ _REST_OF: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cleaned:
     """What is left of a schema: `schema` compiles, `unchecked` counts the parts left out."""
 

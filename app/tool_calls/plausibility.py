@@ -17,6 +17,8 @@ from app.tool_calls.names import squash, words
 from app.tool_calls.references import look_up
 from app.tool_calls.vocabulary import Vocabulary
 
+from ..frozen import frozen
+
 MAX_PLAN_DEPTH: Final = 6
 MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
 MAX_MARKED: Final = 400  # characters; longer values are texts, which may speak of markup
@@ -78,7 +80,7 @@ _MARKUP: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """Where to look in an object of one schema: made once, walked for each call."""
 
@@ -174,7 +176,7 @@ def _named_values(schema: dict[str, Any]) -> list[str]:
     return [value for value in named if isinstance(value, str)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Implausible:
     """One value that says nothing. `kind`: empty_value, placeholder or leaked_markup."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 
 from app.tool_calls.formats import literals
 from app.tool_calls.formats.base import (
@@ -27,6 +26,8 @@ from app.tool_calls.formats.mentions import marked_mentions
 from app.tool_calls.formats.scanner import SPECIAL, Candidate, Scanner, fence_end
 from app.tool_calls.formats.tails import skip_tail
 
+from ..frozen import frozen
+
 __all__ = [
     "FoundCall",
     "Holdback",
@@ -42,7 +43,7 @@ __all__ = [
 PATIENCE = 4_096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FoundCall:
     """A call found in a text.
 
@@ -56,7 +57,7 @@ class FoundCall:
     format: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rescued:
     """The calls of a text, in order, and the text around them.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
 from ...core.history import History
+from ...frozen import frozen
 from ...settings import LoopDetectionSettings
 
 
@@ -18,7 +18,7 @@ class State(IntEnum):
     CIRCUIT_BREAK = 2  # the reply is not delivered as it is
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A loop in a history, seen from its newest turn.
 

@@ -10,13 +10,14 @@ hands the answer to :func:`read_answer`. No answer, or one that can't be read, m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
 from ...core.chunks import text_of
 from ...core.history import History
+from ...frozen import frozen
 from ...settings import JudgeSettings
 from .finding import Finding, State
 
@@ -46,7 +47,7 @@ _SYSTEM: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Schedule:
     """When a task is looked at next. ``task``: where it began; ``at``: its number of turns then."""
 
@@ -54,7 +55,7 @@ class Schedule:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What the judge said; ``confidence`` from 0 to 1.
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ...core.history import History
+from ...frozen import frozen
 from .finding import Finding
 from .judge import Schedule
 
@@ -20,7 +21,7 @@ MAX_BROKEN: Final = 8
 MAX_TASKS: Final = 16  # of one session, at which a judge looks now and then
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Broken:
     """A loop that was broken. ``results``: what each of its actions had brought, by action.
 

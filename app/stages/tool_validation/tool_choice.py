@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from ...frozen import frozen
 
 _REQUIRED = frozenset({"required", "any"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolChoice:
     """``none``: no calls. ``required``: at least one. ``allowed``: only of these tools."""
 

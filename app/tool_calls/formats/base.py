@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from app.tool_calls.names import MAX_NAME, squash
+
+from ...frozen import frozen
 
 Tools = Mapping[str, Mapping[str, Any]]
 
@@ -27,7 +28,7 @@ class Exhausted(Exception):
     """The reading budget is used up: what follows stays text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """A call as written: `name` not yet matched to a tool, `arguments` JSON text (or raw text)."""
 
@@ -35,7 +36,7 @@ class Call:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """A stretch of text that holds calls.
 
@@ -168,7 +169,7 @@ Reader = Callable[[Source, int], Block | None]
 Follow = Callable[[str, int, ToolSet], Verdict]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Format:
     """One row of the table.
 

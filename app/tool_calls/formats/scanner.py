@@ -11,6 +11,8 @@ from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
 from app.tool_calls.formats.context import Region
 from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
+from ...frozen import frozen
+
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
 MAX_TROUBLE = 5_000
@@ -113,7 +115,7 @@ _REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """A place where a call may begin: its index, the opener's length, the formats to try."""
 

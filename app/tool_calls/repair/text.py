@@ -19,11 +19,13 @@ the reader's           see `lenient_json`: quotes, literals, commas, keys, newli
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from app.tool_calls.json_text import Unreadable, check_depth, parse_exactly
 from app.tool_calls.lenient_json import Reader
+
+from ...frozen import frozen
 
 MAX_LEADING: Final = 300
 MAX_COPIES: Final = 8
@@ -43,7 +45,7 @@ _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
 _BESIDE_QUOTES: Final = frozenset({"unescaped_quotes", "unescaped_newline"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """What a text says: its `value`, the `rules` it took, the part of it that is plain JSON."""
 

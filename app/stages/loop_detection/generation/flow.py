@@ -6,9 +6,8 @@ something could be decided, at most 64 characters on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ....frozen import frozen
 from ....settings import GenerationSettings
 from ....tool_calls.formats.table import REASONING
 from .periodic import BLOCK, PeriodicText, Repetition
@@ -16,7 +15,7 @@ from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EndlessWhitespace:
     """``text[start:end]`` is whitespace, one character more than is allowed."""
 
@@ -24,14 +23,14 @@ class EndlessWhitespace:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TooMuchReasoning:
     """The reasoning has gone on for more than its tokens, as estimated."""
 
     tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RepeatedCall:
     """A call written as text is one too many."""
 

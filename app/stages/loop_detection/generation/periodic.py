@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ....frozen import frozen
 from ....settings import GenerationSettings
 from .clusters import TIMES, clustered, in_turns
 from .fences import Fences
@@ -45,7 +46,7 @@ _TIMES = 2.5  # so often ``min_laps`` are the 10 times of that rule
 _KIND_LAPS, _KIND_CHARS = 2, 160
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Repetition:
     """``text[start:end]`` repeats every ``period`` characters; indices into the whole text.
 
@@ -72,7 +73,7 @@ class _Run:
     due: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Scale:
     """Periods from ``low`` + 1 to ``high``, looked for at every ``every``-th block."""
 

@@ -8,7 +8,6 @@ which the rest is delivered.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from ....core.call_keys import digest
@@ -17,6 +16,7 @@ from ....core.exchange import Exchange, Incident, Request
 from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ....core.reply import ChoiceReply, Reply
 from ....core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from ....frozen import frozen
 from ....settings import LoopDetectionSettings, Settings
 from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
@@ -49,7 +49,7 @@ def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings
     return make
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Stopped:
     """A choice that was stopped; of its text ``kept`` characters came before the second lap."""
 

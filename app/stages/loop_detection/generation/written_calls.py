@@ -14,10 +14,10 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ....core.call_keys import canonical
 from ....core.reply import ToolCall
+from ....frozen import frozen
 from ....tool_calls.formats.base import Tools, Where
 from ....tool_calls.formats.harmony import CHANNEL
 from ....tool_calls.formats.table import FORMATS
@@ -66,7 +66,7 @@ _NAME = re.compile(r'"(?:name|tool)"\s*:\s*"([^"]{1,64})"')
 _DECODER = json.JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shortened:
     """What is kept of a text with too many calls: calls made real, or text alone."""
 
