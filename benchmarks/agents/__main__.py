@@ -1,0 +1,153 @@
+"""Does the proxy make a weak model reliable?
+
+    python -m benchmarks.agents        # the demo tiers, started by itself
+    python -m benchmarks.agents --base-url http://127.0.0.1:4000 --fast qwen3-4b --standard qwen3-8b
+
+The same agent does the same tasks with the weak model alone, with the strong one alone, and with
+the weak one through the proxy, which has the strong one behind it. With --base-url it is your own
+LiteLLM, its key in LITELLM_MASTER_KEY, and the proxy is started in front of it. Each result is
+written to disk at once: run the same command again and it goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import openai
+
+from app.local_stack.supervisor import StartFailed
+
+from . import agent, report, tasks
+from .columns import COLUMNS, GROUPS, Part
+from .records import ROOT, Records
+from .relay import Faults, Relay
+from .stack import Backend, demo_backend, proxy
+
+DOWN_SECONDS = 10.0  # how long a server that isn't ours plays dead
+KILL_EVERY, KILL_AT = 25, 12  # with faults: in the middle of one task of so many
+KILL_AFTER_SECONDS = 0.5
+
+
+class Benchmark:
+    """One run over the parts that were asked for."""
+
+    def __init__(self, args: argparse.Namespace, records: Records) -> None:
+        self._args = args
+        self._records = records
+        self._models = {"fast": args.fast, "standard": args.standard}
+        self._killing: asyncio.Task[None] | None = None
+
+    async def run(self, parts: list[Part]) -> None:
+        wanted = [part for part in parts if self._missing(part)]
+        if not wanted:
+            return
+        async with self._backend() as backend:
+            for part in wanted:
+                await self._part(backend, part)
+
+    def _missing(self, part: Part) -> list[int]:
+        done = self._records.read(part)
+        return [task for task in range(self._args.tasks) if task not in done]
+
+    @contextlib.asynccontextmanager
+    async def _backend(self) -> AsyncIterator[Backend]:
+        if self._args.base_url:
+            key = os.environ.get("LITELLM_MASTER_KEY", "local")
+            yield Backend(self._args.base_url.rstrip("/").removesuffix("/v1"), key)
+        else:
+            async with demo_backend(self._args.folder / f"stack-{os.getpid()}") as backend:
+                yield backend
+
+    async def _part(self, backend: Backend, part: Part) -> None:
+        column = COLUMNS[part.column]
+        faults = Faults(seed=part.seed) if part.faults else None
+        async with contextlib.AsyncExitStack() as around:
+            relay = await around.enter_async_context(Relay(backend.url, faults))
+            url, model = relay.url, self._models[column.first]
+            if column.changes is not None:
+                folder = self._args.folder / f"proxy-{os.getpid()}"
+                model = column.first
+                changes, models = column.changes, self._models
+                started = proxy(backend, relay.url, models, changes, folder, faults=part.faults)
+                url = await around.enter_async_context(started)
+            client = await around.enter_async_context(
+                openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=backend.key)
+            )
+            every, right = tasks.made(part.seed, self._args.tasks), 0
+            missing = self._missing(part)
+            for place, number in enumerate(missing, 1):
+                relay.begin(number)
+                if part.faults and column.first == "fast" and number % KILL_EVERY == KILL_AT:
+                    self._killing = asyncio.create_task(self._kill(backend, relay))
+                seed = Random(f"{part.seed}:{number}").randrange(2**31)
+                done = await agent.run(client, model, every[number], seed)
+                await relay.settled()
+                attempts = [vars(one) for one in relay.attempts]
+                calls = len(every[number].calls)
+                row = {"calls": calls, **done.as_json(), "attempts": attempts}
+                self._records.add(part, number, row)
+                right += done.right
+                if place % 10 == 0 or place == len(missing):
+                    print(f"{part.name}: {place} of {len(missing)}, {right} right", flush=True)
+
+    async def _kill(self, backend: Backend, relay: Relay) -> None:
+        await asyncio.sleep(KILL_AFTER_SECONDS)
+        model = self._models["fast"]
+        if not backend.kill(model):
+            relay.down.add(model)
+            await asyncio.sleep(DOWN_SECONDS)
+            relay.down.discard(model)
+
+
+def _parts(args: argparse.Namespace) -> list[Part]:
+    groups = args.groups.split(",") if args.groups else list(GROUPS)
+    found = [part for group in groups for part in GROUPS[group]]
+    if args.columns:
+        found = [part for part in found if part.column in args.columns.split(",")]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.agents",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--base-url", help="your own LiteLLM (default: the demo tiers, started)")
+    parser.add_argument("--fast", default="fast", help="its name of the weak model")
+    parser.add_argument("--standard", default="standard", help="its name of the strong model")
+    parser.add_argument("-n", "--tasks", type=int, default=200)
+    parser.add_argument("--groups", help=f"some of {','.join(GROUPS)} (default: all)")
+    parser.add_argument("--columns", help=f"some of {','.join(COLUMNS)} (default: all)")
+    parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
+    parser.add_argument("--report", action="store_true", help="only print what is there")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-agents")
+    args = parser.parse_args()
+    args.folder = args.folder.resolve()
+    results = args.folder / "results.jsonl"
+    if args.fresh:
+        results.unlink(missing_ok=True)
+    records = Records(results, [args.base_url or "demo", args.fast, args.standard])
+    parts = _parts(args)
+    if not args.report:
+        try:
+            asyncio.run(Benchmark(args, records).run(parts))
+        except StartFailed as failure:
+            print("\n".join(failure.lines), file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("Stopped; the same command goes on from here.")
+            return 130
+    print(report.whole(records, parts, args.tasks))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

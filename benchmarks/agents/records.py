@@ -1,0 +1,69 @@
+"""Results on disk: one JSON line a task, so an interrupted run goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .columns import COLUMNS, Part
+
+Json = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
+_HERE = "benchmarks/agents"
+# What decides about a result: after a change of it, older ones are of something else.
+_OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "columns", "relay", "stack", "tasks")]
+_DEMO = ["deploy/local/demo_tiers/*.py", "deploy/local/models/*/*.safetensors"]
+
+
+def fingerprint(proxied: bool, about: Iterable[str]) -> str:
+    """A hash of ``about`` and the files that decide: the proxy's too, where it takes part."""
+    patterns = [*_OURS, *_DEMO, *(["app/**/*.py", "app/**/*.lua"] if proxied else [])]
+    found = hashlib.sha256("\n".join(about).encode())
+    for pattern in patterns:
+        for path in sorted(ROOT.glob(pattern)):
+            found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
+
+
+class Records:
+    """All results of one file that belong to this code, these models and this server."""
+
+    def __init__(self, path: Path, about: Iterable[str]) -> None:
+        self._path = path
+        about = list(about)
+        self._prints = {proxied: fingerprint(proxied, about) for proxied in (False, True)}
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def read(self, part: Part) -> dict[int, Json]:
+        """The results of a part by task."""
+        wanted = self._key(part)
+        if not self._path.exists():
+            return {}
+        found = {}
+        with self._path.open(encoding="utf-8") as file:
+            for line in file:
+                try:
+                    row = json.loads(line)
+                except ValueError:  # cut off when the run was
+                    continue
+                if {key: row.get(key) for key in wanted} == wanted:
+                    found[row["task"]] = row
+        return found
+
+    def add(self, part: Part, task: int, result: Json) -> None:
+        row = {**self._key(part), "task": task, **result}
+        # One write for one line: several runs may share the file.
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _key(self, part: Part) -> Json:
+        proxied = COLUMNS[part.column].changes is not None
+        return {
+            "code": self._prints[proxied],
+            "column": part.column,
+            "seed": part.seed,
+            "faults": part.faults,
+        }

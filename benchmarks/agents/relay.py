@@ -1,0 +1,200 @@
+"""Stands before LiteLLM, changes nothing, and writes down what each model call generated.
+
+All columns go through one, so it costs all the same. It can also throw faults in, where LiteLLM
+and the models would: the same ones for the same task and call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Self
+
+import aiohttp
+from aiohttp import web
+
+from . import broken
+
+Json = dict[str, Any]
+_HOP = {"host", "connection", "content-length", "transfer-encoding", "accept-encoding"}
+LONGEST_STALL = 300.0
+LOST = "litellm.InternalServerError: InternalServerError: OpenAIException - Connection error."
+
+
+@dataclass
+class Attempt:
+    """One model call. ``loop``: how it went round, as `broken.loops` says. ``cut``: left early.
+
+    ``tokens``: as the usage says; of a reply that was left, the pieces that had come.
+    """
+
+    model: str
+    status: int
+    tokens: int = 0
+    loop: str = ""
+    cut: bool = False
+    fault: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Faults:
+    """``errors``, ``stalls``: shares of calls. ``seed``: decides which."""
+
+    errors: float = 0.05
+    stalls: float = 0.005
+    seed: int = 1
+
+    def of(self, task: int, call: int) -> str:
+        """`error`, `stall`, or nothing, for the n-th call of a task."""
+        drawn = Random(f"{self.seed}:{task}:{call}").random()
+        if drawn < self.errors:
+            return "error"
+        return "stall" if drawn < self.errors + self.stalls else ""
+
+
+class Relay:
+    """``down``: models that answer as LiteLLM does for a server that is gone."""
+
+    def __init__(self, upstream: str, faults: Faults | None = None) -> None:
+        self.attempts: list[Attempt] = []
+        self.down: set[str] = set()
+        self._upstream = upstream
+        self._faults = faults
+        self._task = 0
+        self._calls = 0
+        self._open = 0
+        self._idle = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        # LiteLLM's replies have no limit here: agents and the proxy have theirs.
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10), auto_decompress=False
+        )
+        app = web.Application(client_max_size=2**26)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+        await self._session.close()
+
+    def begin(self, task: int) -> None:
+        """The calls from now on belong to this task."""
+        self._task, self._calls, self.attempts = task, 0, []
+
+    async def settled(self) -> None:
+        """Return when no model call is running: a reply may be delivered before its usage comes."""
+        while self._open:
+            self._idle.clear()
+            await self._idle.wait()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        if not request.path.endswith("/chat/completions"):
+            return await self._pass(request, body, bytearray())
+        asked = json.loads(body)
+        attempt = Attempt(str(asked.get("model")), 0)
+        attempts, begun, came = self.attempts, time.monotonic(), bytearray()
+        attempts.append(attempt)
+        self._open += 1
+        try:
+            if self._choose(attempt):
+                return await _fault(attempt)
+            response = await self._pass(request, body, came)
+            attempt.status = response.status
+            return response
+        except (asyncio.CancelledError, OSError):
+            attempt.cut = True
+            raise
+        finally:
+            self._open -= 1
+            self._idle.set()
+            attempt.seconds = round(time.monotonic() - begun, 3)
+            if not attempt.fault:
+                _read(attempt, bytes(came), asked["messages"])
+
+    def _choose(self, attempt: Attempt) -> bool:
+        self._calls += 1
+        attempt.fault = self._faults.of(self._task, self._calls) if self._faults else ""
+        if attempt.model in self.down:
+            attempt.fault = "down"
+        return bool(attempt.fault)
+
+    async def _pass(self, request: web.Request, body: bytes, came: bytearray) -> web.StreamResponse:
+        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _HOP]
+        headers.append(("Accept-Encoding", "identity"))
+        url = self._upstream + request.raw_path
+        async with self._session.request(
+            request.method, url, data=body or None, headers=headers
+        ) as upstream:
+            kept = [(k, v) for k, v in upstream.headers.items() if k.lower() not in _HOP]
+            response = web.StreamResponse(status=upstream.status)
+            response.headers.extend(kept)
+            await response.prepare(request)
+            async for piece in upstream.content.iter_any():
+                came += piece
+                await response.write(piece)
+            await response.write_eof()
+        return response
+
+
+async def _fault(attempt: Attempt) -> web.Response:
+    if attempt.fault == "stall":
+        await asyncio.sleep(LONGEST_STALL)
+    attempt.status = 500
+    error = {"message": LOST, "type": None, "param": None, "code": "500"}
+    return web.json_response({"error": error}, status=500)
+
+
+def _read(attempt: Attempt, came: bytes, history: list[Json]) -> None:
+    """What a reply's bytes say: tokens, and whether it went round."""
+    text = came.decode(errors="replace")
+    try:
+        bodies = [json.loads(text)] if text.startswith("{") else list(_frames(text))
+    except ValueError:
+        return
+    message: Json = {"content": "", "reasoning_content": "", "tool_calls": []}
+    tokens = pieces = 0
+    for body in bodies:
+        tokens = (body.get("usage") or {}).get("completion_tokens") or tokens
+        for choice in body.get("choices") or []:
+            pieces += _add(message, choice.get("delta") or choice.get("message") or {})
+    attempt.tokens = tokens or pieces
+    # In a chain of equal calls, all but the first were for nothing.
+    attempt.loop = broken.loops(message, 2, history)
+
+
+def _frames(text: str) -> Iterator[Json]:
+    for line in text.splitlines():
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def _add(message: Json, delta: Json) -> int:
+    """Add a piece to a message; about how many tokens it is: servers send one at a time."""
+    pieces = 0
+    for key in ("content", "reasoning_content"):
+        if said := delta.get(key):
+            message[key] += said
+            pieces += 1
+    for call in delta.get("tool_calls") or []:
+        function = call.get("function") or {}
+        at = call.get("index")
+        at = len(message["tool_calls"]) if at is None else at
+        while len(message["tool_calls"]) <= at:
+            message["tool_calls"].append({"id": "", "function": {"name": "", "arguments": ""}})
+        kept = message["tool_calls"][at]["function"]
+        kept["name"] += function.get("name") or ""
+        kept["arguments"] += function.get("arguments") or ""
+        pieces += 8 + len(function.get("arguments") or "") // 3
+    return pieces

@@ -1,0 +1,229 @@
+"""The tables, as Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from .columns import ABLATIONS, COLUMNS, GROUPS, MAIN, MORE_SEEDS, SEED, Part
+from .intervals import Difference, difference, wilson
+from .records import Records
+
+Json = dict[str, Any]
+GOAL_SHARE, GOAL_SAVED = 0.5, 0.9
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one column came to, over its tasks."""
+
+    tasks: int
+    right: int
+    ends: Counter[str]
+    by_calls: dict[int, tuple[int, int]]
+    replies: int
+    flaws: Counter[str]
+    by_fast: int
+    tokens: Counter[str]
+    loop_tokens: int
+    seconds: float
+    median_seconds: float
+    faults: Counter[str]
+
+
+def figures(rows: Iterable[Json]) -> Figures:
+    rows = list(rows)
+    replies = [reply for row in rows for reply in row["replies"]]
+    attempts = [attempt for row in rows for attempt in row["attempts"]]
+    tokens: Counter[str] = Counter()
+    for attempt in attempts:
+        tokens[attempt["model"]] += attempt["tokens"]
+    by_calls = {}
+    for calls in sorted({row["calls"] for row in rows}):
+        some = [row["right"] for row in rows if row["calls"] == calls]
+        by_calls[calls] = (sum(some), len(some))
+    return Figures(
+        len(rows),
+        sum(row["right"] for row in rows),
+        Counter(row["wrong"] for row in rows if row["wrong"]),
+        by_calls,
+        len(replies),
+        Counter(reply["flaw"] for reply in replies if reply["flaw"]),
+        sum(reply["tier"] == "fast" for reply in replies),
+        tokens,
+        sum(attempt["tokens"] for attempt in attempts if attempt["loop"]),
+        sum(row["seconds"] for row in rows),
+        median(row["seconds"] for row in rows) if rows else 0.0,
+        Counter(attempt["fault"] for attempt in attempts if attempt["fault"]),
+    )
+
+
+def whole(records: Records, parts: Sequence[Part], tasks: int) -> str:
+    """All tables for which there are results."""
+    rows = {part: _first(records.read(part), tasks) for part in _known(parts)}
+    found = []
+    for title, some in _tables(parts):
+        present = [part for part in some if rows.get(part)]
+        if present:
+            found += [f"## {title}", "", _table(present, rows), ""]
+    if pooled := _pooled(rows, faults=False):
+        found += ["## All seeds together", "", pooled, ""]
+    found += _goals(rows)
+    return "\n".join(found)
+
+
+def _known(parts: Sequence[Part]) -> list[Part]:
+    """The parts, and what they are compared with."""
+    return list(dict.fromkeys([*parts, *(Part(key) for key in MAIN)]))
+
+
+def _first(rows: dict[int, Json], tasks: int) -> dict[int, Json]:
+    return {task: row for task, row in rows.items() if task < tasks}
+
+
+def _tables(parts: Sequence[Part]) -> Iterable[tuple[str, list[Part]]]:
+    yield f"Seed {SEED}", [part for part in parts if part in GROUPS["main"]]
+    yield "With faults", [part for part in parts if part.faults]
+    for seed in MORE_SEEDS:
+        yield f"Seed {seed}", [part for part in parts if part.seed == seed]
+    some = [part for part in parts if part.column in ABLATIONS]
+    yield "Without a part of the proxy", [Part("c"), *some] if some else []
+
+
+def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
+    done = {part: figures(rows[part].values()) for part in parts}
+    titles = [COLUMNS[part.column].title for part in parts]
+    lines = [f"| | {' | '.join(titles)} |", f"|---|{'---|' * len(parts)}"]
+
+    def line(name: str, say: Callable[[Figures], str]) -> None:
+        lines.append(f"| {name} | {' | '.join(say(done[part]) for part in parts)} |")
+
+    line("tasks", lambda one: str(one.tasks))
+    line("**right**", lambda one: f"**{one.right}** ({one.right / one.tasks:.1%})")
+    line("95 % interval", lambda one: _range(wilson(one.right, one.tasks)))
+    for against, name in (("b", "standard alone"), ("a", "fast alone"), ("c", "the whole proxy")):
+        said = [_against(part, against, rows) for part in parts]
+        if any(said):
+            lines.append(f"| more than {name} | {' | '.join(one or '' for one in said)} |")
+    for calls in range(1, 7):
+        lines.append(
+            f"| right of those with {calls} "
+            f"| {' | '.join(_of(done[part].by_calls, calls) for part in parts)} |"
+        )
+    line("not right because of", lambda one: _counts(one.ends))
+    line("replies (turns) a task", lambda one: f"{one.replies / one.tasks:.1f}")
+    line("**broken replies that reached the agent**", lambda one: f"**{one.flaws.total()}**")
+    line("of them", lambda one: _counts(one.flaws))
+    line("replies served by fast", _served)
+    line("tokens generated", lambda one: _tokens(one.tokens))
+    line("tokens burnt in loops", lambda one: f"{one.loop_tokens:,}")
+    line("seconds a task, median", lambda one: f"{one.median_seconds:.1f}")
+    line("seconds in all", lambda one: f"{one.seconds:,.0f}")
+    if any(one.faults for one in done.values()):
+        line("faults thrown in", lambda one: _counts(one.faults))
+    return "\n".join(lines)
+
+
+def _pooled(rows: dict[Part, dict[int, Json]], *, faults: bool) -> str:
+    """One line a seed and one for all, with what the proxy adds."""
+    seeds = [
+        seed
+        for seed in (SEED, *MORE_SEEDS)
+        if all(rows.get(Part(key, seed, faults)) for key in MAIN)
+    ]
+    if len(seeds) < 2:
+        return ""
+    lines = [
+        f"| seed | {' | '.join(COLUMNS[key].title for key in MAIN)} | more than standard alone |",
+        "|---|---|---|---|---|",
+    ]
+    all_of: dict[str, list[bool]] = {key: [] for key in MAIN}
+    for seed in seeds:
+        some = [rows[Part(key, seed, faults)] for key in MAIN]
+        common = sorted(set.intersection(*(set(one) for one in some)))
+        marks = {
+            key: [one[task]["right"] for task in common]
+            for key, one in zip(MAIN, some, strict=True)
+        }
+        for key in MAIN:
+            all_of[key] += marks[key]
+        lines.append(_seed_line(str(seed), marks))
+    lines.append(_seed_line("all", all_of))
+    return "\n".join(lines)
+
+
+def _seed_line(name: str, marks: dict[str, list[bool]]) -> str:
+    said = [f"{sum(one)} of {len(one)} ({sum(one) / len(one):.1%})" for one in marks.values()]
+    return f"| {name} | {' | '.join(said)} | {_words(difference(marks['c'], marks['b']))} |"
+
+
+def _against(part: Part, other: str, rows: dict[Part, dict[int, Json]]) -> str:
+    wanted = ("c",) if part.column in ABLATIONS else ("a", "b") if part.column == "c" else ()
+    basis = rows.get(Part(other, part.seed, part.faults))
+    if other not in wanted or not basis:
+        return ""
+    common = sorted(rows[part].keys() & basis.keys())
+    if not common:
+        return ""
+    return _words(
+        difference(
+            [rows[part][task]["right"] for task in common],
+            [basis[task]["right"] for task in common],
+        )
+    )
+
+
+def _words(one: Difference) -> str:
+    said = f"{100 * one.share:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f}) points"
+    return f"{said}; {one.gained} gained, {one.lost} lost, p {_p(one.p)}"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.1%} to {ends[1]:.1%}"
+
+
+def _of(by_calls: dict[int, tuple[int, int]], calls: int) -> str:
+    right, count = by_calls.get(calls, (0, 0))
+    return f"{right} of {count}" if count else ""
+
+
+def _counts(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "–"
+
+
+def _served(one: Figures) -> str:
+    return f"{one.by_fast / one.replies:.1%}" if one.by_fast and one.replies else "–"
+
+
+def _tokens(tokens: Counter[str]) -> str:
+    return ", ".join(f"{model} {number:,}" for model, number in sorted(tokens.items()))
+
+
+def _goals(rows: dict[Part, dict[int, Json]]) -> list[str]:
+    """Which goals the first table meets."""
+    some = [rows.get(part) for part in GROUPS["main"]]
+    if not all(some):
+        return []
+    a, b, c = (figures(one.values()) for one in some if one)
+    share = c.by_fast / c.replies if c.replies else 0.0
+    saved = 1 - c.loop_tokens / a.loop_tokens if a.loop_tokens else 0.0
+    return [
+        "## Goals",
+        "",
+        f"- as many right as standard alone: {c.right} to {b.right}: {_met(c.right >= b.right)}",
+        f"- half of the replies served by fast: {share:.1%}: {_met(share >= GOAL_SHARE)}",
+        f"- no broken reply reaches the agent: {c.flaws.total()}: {_met(not c.flaws.total())}",
+        f"- 90 % fewer tokens burnt in loops than fast alone: {saved:.1%}: "
+        f"{_met(saved >= GOAL_SAVED)}",
+    ]
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "**not met**"
