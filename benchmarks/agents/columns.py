@@ -39,6 +39,11 @@ COLUMNS = {
         ),
         Column("c-loops", "without loop detection", changes={"loop_detection.enabled": False}),
         Column("c-escalation", "without escalation", changes={"escalation.enabled": False}),
+        Column(
+            "c-early",
+            "no hint, break at the third equal call",
+            changes={"loop_detection.warn_threshold": 3, "loop_detection.duplicate_threshold": 2},
+        ),
     )
 }
 MAIN = ("a", "b", "c")

@@ -8,20 +8,21 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .columns import COLUMNS, Part
+from .columns import COLUMNS, Column, Part
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 _HERE = "benchmarks/agents"
 # What decides about a result: after a change of it, older ones are of something else.
-_OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "columns", "relay", "stack", "tasks")]
+_OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "relay", "stack", "tasks")]
 _DEMO = ["deploy/local/demo_tiers/*.py", "deploy/local/models/*/*.safetensors"]
 
 
-def fingerprint(proxied: bool, about: Iterable[str]) -> str:
-    """A hash of ``about`` and the files that decide: the proxy's too, where it takes part."""
+def fingerprint(column: Column, about: Iterable[str]) -> str:
+    """A hash of ``about``, the column, and the files that decide: the proxy's where it is asked."""
+    proxied = column.changes is not None
     patterns = [*_OURS, *_DEMO, *(["app/**/*.py", "app/**/*.lua"] if proxied else [])]
-    found = hashlib.sha256("\n".join(about).encode())
+    found = hashlib.sha256("\n".join([*about, column.first, str(column.changes)]).encode())
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):
             found.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
@@ -34,7 +35,7 @@ class Records:
     def __init__(self, path: Path, about: Iterable[str]) -> None:
         self._path = path
         about = list(about)
-        self._prints = {proxied: fingerprint(proxied, about) for proxied in (False, True)}
+        self._prints = {key: fingerprint(column, about) for key, column in COLUMNS.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def read(self, part: Part) -> dict[int, Json]:
@@ -60,9 +61,8 @@ class Records:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def _key(self, part: Part) -> Json:
-        proxied = COLUMNS[part.column].changes is not None
         return {
-            "code": self._prints[proxied],
+            "code": self._prints[part.column],
             "column": part.column,
             "seed": part.seed,
             "faults": part.faults,
