@@ -14,12 +14,12 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-state kills soak score faults schema references docs package clean
+.PHONY: help run test lint format types unit e2e bench bench-agents bench-state kills soak score faults schema references docs package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  %-11s %s\n' $$name "$$text"; done
+		while IFS='|' read -r name text; do printf '  %-12s %s\n' $$name "$$text"; done
 
 run: $(LOCAL)  ## install what is needed, then start the whole local stack
 	@$(BIN)/mlx-stack-proxy up $(ARGS)
@@ -51,6 +51,9 @@ bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
 
 bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
 	@$(BIN)/python -m tests.bench.bench_state $(ARGS)
+
+bench-agents: $(DEV)  ## does it make a weak model reliable? an agent's tasks, without it and with it
+	@$(BIN)/python -m benchmarks.agents $(ARGS)
 
 kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, nothing counted twice
 	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py tests/shell/test_counts_survive.py $(ARGS)
@@ -91,7 +94,7 @@ format: $(DEV)  ## let ruff put the code in order
 
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
-	find app tests deploy -name __pycache__ -type d -prune -exec rm -rf {} +
+	find app benchmarks tests deploy -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What is installed is written down in a file each, so that a second run has nothing to do.
 # `dev` holds all of `local`.

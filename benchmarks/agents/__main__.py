@@ -77,8 +77,9 @@ class Benchmark:
                 changes, models = column.changes, self._models
                 started = proxy(backend, relay.url, models, changes, folder, faults=part.faults)
                 url = await around.enter_async_context(started)
+            patience = agent.SHORT_TIMEOUT_SECONDS if part.faults else agent.TIMEOUT_SECONDS
             client = await around.enter_async_context(
-                openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=backend.key)
+                openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=backend.key, timeout=patience)
             )
             every, right = tasks.made(part.seed, self._args.tasks), 0
             missing = self._missing(part)

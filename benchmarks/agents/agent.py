@@ -15,7 +15,8 @@ Json = dict[str, Any]
 TEMPERATURE = 0.7
 MAX_TOKENS = 2048
 MAX_TURNS = 20
-TIMEOUT_SECONDS = 60.0  # of one request; the SDK asks twice more, as it does for 5xx
+TIMEOUT_SECONDS = 600.0  # of one request, as the SDK's own; it asks twice more, as after a 5xx
+SHORT_TIMEOUT_SECONDS = 60.0  # with faults, where some requests would get no answer at all
 
 
 @dataclass
@@ -43,7 +44,10 @@ class Run:
 
 
 async def run(client: openai.AsyncOpenAI, model: str, task: tasks.Task, seed: int) -> Run:
-    """Let the agent do a task. ``seed``: of its sampling, another one for each request."""
+    """Let the agent do a task. ``seed``: of its sampling, another one for each request.
+
+    How long it waits for a reply is the client's.
+    """
     done, world, begun = Run(), tasks.world(task), time.monotonic()
     draws = Random(seed)
     messages: list[Json] = [
@@ -78,7 +82,6 @@ async def _ask(
         temperature=TEMPERATURE,
         max_tokens=MAX_TOKENS,
         seed=seed,
-        timeout=TIMEOUT_SECONDS,
     )
     whole = raw.parse()
     choice = whole.choices[0]

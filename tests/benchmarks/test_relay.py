@@ -1,0 +1,130 @@
+"""What the relay writes down of model calls, and the faults that it throws in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from benchmarks.agents.relay import Faults, Relay
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
+
+Json = dict[str, Any]
+ASKED: Json = {"model": "fast", "messages": [{"role": "user", "content": "Look up A-1"}]}
+
+
+def sse(*bodies: Json) -> bytes:
+    return b"".join(b"data: " + json.dumps(body).encode() + b"\n\n" for body in bodies)
+
+
+def piece(**delta: Any) -> Json:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        yield server
+
+
+async def ask(relay: Relay, body: Json | None = None) -> tuple[int, bytes]:
+    url = f"{relay.url}/v1/chat/completions"
+    async with aiohttp.ClientSession() as session, session.post(url, json=body or ASKED) as reply:
+        return reply.status, await reply.read()
+
+
+async def test_a_reply_passes_unchanged_and_its_tokens_are_counted(
+    upstream: ScriptedServer,
+) -> None:
+    said = {"choices": [{"message": {"content": "hi"}}], "usage": {"completion_tokens": 7}}
+    upstream.will(Reply.json(said))
+    async with Relay(upstream.url) as relay:
+        relay.begin(0)
+        assert await ask(relay) == (200, json.dumps(said).encode())
+        (attempt,) = relay.attempts
+    assert (attempt.model, attempt.status, attempt.tokens) == ("fast", 200, 7)
+    assert (await upstream.next_call()).json() == ASKED
+
+
+async def test_a_stream_that_is_left_counts_what_had_come(upstream: ScriptedServer) -> None:
+    laps = [piece(content="Let me check. ") for _ in range(9)]
+    upstream.will(Reply.sse(sse(*laps), SILENCE))
+    async with Relay(upstream.url) as relay:
+        relay.begin(0)
+        url = f"{relay.url}/v1/chat/completions"
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json=ASKED) as reply,
+        ):
+            await reply.content.readuntil(b"\n\n")
+        await relay.settled()
+        (attempt,) = relay.attempts
+    assert attempt.cut
+    assert attempt.loop == "text"
+    assert 0 < attempt.tokens <= 9
+
+
+async def test_usage_of_a_stream_is_better_than_counting(upstream: ScriptedServer) -> None:
+    call = {"index": 0, "function": {"name": "get_order", "arguments": '{"order_id": "A-1"}'}}
+    bodies = [piece(tool_calls=[call]), {"choices": [], "usage": {"completion_tokens": 21}}]
+    upstream.will(Reply.sse(sse(*bodies), b"data: [DONE]\n\n"))
+    async with Relay(upstream.url) as relay:
+        relay.begin(0)
+        await ask(relay)
+        await relay.settled()
+    assert relay.attempts[0].tokens == 21
+    assert relay.attempts[0].loop == ""
+
+
+async def test_a_call_whose_result_is_there_is_burnt(upstream: ScriptedServer) -> None:
+    function = {"name": "get_order", "arguments": '{"order_id": "A-1"}'}
+    made = [{"id": "c1", "type": "function", "function": function}]
+    history = [
+        *ASKED["messages"],
+        {"role": "assistant", "content": None, "tool_calls": made},
+        {"role": "tool", "tool_call_id": "c1", "content": "paid"},
+    ]
+    upstream.will(Reply.json({"choices": [{"message": {"content": None, "tool_calls": made}}]}))
+    async with Relay(upstream.url) as relay:
+        relay.begin(0)
+        await ask(relay, {**ASKED, "messages": history})
+    assert relay.attempts[0].loop == "turns"
+
+
+async def test_a_model_that_is_down_answers_as_litellm_does(upstream: ScriptedServer) -> None:
+    async with Relay(upstream.url) as relay:
+        relay.begin(0)
+        relay.down.add("fast")
+        status, body = await ask(relay)
+    assert status == 500
+    assert "Connection error" in json.loads(body)["error"]["message"]
+    assert not upstream.calls
+    assert relay.attempts[0].fault == "down"
+
+
+def test_faults_are_the_same_for_the_same_call_and_as_many_as_said() -> None:
+    faults = Faults(errors=0.05, stalls=0.01, seed=3)
+    drawn = [faults.of(task, call) for task in range(1000) for call in range(1, 6)]
+    assert drawn == [faults.of(task, call) for task in range(1000) for call in range(1, 6)]
+    assert 200 < drawn.count("error") < 300
+    assert 30 < drawn.count("stall") < 75
+    assert Faults(errors=1.0, stalls=0.0).of(0, 1) == "error"
+    assert Faults(errors=0.0, stalls=0.0).of(0, 1) == ""
+
+
+async def test_an_error_is_thrown_in_and_other_paths_are_spared(
+    upstream: ScriptedServer,
+) -> None:
+    async with Relay(upstream.url, Faults(errors=1.0)) as relay:
+        relay.begin(0)
+        status, _ = await ask(relay)
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"{relay.url}/v1/models") as models,
+        ):
+            assert models.status == 200
+    assert status == 500
+    assert relay.attempts[0].fault == "error"
