@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ..frozen import frozen
-from . import call_keys
+from . import call_keys, told_calls
 from .call_keys import Call, digest
 from .chunks import text_of
 from .progress import Tally
@@ -169,12 +169,13 @@ class Transcript:
     ``tally``: of the turns' calls; None where it went along with a copy.
     """
 
-    __slots__ = ("_ids", "_inputs", "_user_beside_results", "tally", "turns")
+    __slots__ = ("_ids", "_inputs", "_told", "_user_beside_results", "tally", "turns")
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []
         self.tally: Tally | None = Tally()
         self._inputs: list[_Input] = []
+        self._told = False  # whether the last assistant message told its calls as text
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
         # Whether the last input that held tool results held words of the user's, too.
         self._user_beside_results: bool | None = None
@@ -185,6 +186,7 @@ class Transcript:
         new.tally = None
         new.turns = list(self.turns)
         new._inputs = list(self._inputs)
+        new._told = self._told
         new._ids = self._ids  # never changed in place
         new._user_beside_results = self._user_beside_results
         return new
@@ -203,7 +205,10 @@ class Transcript:
         elif role not in ("system", "developer"):
             identity = message.get("tool_call_id")
             is_tool = role in ("tool", "function")
-            result = _result(message.get("content"), of_tool=is_tool)
+            content = message.get("content")
+            if self._told and not is_tool and (told := told_calls.result(content)) is not None:
+                content, is_tool = told, True
+            result = _result(content, of_tool=is_tool)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
 
@@ -243,9 +248,12 @@ class Transcript:
         inputs = self.inputs()
         if any(inputs.results):
             self._user_beside_results = inputs.user
-        calls = [(_read(call), call.get("id")) for call in _calls(message)]
-        calls.sort(key=lambda pair: pair[0])
         text = text_of(message.get("content"))
+        made = _calls(message)
+        text, told = (text, []) if made else told_calls.split(text)
+        self._told = bool(told)
+        calls = [(_read(call), call.get("id")) for call in made or told]
+        calls.sort(key=lambda pair: pair[0])
         before = self.turns[-1].place if self.turns else 0
         self.turns.append(output(text, [call for call, _ in calls], inputs, before))
         if self.tally is not None:
@@ -277,7 +285,7 @@ def _dumped(part: Any) -> bytes:
         return call_keys.walked(part)
 
 
-def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     calls = message.get("tool_calls")
     found = [c for c in calls if isinstance(c, Mapping)] if isinstance(calls, list) else []
     if not found and isinstance(message.get("function_call"), Mapping):

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stages.loop_detection.histories import TASK, Json, Run, calls, says, step, steps, user
+from app.stages.loop_detection import detectors
+from tests.core.test_told_calls import observed, told
+from tests.stages.loop_detection.histories import (
+    TASK,
+    Json,
+    Run,
+    calls,
+    closed,
+    rules,
+    says,
+    step,
+    steps,
+    user,
+)
 
 A = ("search", {"query": "quokka"}, "nothing found")
 B = ("read_file", {"path": "notes.md"}, "# Notes")
@@ -185,3 +198,15 @@ def test_without_results_the_calls_themselves_are_enough() -> None:
     assert run.broken[0] == (4, "repetition")
     broken_up = [*made[:2], *(calls(("bash", {"command": str(n)})) for n in range(5)), made[2]]
     assert Run([TASK, *broken_up]).is_silent
+
+
+def test_calls_that_a_transcript_tells_as_text() -> None:
+    """smolagents sends back no `tool_calls`: it writes them out, each with an id of its own."""
+    said: list[Json] = [TASK]
+    broken = []
+    reply = calls(("get_order", {"order_id": "A-1043"}))
+    for number in range(1, 8):
+        if detectors.breaks(closed(said, reply), rules()) is not None:
+            broken.append(number)
+        said += [told("get_order", {"order_id": "A-1043"}, number), observed("shipped")]
+    assert broken == [4, 5, 6, 7]
