@@ -17,9 +17,9 @@ from ..core.budgets import Limit
 from ..core.verdicts import Rejected
 from ..state.store import NotSent, Refused, Settlement, StoreError
 from . import accounts
+from .budget_lines import Place
 from .services import Services
 
-POLL_SECONDS = 0.25  # while other requests' reservations are waited for
 SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
 
 
@@ -53,32 +53,60 @@ class Reservation:
         """Set tokens aside for ``seconds`` at most; the limit that they don't fit into, if any.
 
         ``partial``: as in :meth:`Store.reserve`. ``patience``: for how many seconds others'
-        reservations are waited for, where only they are in the way. Raises ``StoreError``.
+        reservations are waited for, where only they are in the way: in line with all who do so
+        (``budget_lines.py``). Raises ``StoreError``.
         """
-        services = self._services
+        lines = self._services.lines
         clock = asyncio.get_running_loop().time
         give_up = clock() + patience
+        lasts = seconds + SPARE_SECONDS
+        place: Place | None = None
+        try:
+            if patience and lines.before(limits) is not None:
+                # None of it, for no time: whether it is any use to wait.
+                found = await self._reserve(limits, 0, 0.0, partial=partial)
+                if found is not None and not found.waits_for_others:
+                    return found
+                if (scope := lines.before(limits)) is not None:
+                    place = lines.join(scope)
+                    await self._turn(place, give_up)
+            while True:
+                found = await self._reserve(limits, tokens, lasts, partial=partial)
+                if found is None or not found.waits_for_others or clock() >= give_up:
+                    return found
+                place = lines.join(found.limit.scope, place)
+                await self._turn(place, give_up)
+        finally:
+            if place is not None:
+                lines.leave(place)
+
+    async def _turn(self, place: Place, give_up: float) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await self._services.lines.turn(place, give_up)
+        self.waited += clock() - began
+
+    async def _reserve(
+        self, limits: Sequence[Limit], tokens: int, seconds: float, *, partial: bool
+    ) -> Refused | None:
+        """Try once; the limit that it doesn't fit into, if any."""
+        services = self._services
+        now = services.wall_clock()
         # Before the answer: one that nobody waits for any more may have been made all the same.
         self._held = True
-        while True:
-            now = services.wall_clock()
-            expires = now + seconds + SPARE_SECONDS
-            try:
-                found = await services.store.reserve(
-                    self._ticket, limits, tokens, now, expires, partial=partial
-                )
-            except StoreError as error:
-                self._held = False
-                if not isinstance(error, NotSent):
-                    services.background.start(self._release(limits))
-                raise
-            if not isinstance(found, Refused):
-                return None
-            if not found.waits_for_others or clock() >= give_up:
-                self._held = False
-                return found
-            await asyncio.sleep(POLL_SECONDS)
-            self.waited += POLL_SECONDS
+        try:
+            found = await services.store.reserve(
+                self._ticket, limits, tokens, now, now + seconds, partial=partial
+            )
+        except StoreError as error:
+            self._held = False
+            if not isinstance(error, NotSent):
+                services.background.start(self._release(limits))
+            raise
+        if not isinstance(found, Refused):
+            return None
+        self._held = False
+        return found
 
     async def _release(self, limits: Sequence[Limit]) -> None:
         try:
@@ -87,6 +115,7 @@ class Reservation:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
+        self._services.lines.freed(limits)
 
     def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
         """What the client is told; kept as an event, once a minute of a session."""
@@ -127,7 +156,9 @@ class Reservation:
         """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
 
         The store settles one after the other, so of all that run at once one crosses each line.
+        Whoever waits for these budgets is told, too.
         """
+        self._services.lines.freed(settlement.amounts)
         rules = self._services.settings.reliability.token_budget
         known = {limit: n for limit, n in settlement.amounts.items() if limit.scope in before}
         for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):

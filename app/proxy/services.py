@@ -15,6 +15,7 @@ from ..metrics import Metrics
 from ..settings import Settings
 from ..state.store import Store
 from .background import Background
+from .budget_lines import BudgetLines
 from .cloud import Cloud
 from .event_feed import EventFeed
 from .failure_capture import FailureCapture
@@ -84,6 +85,7 @@ class Services:
     token_rates: TokenRates = field(default_factory=TokenRates)
     exchanges: set[RunningExchange] = field(default_factory=set)
     once: Once = field(default_factory=Once)
+    lines: BudgetLines = field(default_factory=BudgetLines)
     retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
     _in_force: Services | None = None
 

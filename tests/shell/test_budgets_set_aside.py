@@ -11,6 +11,7 @@ import pytest
 
 from app.core import budgets
 from app.core.budgets import Limit
+from app.proxy import budget_lines
 from app.proxy.reservation import Reservation
 from app.state import redis_link
 from app.state.redis import RedisStore
@@ -127,6 +128,82 @@ async def test_but_never_two_of_them_at_once(
     assert "used up" not in error["message"]
     go_on.set()
     assert (await first).status_code == 200
+
+
+# In which order
+
+
+def lines_of(proxy: RunningProxy) -> int:
+    """How many wait for others' tokens."""
+    return sum(map(len, proxy.services.lines._lines.values()))
+
+
+def named(name: str) -> dict[str, str]:
+    return {"X-MLX-Stack-Session": f"session-{name}"}
+
+
+@pytest.fixture
+def nobody_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_lines, "LOOK_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("nobody_looks_by_itself")
+async def test_who_asks_for_much_is_not_passed_by_who_asks_for_little(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_hour=300), "tiers.fast.max_concurrency": 30})
+    gates = [asyncio.Event() for _ in range(4)]
+    upstream.will(*map(held, gates))
+    asking = [asyncio.create_task(ask(proxy, named("first"), max_tokens=100))]
+    await upstream.next_call()
+    for number, most in enumerate((250, 20, 20), 1):
+        asking.append(asyncio.create_task(ask(proxy, named(f"n-{number}"), max_tokens=most)))
+        await until(lambda n=number: lines_of(proxy) == n)
+    gates[0].set()
+    assert (await upstream.next_call()).json()["max_tokens"] == 250
+    gates[1].set()
+    for _ in gates[2:]:  # now both at once
+        assert (await upstream.next_call()).json()["max_tokens"] == 20
+    for gate in gates[2:]:
+        gate.set()
+    assert [response.status_code for response in await asyncio.gather(*asking)] == [200] * 4
+    assert (lines_of(proxy), reserved(proxy)) == (0, 0)
+
+
+@pytest.mark.usefixtures("nobody_looks_by_itself")
+async def test_one_that_leaves_the_line_holds_up_nobody(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_hour=300), "tiers.fast.max_concurrency": 30})
+    gates = [asyncio.Event() for _ in range(2)]
+    upstream.will(*map(held, gates))
+    first = asyncio.create_task(ask(proxy, named("first"), max_tokens=100))
+    await upstream.next_call()
+    large = asyncio.create_task(ask(proxy, named("large"), max_tokens=250))
+    await until(lambda: lines_of(proxy) == 1)
+    small = asyncio.create_task(ask(proxy, named("small"), max_tokens=20))
+    await until(lambda: lines_of(proxy) == 2)
+    large.cancel()
+    assert (await upstream.next_call()).json()["max_tokens"] == 20, "beside the first"
+    for gate in gates:
+        gate.set()
+    assert [(await task).status_code for task in (first, small)] == [200, 200]
+
+
+@pytest.mark.usefixtures("nobody_looks_by_itself")
+async def test_who_has_nothing_left_is_told_so_however_many_wait(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**hard(per_hour=300, per_session=USED)})
+    gate = asyncio.Event()
+    upstream.will(text_stream("Hello"), held(gate), text_stream("Hello"))
+    assert (await ask(proxy, AGENT, max_tokens=100)).status_code == 200
+    first = asyncio.create_task(ask(proxy, named("first"), max_tokens=200))
+    large = asyncio.create_task(ask(proxy, named("large"), max_tokens=250))
+    await until(lambda: lines_of(proxy) == 1)
+    checked_error(await ask(proxy, AGENT, max_tokens=100), 429, "budget_exceeded")
+    gate.set()
+    assert [(await task).status_code for task in (first, large)] == [200, 200]
 
 
 # Whose
