@@ -1,0 +1,74 @@
+"""What docs/architecture.md, CONTRIBUTING.md and the pictures name is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.pictures import FOLDER
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+PICTURE = (FOLDER / "request.svg").read_text("utf-8")
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"(?:app|tests|deploy|docs|scripts)/[\w./-]*")
+NAME = re.compile(r"(?:[A-Z]\w*\.)?[a-z]\w*\(\)|(?:[A-Z][a-z]+)+(?:\.\w+)?|[A-Z]+_?[A-Z]+")
+ELSEWHERE = {"FORMAT"}  # one in each file of the formats
+
+
+def defined() -> set[str]:
+    """Classes, functions, methods with and without their class, and constants of the package."""
+    found: set[str] = set()
+    for path in (ROOT / "app").rglob("*.py"):
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(node.name)
+            if isinstance(node, ast.ClassDef):
+                inside = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+                inside += [one for one in node.body if isinstance(one, ast.AsyncFunctionDef)]
+                found |= {f"{node.name}.{one.name}" for one in inside}
+        for node in tree.body:
+            match node:
+                case (
+                    ast.Assign(targets=[ast.Name(id=name)])
+                    | ast.AnnAssign(target=ast.Name(id=name))
+                ):
+                    found.add(name)
+    return found
+
+
+DEFINED = defined()
+
+
+@pytest.mark.parametrize("text", [PAGE, CONTRIBUTING], ids=["architecture", "contributing"])
+def test_every_path_is_there(text: str) -> None:
+    named = [word for word in CODE.findall(text) if PATH.fullmatch(word)]
+    assert len(named) > 20
+    assert [word for word in named if not (ROOT / word).exists()] == []
+
+
+def test_every_name_is_defined() -> None:
+    named = {word.removesuffix("()") for word in CODE.findall(PAGE) if NAME.fullmatch(word)}
+    assert {"next_step", "Pipeline", "Attempt.settle", "AT_START"} <= named
+    assert named - DEFINED - ELSEWHERE == set()
+
+
+def test_a_name_stands_in_the_file_beside_it() -> None:
+    """In the table of decisions: the file of a row defines what the row names first."""
+    rows = re.findall(r"^\| [^|]+ \| `(app/[\w/.]+\.py)` \| `(\w+)(?:\.\w+)?(?:\(\))?`", PAGE, re.M)
+    assert len(rows) > 8
+    for path, name in rows:
+        text = (ROOT / path).read_text("utf-8")
+        assert re.search(rf"^(?:def|class|async def) {name}\b|^{name}\b", text, re.M), (path, name)
+
+
+def test_the_picture_names_modules() -> None:
+    files = set(re.findall(r"\b(\w+\.py)\b", PICTURE))
+    assert len(files) > 15
+    there = {path.name for path in (ROOT / "app").rglob("*.py")}
+    assert files - there == set()
