@@ -56,7 +56,7 @@ class Server(uvicorn.Server):
             )
         )
         self._services = services
-        self._on_ready = on_ready
+        self.on_ready = on_ready
         change = partial(main.change, services)
         self._reloader = Reloader(given, services.settings, change) if given is not None else None
         self.listeners = listeners
@@ -76,8 +76,8 @@ class Server(uvicorn.Server):
             if self.reloads_at_hangup:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
-        if self.started and self._on_ready is not None:
-            self._on_ready()
+        if self.started and self.on_ready is not None:
+            self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._reloader is not None:
@@ -122,6 +122,14 @@ class Server(uvicorn.Server):
                 exchange.end()
         return await super().on_tick(counter)
 
+    def say_listening(self) -> None:
+        """In the log: where clients reach it, and the tiers."""
+        server = self._services.settings.server
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        port = self.servers[0].sockets[0].getsockname()[1]  # another than asked for, if that is 0
+        tiers = list(self._services.settings.tiers)
+        log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
+
     def _say_stopping(self, sig: int) -> None:
         log.get().info(
             "stopping",
@@ -157,7 +165,10 @@ def serve(
     log.configure(settings.observability)
     if settings.server.workers > 1:
         return workers.Workers(settings, log_to, on_ready, given).run()
-    return _run(Server(main.build_services(settings), on_ready, given=given))
+    server = Server(main.build_services(settings), on_ready, given=given)
+    if on_ready is None:
+        server.on_ready = server.say_listening
+    return _run(server)
 
 
 def work(
