@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-agents bench-state kills soak score faults schema references docs package clean
+.PHONY: help run test lint format types unit e2e bench bench-agents bench-state kills soak score faults schema references docs docs-commands package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -78,6 +78,9 @@ references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
 # NO_MKDOCS_2_WARNING: a notice of the theme's about its successor, not about this site.
 docs: $(DEV)  ## the documentation as a site in build/site; any dead link ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-commands: $(DEV)  ## run every command of README.md and docs/ as printed, as far as that goes here
+	DOCS_COMMANDS=all $(BIN)/pytest -rs --timeout 120 tests/docs/test_commands.py $(ARGS)
 
 package: $(DEV)  ## wheel and sdist in dist/, tried in a clean environment
 	rm -rf dist build/clean
