@@ -14,12 +14,12 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-agents bench-state kills soak score faults schema references docs docs-commands package clean
+.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-state kills soak score faults schema references docs docs-commands package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  %-12s %s\n' $$name "$$text"; done
+		while IFS='|' read -r name text; do printf '  %-13s %s\n' $$name "$$text"; done
 
 run: $(LOCAL)  ## install what is needed, then start the whole local stack
 	@$(BIN)/mlx-stack-proxy up $(ARGS)
@@ -46,8 +46,12 @@ endif
 e2e: $(DEV)  ## only the tests against the real stack
 	$(BIN)/pytest -rs tests/e2e $(ARGS)
 
-bench: $(DEV)  ## what the proxy costs, beside a bare relay and LiteLLM
-	$(BIN)/python -m tests.bench.bench_proxy $(ARGS)
+bench: $(DEV)  ## what the proxy costs, beside bare relays and other gateways; a quarter of an hour
+	$(BIN)/python -m benchmarks.cost $(ARGS)
+
+bench-install: $(DEV)  ## what `make bench` compares with, in build/bench, and what it draws with
+	@$(PIP) install --quiet -c constraints.txt -e '.[bench]'
+	@$(BIN)/python -m benchmarks.cost.install
 
 bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
 	@$(BIN)/python -m tests.bench.bench_state $(ARGS)

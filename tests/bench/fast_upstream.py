@@ -1,11 +1,13 @@
 """A model server that costs almost nothing: the scripted upstream of the speed benchmark.
 
-The last user message says what to answer, because that survives every proxy unchanged:
+A user message says what to answer, because that survives every proxy unchanged:
 
     chunks=50 pace=1      50 pieces of text, 1 ms apart (pace=0: all of them in one write)
+    chunks=1 pace=0 call  a call of `read_file`, whole in one piece as mlx-lm sends it
     hold=1                five pieces, then silence until the client leaves
 
-Asked for a stream it answers with server-sent events, else with one JSON body of the same text.
+Asked for a stream it answers with server-sent events, else with one JSON body of the same reply,
+which comes when its last piece would: a model can't answer before it has generated.
 Run as `python -m tests.bench.fast_upstream PORT`.
 """
 
@@ -22,14 +24,24 @@ import uvloop
 
 FIRST_WORD = "First"
 ID = "chatcmpl-5b9f3c1e7d2a4f60"
-DIRECTIVE = re.compile(rb"chunks=(\d+) pace=(\d+)")
+CALLED = "read_file"  # offered by whoever asks for a call
+CALL = {
+    "id": "call_7d41c0a9",
+    "type": "function",
+    "function": {"name": CALLED, "arguments": '{"path": "src/parser/errors.py", "start_line": 40}'},
+}
+DIRECTIVE = re.compile(rb"chunks=(\d+) pace=(\d+)( call)?")
 HEAD_JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
 HEAD_SSE = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n"
     b"transfer-encoding: chunked\r\n\r\n"
 )
+NAMES = ("fast", "standard", "longctx", "premium")
 MODELS = orjson.dumps(
-    {"object": "list", "data": [{"id": "fast", "object": "model", "owned_by": "openai"}]}
+    {
+        "object": "list",
+        "data": [{"id": name, "object": "model", "owned_by": "openai"} for name in NAMES],
+    }
 )
 
 
@@ -67,12 +79,15 @@ def usage(count: int) -> dict:
 
 
 @functools.cache
-def sse_pieces(count: int, with_usage: bool) -> list[bytes]:
-    texts = words(count)
+def sse_pieces(count: int, with_usage: bool, call: bool = False) -> list[bytes]:
     role = chunk({"role": "assistant", "content": ""})
-    pieces = [role + chunk({"content": texts[0]})]
-    pieces += [chunk({"content": text}) for text in texts[1:]]
-    last = chunk({}, "stop")
+    if call:
+        deltas: list[dict] = [{"tool_calls": [{"index": 0, **CALL}]}]
+    else:
+        deltas = [{"content": text} for text in words(count)]
+    pieces = [chunk(delta) for delta in deltas]
+    pieces[0] = role + pieces[0]
+    last = chunk({}, "tool_calls" if call else "stop")
     if with_usage:
         tail = {"id": ID, "object": "chat.completion.chunk", "created": 1_780_000_000}
         last += event({**tail, "model": "fast", "choices": [], "usage": usage(count)})
@@ -82,8 +97,11 @@ def sse_pieces(count: int, with_usage: bool) -> list[bytes]:
 
 
 @functools.cache
-def json_answer(count: int) -> bytes:
-    message = {"role": "assistant", "content": "".join(words(count))}
+def json_answer(count: int, call: bool = False) -> bytes:
+    message: dict = {"role": "assistant", "content": "".join(words(count))}
+    if call:
+        message = {"role": "assistant", "content": None, "tool_calls": [CALL]}
+    finish = "tool_calls" if call else "stop"
     body = orjson.dumps(
         {
             "id": ID,
@@ -92,7 +110,7 @@ def json_answer(count: int) -> bytes:
             "model": "fast",
             "system_fingerprint": "fp_44709d6fcb",
             "choices": [
-                {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+                {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
             ],
             "usage": usage(count),
         }
@@ -137,15 +155,17 @@ class FastUpstream(asyncio.Protocol):
         streamed = b'"stream":true' in body or b'"stream": true' in body
         with_usage = b"include_usage" in body
         if b"hold=1" in body:
-            pieces = sse_pieces(500, with_usage)[:5]
-            self.transport.write(HEAD_SSE + b"".join(pieces))
+            if streamed:
+                self.transport.write(HEAD_SSE + b"".join(sse_pieces(500, with_usage)[:5]))
             return
         found = DIRECTIVE.search(body)
         count, pace = (int(found[1]), int(found[2])) if found else (10, 0)
+        call = bool(found and found[3])
         if not streamed:
-            self.transport.write(json_answer(count))
+            self.pieces, self.next = [json_answer(count, call)], 0
+            self.timer = self.loop.call_later(pace * (count - 1) / 1000, self.send_next)
             return
-        pieces = sse_pieces(count, with_usage)
+        pieces = sse_pieces(count, with_usage, call)
         if not pace:
             self.transport.write(HEAD_SSE + b"".join(pieces))
             return

@@ -16,6 +16,7 @@ import orjson
 from tests.bench.fast_upstream import FIRST_WORD
 
 FIRST = FIRST_WORD.encode()
+LONG_WAIT = 0.5  # seconds
 KEY = "sk-bench-0f3a9c7e5d1b8642a6e4c2f0b9d8e7a1"
 SYSTEM = (
     "You are a careful assistant that works in a repository. Read before you write, say what you "
@@ -38,11 +39,12 @@ def chat_body(directive: str, stream: bool, number: int) -> bytes:
     return orjson.dumps(body)
 
 
-def http_request(port: int, body: bytes) -> bytes:
+def http_request(port: int, body: bytes, headers: str = "") -> bytes:
+    """``headers``: more of them, each a line with its end."""
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
         "user-agent: bench/1\r\naccept: */*\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer {KEY}\r\ncontent-length: {len(body)}\r\n\r\n"
+        f"authorization: Bearer {KEY}\r\n{headers}content-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
 
@@ -53,29 +55,50 @@ class LoadError(RuntimeError):
 
 @dataclass
 class Outcome:
+    """`first_text`, `took`: seconds of the requests sent at `counts_from` or later.
+
+    `unanswered`: how many of `first_text` are only what they had waited when all was over.
+    """
+
     requests: int = 0
     seconds: float = 0.0
     reads: int = 0
     first_text: list[float] = field(default_factory=list)
+    took: list[float] = field(default_factory=list)
+    counts_from: float = 0.0
+    unanswered: int = 0
 
 
 class Connection(asyncio.Protocol):
-    """Takes requests from `source` until it is empty; `ended` is done when the last is answered."""
+    """Takes requests from `source` until it is empty; `ended` is done when the last is answered.
 
-    def __init__(self, source: Iterator[bytes], outcome: Outcome) -> None:
+    `keep_alive`: False makes a new connection for each request, for a server that ends its own.
+    `marker`: what in the answer is its first text.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[bytes],
+        outcome: Outcome,
+        keep_alive: bool = True,
+        marker: bytes = FIRST,
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.source = source
         self.outcome = outcome
+        self.keep_alive = keep_alive
+        self.marker = marker
+        self.request = next(source, None)
+        self.connecting: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
         self.first_seen: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
-        self.send_next()
+        self.send()
 
-    def send_next(self) -> None:
-        request = next(self.source, None)
-        if request is None:
+    def send(self) -> None:
+        if self.request is None:
             self.finish()
             return
         self.head = b""
@@ -83,13 +106,33 @@ class Connection(asyncio.Protocol):
         self.tail = b""
         self.waiting_for_text = True
         self.sent_at = time.perf_counter()
-        self.transport.write(request)
+        self.transport.write(self.request)
+
+    def answered(self) -> None:
+        self.outcome.requests += 1
+        if self.sent_at >= self.outcome.counts_from:
+            self.outcome.took.append(time.perf_counter() - self.sent_at)
+        self.request = next(self.source, None)
+        if self.keep_alive or self.request is None:
+            self.send()
+            return
+        address = self.transport.get_extra_info("peername")
+        self.transport.set_protocol(asyncio.Protocol())  # its end is no news
+        self.transport.close()
+        self.connecting = asyncio.ensure_future(self.connect(*address[:2]))
+
+    async def connect(self, host: str, port: int) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: self, host, port)
+        except OSError as error:
+            self.finish(LoadError(f"no new connection: {error!r}"))
 
     def data_received(self, data: bytes) -> None:
         self.outcome.reads += 1
-        if self.waiting_for_text and FIRST in data:
+        if self.waiting_for_text and self.marker in data:
             self.waiting_for_text = False
-            self.outcome.first_text.append(time.perf_counter() - self.sent_at)
+            if self.sent_at >= self.outcome.counts_from:
+                self.outcome.first_text.append(time.perf_counter() - self.sent_at)
             if not self.first_seen.done():
                 self.first_seen.set_result(None)
         if self.remaining == -1:
@@ -110,8 +153,7 @@ class Connection(asyncio.Protocol):
             self.remaining -= len(data)
             complete = self.remaining <= 0
         if complete:
-            self.outcome.requests += 1
-            self.send_next()
+            self.answered()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.finish(LoadError(f"the connection ended early: {exc!r}"))
@@ -127,49 +169,106 @@ class Connection(asyncio.Protocol):
             self.first_seen.exception()
         self.transport.close()
 
+    def leave(self) -> None:
+        """End it, whatever it is waiting for."""
+        if not self.ended.cancel() and not self.ended.cancelled():
+            self.ended.exception()  # seen: one that failed is told by the first of them
+        self.transport.close()
+
+
+async def connect(port: int, connection: Callable[[], Connection]) -> Connection:
+    loop = asyncio.get_running_loop()
+    return (await loop.create_connection(connection, "127.0.0.1", port))[1]
+
+
+async def drive(
+    port: int, source: Iterator[bytes], connections: int, keep_alive: bool = True
+) -> Outcome:
+    """Send all requests of `source` over `connections` connections; the first bad one raises."""
+    outcome = Outcome()
+    started = time.perf_counter()
+    opened = [
+        await connect(port, lambda: Connection(source, outcome, keep_alive))
+        for _ in range(connections)
+    ]
+    try:
+        await asyncio.gather(*(connection.ended for connection in opened))
+    finally:
+        for connection in opened:
+            connection.leave()
+    outcome.seconds = time.perf_counter() - started
+    return outcome
+
 
 async def run_load(
     port: int, make_body: Callable[[int], bytes], connections: int, requests: int
 ) -> Outcome:
     """Send `requests` requests over `connections` connections; the first bad one raises."""
-    loop = asyncio.get_running_loop()
-    outcome = Outcome()
     prepared = [http_request(port, make_body(number)) for number in range(min(requests, 64))]
     source = (prepared[number % len(prepared)] for number in range(requests))
-    started = time.perf_counter()
-    open_connections = []
-    for _ in range(min(connections, requests)):
-        pair = await loop.create_connection(lambda: Connection(source, outcome), "127.0.0.1", port)
-        open_connections.append(pair[1])
-    await asyncio.gather(*(connection.ended for connection in open_connections))
-    outcome.seconds = time.perf_counter() - started
+    return await drive(port, source, min(connections, requests))
+
+
+async def run_open_streams(
+    port: int,
+    source: Iterator[bytes],
+    streams: int,
+    *,
+    ramp: float,
+    seconds: float,
+    keep_alive: bool = True,
+) -> Outcome:
+    """Keep `streams` streams open, begun over `ramp` seconds; note those begun in `seconds` after.
+
+    `source` is endless. What is still open at the end is left, as a client leaves it; who has
+    waited for its first text for long by then counts with that.
+    """
+    outcome = Outcome(counts_from=time.perf_counter() + ramp)
+    opened: list[Connection] = []
+    try:
+        async with asyncio.timeout(ramp + seconds):
+            for _ in range(streams):
+                opened.append(await connect(port, lambda: Connection(source, outcome, keep_alive)))
+                await asyncio.sleep(ramp / streams)
+            await asyncio.gather(*(connection.ended for connection in opened))
+    except TimeoutError:
+        pass
+    finally:
+        for connection in opened:
+            connection.leave()
+    outcome.seconds = seconds
+    for connection in opened:
+        waited = time.perf_counter() - connection.sent_at
+        if connection.waiting_for_text and waited > LONG_WAIT:
+            outcome.first_text.append(waited)
+            outcome.unanswered += 1
     return outcome
 
 
 class HeldStreams:
-    """Streams that have said their first words and stay open until `close`."""
+    """Streams that have said their first words (`marker`) and stay open until `close`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, headers: str = "", marker: bytes = FIRST) -> None:
         self.port = port
+        self.headers = headers
+        self.marker = marker
         self.connections: list[Connection] = []
 
     async def grow_to(self, count: int, at_once: int = 25, within: float = 60) -> None:
-        loop = asyncio.get_running_loop()
         async with asyncio.timeout(within):
             while len(self.connections) < count:
-                batch = []
-                for number in range(min(at_once, count - len(self.connections))):
-                    body = chat_body("hold=1", True, len(self.connections) + number)
-                    source = iter([http_request(self.port, body)])
-                    pair = await loop.create_connection(
-                        lambda source=source: Connection(source, Outcome()), "127.0.0.1", self.port
-                    )
-                    batch.append(pair[1])
+                first = len(self.connections)
+                for number in range(first, min(first + at_once, count)):
+                    body = chat_body("hold=1", True, number)
+                    self.connections.append(await connect(self.port, self._one(body)))
+                batch = self.connections[first:]
                 await asyncio.gather(*(connection.first_seen for connection in batch))
-                self.connections += batch
+
+    def _one(self, body: bytes) -> Callable[[], Connection]:
+        source = iter([http_request(self.port, body, self.headers)])
+        return lambda: Connection(source, Outcome(), marker=self.marker)
 
     async def close(self) -> None:
         for connection in self.connections:
-            connection.ended.cancel()
-            connection.transport.close()
+            connection.leave()
         await asyncio.sleep(0)

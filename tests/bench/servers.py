@@ -15,25 +15,29 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
 
+from app.settings import DEFAULT_TIERS
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 STREAM_LIMIT = 4096
-PROXY_CONFIG = {
+# Everything as it comes, but for the two limits that a load of thousands would meet.
+PROXY_CONFIG: dict[str, Any] = {
     "server": {"host": "127.0.0.1"},
     "upstream": {"max_connections": STREAM_LIMIT},
-    "tiers": {"fast": {"model": "fast", "max_concurrency": STREAM_LIMIT}},
-    "reliability": {"escalation": {"chain": ["fast"]}},
-    "observability": {"log_level": "warning"},
+    "tiers": {
+        name: {**tier, "max_concurrency": STREAM_LIMIT} for name, tier in DEFAULT_TIERS.items()
+    },
 }
 NO_STAGES = {
+    "observability": {"log_level": "warning"},
     "state": {"backend": "memory"},
     "reliability": {
-        "escalation": {"chain": ["fast"], "enabled": False},
+        "escalation": {"enabled": False},
         "loop_detection": {"enabled": False},
         "tool_validation": {"enabled": False},
         "token_budget": {"enabled": False},
@@ -60,12 +64,21 @@ def allow_many_sockets(wanted: int = 8192) -> int:
 
 @dataclass
 class Server:
-    """A child that serves on `port`; its output is in `log`."""
+    """A child that serves on `port`; its output is in `log`.
+
+    `headers`: what it wants in a request, each a line with its end. `keep_alive`: whether a
+    connection serves more than one. `began`: time.monotonic() of its start; `ready_after`: seconds
+    from there until it answered.
+    """
 
     name: str
     port: int
     process: subprocess.Popen[bytes]
     log: Path
+    began: float = 0.0
+    ready_after: float = 0.0
+    headers: str = ""
+    keep_alive: bool = True
 
     def __post_init__(self) -> None:
         self.measured = psutil.Process(self.process.pid)
@@ -80,6 +93,7 @@ class Server:
         return sum(process.memory_info().rss for process in family)
 
     def wait_ready(self, path: str, timeout: float, headers: dict[str, str] | None = None) -> None:
+        """Return when it answers with 200; end it and raise RuntimeError if it doesn't in time."""
         deadline = time.monotonic() + timeout
         url = f"http://127.0.0.1:{self.port}{path}"
         while True:
@@ -90,13 +104,15 @@ class Server:
             try:
                 request = urllib.request.Request(url, headers=headers or {})
                 with urllib.request.urlopen(request, timeout=2):
+                    self.ready_after = time.monotonic() - self.began
                     return
             except (urllib.error.URLError, OSError):
                 if time.monotonic() > deadline:
+                    self.stop()
                     raise RuntimeError(
                         f"{self.name} is not ready after {timeout:.0f} s: {self.said()}"
                     ) from None
-                time.sleep(0.1)
+                time.sleep(0.02)
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-1500:]
@@ -113,7 +129,8 @@ class Server:
 
 
 def start(name: str, port: int, argv: list[str], folder: Path, **env: str) -> Server:
-    log = folder / f"{name.replace(' ', '_')}.log"
+    log = folder / f"{name.replace(' ', '_')}-{port}.log"
+    began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
             argv,
@@ -123,14 +140,14 @@ def start(name: str, port: int, argv: list[str], folder: Path, **env: str) -> Se
             stderr=out,
             stdin=subprocess.DEVNULL,
         )
-    return Server(name, port, process, log)
+    return Server(name, port, process, log, began)
 
 
 def start_upstream(folder: Path) -> Server:
     port = free_port()
     argv = [sys.executable, "-m", "tests.bench.fast_upstream", str(port)]
     server = start("upstream", port, argv, folder)
-    server.wait_ready("/v1/models", 20)
+    server.wait_ready("/v1/models", 60)
     return server
 
 
@@ -141,23 +158,30 @@ def start_relay(kind: str, upstream: int, folder: Path) -> Server:
     argv += ["--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--no-access-log"]
     address = f"http://127.0.0.1:{upstream}"
     server = start(f"{kind} relay", port, argv, folder, RELAY_UPSTREAM=address)
-    server.wait_ready("/v1/models", 20)
+    server.wait_ready("/v1/models", 60)
     return server
 
 
 def start_proxy(
-    upstream: int, folder: Path, wrapper: list[str] | None = None, *, stages: bool = True
+    upstream: int,
+    folder: Path,
+    wrapper: list[str] | None = None,
+    *,
+    stages: bool = True,
+    changes: dict[str, Any] | None = None,
 ) -> Server:
     """The proxy as anyone starts it; `wrapper` is what runs `app` instead of `python -m`.
 
     Without `stages` none of them decides anything, and nothing is kept on the disk: what is left is
-    the way of a request through the proxy.
+    the way of a request through the proxy. `changes`: sections of the settings, in place of what
+    they are by default.
     """
     port = free_port()
-    changes = {"state": {"path": str(folder / f"state-{port}.db")}} if stages else NO_STAGES
+    own = {"state": {"path": str(folder / f"state-{port}.db")}} if stages else NO_STAGES
     config = {
         **PROXY_CONFIG,
-        **changes,
+        **own,
+        **(changes or {}),
         "server": {**PROXY_CONFIG["server"], "port": port},
         "upstream": {**PROXY_CONFIG["upstream"], "base_url": f"http://127.0.0.1:{upstream}"},
     }
@@ -165,7 +189,7 @@ def start_proxy(
     file.write_text(yaml.safe_dump(config))
     argv = [sys.executable, "-m", *(wrapper or []), "app", "serve", "--config", str(file)]
     server = start("this proxy" if stages else "its frame", port, argv, folder)
-    server.wait_ready("/health", 30)
+    server.wait_ready("/health", 60)
     return server
 
 
@@ -187,5 +211,5 @@ def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
     argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
     settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     server = start("LiteLLM alone", port, argv, folder, LITELLM_LOG="ERROR", **settings)
-    server.wait_ready("/health/liveliness", 90)
+    server.wait_ready("/health/liveliness", 180)
     return server

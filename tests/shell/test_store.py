@@ -45,8 +45,7 @@ async def store_of(proxy: RunningProxy) -> str:
 
 
 async def used(proxy: RunningProxy) -> Any:
-    """None while the store knows no such session, or can't be asked."""
-    return (await proxy.client.get("/mlx-stack/sessions/agent-one")).json().get("used")
+    return (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()["used"]
 
 
 def tokens_on_disk(path: Path) -> int:

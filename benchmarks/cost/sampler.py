@@ -1,4 +1,4 @@
-"""Runs a module under a sampling profiler: `python -m tests.bench.sampler app serve …`.
+"""Runs a module under a sampling profiler: `python -m benchmarks.cost.sampler app serve …`.
 
 A timer of CPU time interrupts the main thread; where it stood is counted, stack by stack. SIGUSR1
 begins it (before that all is imports); SIGUSR2 ends it and writes the counts to the file that

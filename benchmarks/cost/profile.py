@@ -1,4 +1,4 @@
-"""Where the proxy's CPU goes, by part: `bench_proxy --profile`."""
+"""Where the proxy's CPU goes, by part: `--profile`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,21 @@ import os
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import figures, load, servers
+from benchmarks.cost import bodies
+from benchmarks.cost.bodies import LONG, SHORT, MakeBatch
+from benchmarks.cost.measure import send
+from tests.bench import servers
 
 PACKAGE = re.compile(r"site-packages/([^/]+?)(?:\.py)?(?:/|$)")
-LOADS: list[tuple[str, Callable[[int], bytes], int, int]] = [
-    ("requests, not streamed", figures.body_maker(figures.SHORT, 0, False), 16, 3000),
-    ("streamed requests, 10 pieces", figures.body_maker(figures.SHORT, 1, True), 16, 2500),
-    ("streamed chunks, 500 a reply", figures.body_maker(figures.LONG, 1, True), 8, 80),
+LOADS: list[tuple[str, MakeBatch, int, int]] = [
+    ("requests, not streamed", bodies.plain(SHORT, 0), 16, 3000),
+    ("streamed requests, 10 pieces", bodies.plain(SHORT, 1, True), 16, 2500),
+    ("streamed chunks, 500 a reply", bodies.plain(LONG, 1, True), 8, 80),
+    ("40 tools offered", bodies.offering(40), 16, 2000),
+    ("400 messages, all but 2 seen", bodies.seen(400, bodies.MESSAGE_BYTES), 16, 600),
 ]
 
 
@@ -57,14 +61,16 @@ def lines_of(title: str, samples: list[dict[str, Any]]) -> list[str]:
 async def profile(upstream: int, folder: Path) -> str:
     """Each kind of load on a fresh proxy under the sampler."""
     lines: list[str] = []
-    for number, (title, make_body, connections, requests) in enumerate(LOADS):
+    for number, (title, make, connections, requests) in enumerate(LOADS):
         file = folder / f"samples-{number}.json"
         os.environ["SAMPLES_FILE"] = str(file)
-        server = servers.start_proxy(upstream, folder, wrapper=["tests.bench.sampler"])
+        server = servers.start_proxy(upstream, folder, wrapper=["benchmarks.cost.sampler"])
         try:
-            await load.run_load(server.port, make_body, 4, 20)
+            await send(server, make(20).measured, 4)
+            batch = make(requests)
+            await send(server, batch.prepare, connections)
             server.process.send_signal(signal.SIGUSR1)
-            await load.run_load(server.port, make_body, connections, requests)
+            await send(server, batch.measured, connections)
             server.process.send_signal(signal.SIGUSR2)
             async with asyncio.timeout(20):
                 while not file.exists():  # noqa: ASYNC110 - another process writes it

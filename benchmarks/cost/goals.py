@@ -1,0 +1,126 @@
+"""The goals, each judged from the figures by itself. No I/O."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.cost import fit, growth
+from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
+from benchmarks.cost.fit import Fit
+from benchmarks.cost.samples import Samples, Spread
+
+UPSTREAM = "upstream"  # asked without anything in between
+LINEAR = 1.15  # the exponent that still counts as linear: fits of noisy points vary by a tenth
+FLAT = 1.10  # the cost at the most sessions, in costs at FLAT_FROM
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`values`: one a round; their median is held against `limit`, in `unit`."""
+
+    text: str
+    limit: float
+    unit: str
+    values: tuple[float, ...]
+    strict: bool = False  # below the limit, not at it
+
+    @property
+    def spread(self) -> Spread:
+        return Spread.of(self.values)
+
+    @property
+    def met(self) -> bool:
+        return self._within(self.spread.middle)
+
+    @property
+    def verdict(self) -> str:
+        """`met` or `not met`, and in how many rounds where they don't agree."""
+        within = sum(self._within(value) for value in self.values)
+        word = "met" if self.met else "**not met**"
+        if within in (0, len(self.values)):
+            return word
+        return f"{word} (within it in {within} of {len(self.values)} rounds)"
+
+    def _within(self, value: float) -> bool:
+        return value < self.limit if self.strict else value <= self.limit
+
+
+def judge(samples: Samples) -> list[Goal]:
+    """Those whose figures are there."""
+    goals = [*_ratios(samples), *_others(samples), *_growing(samples)]
+    return [goal for goal in goals if goal.values]
+
+
+def _ratios(samples: Samples) -> list[Goal]:
+    def against(text: str, other: str, kind: str, limit: float, who: str = PROXY) -> Goal:
+        values = samples.ratios(who, other, f"cpu.{kind}")
+        return Goal(text, limit, "×", tuple(values), strict=other == PORTKEY)
+
+    relay = f"the {HTTPX}'s CPU"
+    return [
+        against(f"plain request: {relay}", HTTPX, "plain", 2.5),
+        against(f"plain request, streamed: {relay}", HTTPX, "stream", 2.5),
+        against(f"streamed chunk: {relay}", HTTPX, "chunk", 2),
+        against("plain request: Portkey's CPU", PORTKEY, "plain", 1),
+        against("plain request, streamed: Portkey's CPU", PORTKEY, "stream", 1),
+        against("plain request: LiteLLM's CPU", LITELLM, "plain", 1 / 15),
+        against("plain request, streamed: LiteLLM's CPU", LITELLM, "stream", 1 / 15),
+        against(f"{FRAME}, plain request: {relay}", HTTPX, "plain", 1.7, FRAME),
+        against(f"{FRAME}, streamed chunk: {relay}", HTTPX, "chunk", 1.7, FRAME),
+    ]
+
+
+def _others(samples: Samples) -> list[Goal]:
+    def scaled(values: Sequence[float], factor: float) -> tuple[float, ...]:
+        return tuple(value * factor for value in values)
+
+    history = samples.differences(PROXY, "cpu.seen", "cpu.plain")
+    first = samples.added(PROXY, UPSTREAM, "first.100", 0.99)
+    memory = samples.values(PROXY, "rss.more")
+    return [
+        Goal("400 messages, all but 2 seen: CPU more than plain", 1, "ms", scaled(history, 1e3)),
+        Goal("first text, p99 added at 100 streams", 3, "ms", scaled(first, 1e3)),
+        Goal("1,000 open streams: memory more", 60, "MB", scaled(memory, 1e-6)),
+    ]
+
+
+def curve(samples: Samples, server: str, axis: growth.Axis) -> dict[int, Spread]:
+    """The cost at each x that was measured."""
+    found = {x: samples.spread(server, growth.figure(axis.name, x)) for x in axis.xs}
+    return {x: spread for x, spread in found.items() if spread}
+
+
+def exponents(samples: Samples, server: str, axis: growth.Axis) -> list[Fit]:
+    """The fit to the medians first, then to each round's own points."""
+    medians = curve(samples, server, axis)
+    if len(medians) < 3:
+        return []
+    xs = list(medians)
+    fits = [fit.power(xs, [medians[x].middle for x in xs])]
+    rounds = [samples.by_round(server, growth.figure(axis.name, x)) for x in xs]
+    for turn in rounds[0]:
+        if all(turn in points for points in rounds):
+            fits.append(fit.power(xs, [points[turn] for points in rounds]))
+    return fits
+
+
+def _growing(samples: Samples) -> list[Goal]:
+    goals = []
+    for axis in growth.AXES:
+        if axis.new:
+            fits = exponents(samples, PROXY, axis)
+            # Rounds are noisy: the medians' fit is what is judged.
+            values = (fits[0].exponent,) if fits else ()
+            goals.append(Goal(f"{axis.label}: exponent", LINEAR, "", values))
+    most = growth.figure(growth.SESSIONS, max(growth.AXES[-1].xs))
+    few = growth.figure(growth.SESSIONS, growth.FLAT_FROM)
+    at_most, at_few = samples.by_round(PROXY, most), samples.by_round(PROXY, few)
+    flat = tuple(at_most[turn] / at_few[turn] for turn in at_most if turn in at_few)
+    text = f"100,000 sessions: CPU beside {growth.FLAT_FROM:,}"
+    return [*goals, Goal(text, FLAT, "×", flat)]
+
+
+def median(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

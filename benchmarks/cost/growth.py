@@ -1,0 +1,192 @@
+"""How the proxy's cost grows: with the history, the tools, the sessions, a stream's length."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.core.budgets import Limit
+from app.core.session_id import digest
+from app.state.sqlite import SqliteStore
+from app.state.store import SessionDelta, Settlement
+from benchmarks.cost import bodies, measure
+from benchmarks.cost.bodies import Batch, MakeBatch
+from benchmarks.cost.contestants import PROXY
+from benchmarks.cost.samples import Samples
+from tests.bench import load, servers
+from tests.bench.servers import Server
+
+SECONDS = 0.3  # of CPU, at scale 1, for a point
+CONNECTIONS = 8
+LEAST, MOST = 8, 1000
+STREAM_PIECES = 6000  # of a stream's point, at scale 1, in all its streams
+STREAM_CONNECTIONS = 4
+SESSION_REQUESTS = 250
+WINDOW = 1_000_000  # tokens: no history of these is to be too long for the first tier
+FILL_AT_ONCE = 2_000
+WINDOW_TURNS = tuple(bytes([number]) * 16 for number in range(10))
+
+
+@dataclass(frozen=True)
+class Axis:
+    """`new`: whether x counts what the proxy sees for the first time, so that linear is right."""
+
+    name: str
+    label: str
+    xs: tuple[int, ...]
+    relay: bool
+    new: bool
+
+
+SEEN, UNSEEN, TOOLS, STREAM, SESSIONS = "seen", "unseen", "tools", "stream", "sessions"
+AXES = (
+    Axis(UNSEEN, "messages of history, all new", (25, 50, 100, 200, 400, 800), False, True),
+    Axis(SEEN, "messages of history, all but 2 seen", (25, 50, 100, 200, 400, 800), True, False),
+    Axis(TOOLS, "tools offered", (1, 5, 10, 20, 40, 80, 160), True, True),
+    Axis(STREAM, "pieces of a stream", (10, 40, 160, 640, 2560), True, True),
+    Axis(SESSIONS, "sessions in the store", (100, 1_000, 10_000, 100_000), False, False),
+)
+FLAT_FROM = 1_000  # sessions: below that, the fixed cost of starting is not yet spread
+
+# The settings that are not the defaults, beside max_connections and max_concurrency.
+TIERS = {
+    name: {**tier, "context_window": WINDOW} for name, tier in servers.PROXY_CONFIG["tiers"].items()
+}
+
+
+def settings_said() -> str:
+    most = max(AXES[-1].xs)
+    return (
+        f"for the growth: context_window {WINDOW:,}; for the sessions: loop_detection.max_sessions"
+        f" {2 * most:,}"
+    )
+
+
+def figure(axis: str, x: int) -> str:
+    return f"grow.{axis}.{x}"
+
+
+def batches(axis: str, x: int) -> MakeBatch:
+    if axis == SEEN:
+        return bodies.seen(x, bodies.MESSAGE_BYTES)
+    if axis == UNSEEN:
+        return bodies.unseen(x, bodies.MESSAGE_BYTES)
+    if axis == TOOLS:
+        return bodies.offering(x)
+    return bodies.plain(x, 1, True)
+
+
+class Growth:
+    """The servers of this part, all started by `open`; `round` measures each point once."""
+
+    def __init__(self, upstream: Server, folder: Path, wanted: frozenset[str]) -> None:
+        self.upstream = upstream
+        self.folder = folder
+        self.axes = [axis for axis in AXES if axis.name in wanted]
+        self.running: list[Server] = []
+        self.of_sessions: dict[int, Server] = {}
+
+    async def open(self, say: Callable[[str], None]) -> None:
+        if any(axis.name != SESSIONS for axis in self.axes):
+            self._started(servers.start_relay("httpx", self.upstream.port, self.folder))
+            changes = {"tiers": TIERS}
+            self._started(servers.start_proxy(self.upstream.port, self.folder, changes=changes))
+            for server in self.running:
+                await measure.warm_up(server, 0.5)
+        for axis in self.axes:
+            for x in axis.xs if axis.name == SESSIONS else ():
+                began = time.monotonic()
+                changes = await self._filled(x, 2 * max(axis.xs))
+                server = servers.start_proxy(self.upstream.port, self.folder, changes=changes)
+                self.of_sessions[x] = self._started(server)
+                say(f"  {x:,} sessions: {time.monotonic() - began:.1f} s to make and start")
+                await measure.warm_up(server, 0.5)
+
+    def _started(self, server: Server) -> Server:
+        self.running.append(server)
+        return server
+
+    async def _filled(self, count: int, most: int) -> dict[str, Any]:
+        """Settings with a state file that holds so many sessions."""
+        path = self.folder / f"sessions-{count}.db"
+        store = SqliteStore(
+            str(path),
+            max_sessions=most,
+            window_size=len(WINDOW_TURNS),
+            session_ttl=86_400.0,
+            events_ttl=1e6,
+            max_events=10_000,
+        )
+        await store.open()
+        now = time.time()
+        delta = SessionDelta(turns=1, tier="fast", window=WINDOW_TURNS)
+        for first in range(0, count, FILL_AT_ONCE):
+            commits = []
+            for number in range(first, min(first + FILL_AT_ONCE, count)):
+                name = digest("", session(number))
+                limit = Limit(f"session:{name}", None, rolling=False)
+                commits.append(store.commit(name, delta, now, Settlement("none", [limit], 4321)))
+            await asyncio.gather(*commits)
+        await store.close()
+        return {
+            "state": {"path": str(path)},
+            "reliability": {"loop_detection": {"max_sessions": most}},
+        }
+
+    async def round(self, turn: int, samples: Samples, scale: float) -> None:
+        for axis in self.axes:
+            for x in axis.xs if turn % 2 else axis.xs[::-1]:
+                if axis.name == SESSIONS:
+                    cpu = await of_sessions(self.of_sessions[x], x, turn, scale)
+                    samples.add(turn, PROXY, figure(axis.name, x), cpu)
+                    continue
+                for server in self.running[:2]:
+                    if server.name == PROXY or axis.relay:
+                        cpu = await of_point(server, axis.name, x, scale)
+                        samples.add(turn, server.name, figure(axis.name, x), cpu)
+
+    def close(self) -> None:
+        for server in self.running:
+            server.stop()
+
+
+def session(number: int) -> str:
+    return f"session-{number:06d}"
+
+
+async def of_point(server: Server, axis: str, x: int, scale: float) -> float:
+    """CPU seconds a request."""
+    make = batches(axis, x)
+    if axis == STREAM:
+        count = max(STREAM_CONNECTIONS, int(STREAM_PIECES * scale / x))
+        return await of_batch(server, make(min(count, 200)), STREAM_CONNECTIONS)
+    first = await of_batch(server, make(LEAST), CONNECTIONS)
+    count = int(SECONDS * scale / max(first, 1e-5))
+    if count <= LEAST:
+        return first
+    return await of_batch(server, make(min(count, MOST)), CONNECTIONS)
+
+
+async def of_batch(server: Server, batch: Batch, connections: int) -> float:
+    await measure.send(server, batch.prepare, connections)
+    cpu, outcome = await measure.timed(server, batch.measured, connections)
+    return cpu / outcome.requests
+
+
+async def of_sessions(server: Server, sessions: int, turn: int, scale: float) -> float:
+    """CPU seconds of a plain request of one of the sessions that are there, any of them."""
+    rng = random.Random(turn)
+    body = bodies.plain(bodies.SHORT, 0)(1).measured[0]
+    count = max(LEAST, int(SESSION_REQUESTS * scale))
+    source = []
+    for _ in range(count):
+        named = f"x-mlx-stack-session: {session(rng.randrange(sessions))}\r\n"
+        source.append(load.http_request(server.port, body, named))
+    before = server.cpu_seconds()
+    await load.drive(server.port, iter(source), CONNECTIONS)
+    return (server.cpu_seconds() - before) / count

@@ -1,0 +1,248 @@
+"""The report: tables in Markdown, as printed and as written into the docs. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from benchmarks.cost import goals, growth
+from benchmarks.cost.bodies import LONG, SHORT
+from benchmarks.cost.contestants import AIOHTTP, HTTPX, LITELLM, PORTKEY, PROXY
+from benchmarks.cost.goals import UPSTREAM
+from benchmarks.cost.measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
+from benchmarks.cost.samples import Samples, Spread
+from tests.bench.servers import STREAM_LIMIT
+
+NOTHING = "–"
+TOKEN_SECONDS = 0.01  # a 1B model on a Mac: 100 tokens/s
+REPLY_TOKENS = 100
+
+
+def number(value: float) -> str:
+    if abs(value) >= 10_000:
+        return f"{value:,.0f}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.095 or value == 0 else f"{value:.3f}"
+
+
+def spread(found: Spread | None, factor: float = 1) -> str:
+    if found is None:
+        return NOTHING
+    middle = number(found.middle * factor)
+    if found.count == 1:
+        return middle
+    return f"{middle} ({number(found.low * factor)}–{number(found.high * factor)})"
+
+
+def grid(rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that is also one to the eye; the first row is its head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def heading(about: dict[str, object]) -> str:
+    lines = [f"    {key:<10}  {value}" for key, value in about.items()]
+    lines.append(
+        f"    {'settings':<10}  all defaults, but max_connections and max_concurrency"
+        f" {STREAM_LIMIT}; {growth.settings_said()}"
+    )
+    return "\n".join(lines)
+
+
+def with_ratio(samples: Samples, server: str, figure: str, factor: float) -> str:
+    """The median, and its ratio to the yardstick with its range; the yardstick's own range."""
+    found = samples.spread(server, figure)
+    if found is None or server == HTTPX:
+        return spread(found, factor)
+    ratios = samples.ratios(server, HTTPX, figure)
+    beside = f" · {spread(Spread.of(ratios))} ×" if ratios else ""
+    return number(found.middle * factor) + beside
+
+
+def of_requests(samples: Samples, names: Sequence[str], figure: str) -> list[list[str]]:
+    rows = []
+    for kind, (label, _) in REQUESTS.items():
+        cells = [with_ratio(samples, name, f"{figure}.{kind}", 1e3) for name in names]
+        rows.append([f"{label} (ms)", *cells])
+    return rows
+
+
+def cost_table(samples: Samples, names: Sequence[str]) -> str:
+    rows = [["CPU", *names], *of_requests(samples, names, "cpu")]
+    chunk = f"a streamed chunk ({SHORT} to {LONG}) (µs)"
+    rows.append([chunk, *(with_ratio(samples, name, "cpu.chunk", 1e6) for name in names)])
+    return grid(measured(rows))
+
+
+def wall_table(samples: Samples, names: Sequence[str]) -> str:
+    rows = [["wall, one request at a time", *names], *of_requests(samples, names, "wall")]
+    rate = f"plain requests/s, {CONNECTIONS} connections"
+    rows.append([rate, *(with_ratio(samples, name, "rate.plain", 1) for name in names)])
+    return grid(measured(rows))
+
+
+def measured(rows: list[list[str]]) -> list[list[str]]:
+    """Without the rows that have nothing."""
+    return [rows[0], *(row for row in rows[1:] if any(cell != NOTHING for cell in row[1:]))]
+
+
+def first_text_table(samples: Samples, names: Sequence[str]) -> str:
+    rows = [["first text added (ms)", "upstream alone", *names]]
+    for streams in FIRST_TEXT_SECONDS:
+        for part in (0.5, 0.99):
+            figure = f"first.{streams}"
+            alone = samples.pooled(UPSTREAM, figure, part)
+            row = [f"p{part * 100:.0f}, {streams} stream{'s' * (streams > 1)}"]
+            row.append(NOTHING if alone is None else number(alone * 1e3))
+            row += [_added(samples, name, streams, part) for name in names]
+            rows.append(row)
+    return grid(measured(rows))
+
+
+def _added(samples: Samples, name: str, streams: int, part: float) -> str:
+    """Of all rounds together, with the rounds' own range."""
+    figure = f"first.{streams}"
+    mine, alone = samples.pooled(name, figure, part), samples.pooled(UPSTREAM, figure, part)
+    if mine is None or alone is None:
+        return NOTHING
+    rounds = samples.added(name, UPSTREAM, figure, part)
+    text = number((mine - alone) * 1e3)
+    if len(rounds) > 1:
+        text += f" ({number(min(rounds) * 1e3)}–{number(max(rounds) * 1e3)})"
+    waiting = any(samples.values(name, f"unanswered.{streams}"))
+    return f"≥ {text}" if waiting else text
+
+
+def process_table(samples: Samples, names: Sequence[str], open_streams: dict[str, int]) -> str:
+    def row(label: str, figure: str, factor: float) -> list[str]:
+        return [label, *(spread(samples.spread(name, figure), factor) for name in names)]
+
+    more = row("more with 1,000 streams open (MB)", "rss.more", 1e-6)
+    for place, name in enumerate(names, 1):
+        if more[place] != NOTHING and open_streams.get(name, 1000) != 1000:
+            more[place] += f" with {open_streams[name]}"
+    rows = [
+        ["memory and start", *names],
+        row("RSS, idle (MB)", "rss.idle", 1e-6),
+        more,
+        row("start-up, until it answers (s)", "start.wall", 1),
+        row("… CPU of that (s)", "start.cpu", 1),
+    ]
+    return grid(measured(rows))
+
+
+def growth_table(samples: Samples) -> str:
+    rows = [["CPU a request (ms)", "x", PROXY, HTTPX]]
+    fits = [["how it grows", "what grows, fitted exponent", "the whole cost, from first to last"]]
+    for axis in growth.AXES:
+        mine, relay = goals.curve(samples, PROXY, axis), goals.curve(samples, HTTPX, axis)
+        for x, found in mine.items():
+            rows.append([axis.label, f"{x:,}", spread(found, 1e3), spread(relay.get(x), 1e3)])
+        for name in (PROXY, HTTPX):
+            fitted = goals.exponents(samples, name, axis)
+            if fitted:
+                points = goals.curve(samples, name, axis)
+                fits.append([f"{axis.label}, {name}", _exponent(fitted), _grown(points)])
+    return grid(fits) + "\n\n" + grid(rows) if len(fits) > 1 else ""
+
+
+def _exponent(fitted: list[goals.Fit]) -> str:
+    if fitted[0].factor == 0:
+        return "flat"
+    rounds = [each.exponent for each in fitted[1:]]
+    text = number(fitted[0].exponent)
+    return f"{text} ({number(min(rounds))}–{number(max(rounds))})" if len(rounds) > 1 else text
+
+
+def _grown(points: dict[int, Spread]) -> str:
+    first, last = min(points), max(points)
+    times = points[last].middle / points[first].middle
+    return f"{number(times)} × at {last / first:,.0f} × the size"
+
+
+def goals_table(samples: Samples) -> str:
+    rows = [["", "measured", "goal", ""]]
+    for goal in goals.judge(samples):
+        limit = f"{'<' if goal.strict else '≤'} {number(goal.limit)} {goal.unit}".strip()
+        rows.append([goal.text, f"{spread(goal.spread)} {goal.unit}".strip(), limit, goal.verdict])
+    return grid(rows) if len(rows) > 1 else ""
+
+
+def relation(samples: Samples) -> str:
+    """What that is beside a model's own time."""
+    request, chunk = samples.spread(PROXY, "cpu.stream"), samples.spread(PROXY, "cpu.chunk")
+    if request is None or chunk is None:
+        return ""
+    whole = request.middle + (REPLY_TOKENS - SHORT) * chunk.middle
+    model = REPLY_TOKENS * TOKEN_SECONDS
+    return (
+        f"A model of 1B parameters on a Mac makes {1 / TOKEN_SECONDS:.0f} tokens/s:"
+        f" {TOKEN_SECONDS * 1e3:.0f} ms each. Of these a chunk's {number(chunk.middle * 1e6)} µs"
+        f" are {number(100 * chunk.middle / TOKEN_SECONDS)} %; a streamed reply of {REPLY_TOKENS}"
+        f" tokens takes the model {model:.0f} s and this proxy {number(whole * 1e3)} ms of CPU"
+        f" ({number(100 * whole / model)} %), while it waits. One core carries the tokens of"
+        f" {model / whole:.0f} such models."
+    )
+
+
+def whole(
+    samples: Samples, names: Sequence[str], open_streams: dict[str, int], images: Iterable[str]
+) -> str:
+    """All tables; `images`: lines of Markdown that show the plots."""
+    first = [name for name in names if samples.pooled(name, "first.1", 0.5) is not None]
+    parts = [
+        "### Against the goals",
+        goals_table(samples),
+        f"### Cost, and × the {HTTPX} in the same round",
+        cost_table(samples, names),
+        wall_table(samples, names),
+        "### First text",
+        first_text_table(samples, first),
+        "### Memory and start",
+        process_table(samples, names, open_streams),
+        "### Beside a model's own time",
+        relation(samples),
+        "### Growth",
+        *images,
+        growth_table(samples),
+    ]
+    return "\n\n".join(_without_empty(parts)) + "\n"
+
+
+def _without_empty(parts: list[str]) -> list[str]:
+    """Without tables of only a head, and without titles that nothing follows."""
+    full = [part for part in parts if part and (part.startswith("#") or not _only_head(part))]
+    following = [*full[1:], "#"]
+    return [
+        part
+        for part, after in zip(full, following, strict=True)
+        if not (part.startswith("#") and after.startswith("#"))
+    ]
+
+
+def _only_head(part: str) -> bool:
+    return part.startswith("|") and part.count("\n") < 2
+
+
+def short(samples: Samples, about: dict[str, object]) -> str:
+    """The table for the README."""
+    names = (AIOHTTP, HTTPX, PROXY, PORTKEY, LITELLM)
+    kinds = [("plain", "a request that isn't streamed", "ms", 1e3)]
+    kinds += [("stream", f"a streamed request of {SHORT} chunks", "ms", 1e3)]
+    kinds += [("chunk", "a further streamed chunk", "µs", 1e6)]
+    present = [name for name in names if samples.spread(name, "cpu.plain")]
+    rows = [["CPU", *present]]
+    for kind, label, unit, factor in kinds:
+        cells = []
+        for name in present:
+            found = samples.spread(name, f"cpu.{kind}")
+            cells.append(f"{number(found.middle * factor)} {unit}" if found else NOTHING)
+        rows.append([label, *cells])
+    return f"{grid(rows)}\n\n(`{about['command']}`, {about['machine']}, {about['date']})\n"

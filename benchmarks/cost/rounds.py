@@ -1,0 +1,165 @@
+"""The rounds: each starts the servers anew and takes every figure of each of them, in turns."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.cost import measure
+from benchmarks.cost.contestants import FRAME, PROXY, Contestant, Missing
+from benchmarks.cost.goals import UPSTREAM
+from benchmarks.cost.measure import CHUNK, FIRST, MEMORY, REQUESTS, START
+from benchmarks.cost.samples import Samples
+from tests.bench import load
+from tests.bench.servers import Server
+
+WARM_UP = 0.6  # seconds
+# What a proxy in good order has no reason to do while it is measured.
+UNEXPECTED = re.compile(
+    r"^mlx_stack_(retries|escalations|loops|tool_call_failures|stage_faults|store_errors)_total"
+    r"(?:\{.*\})? ([0-9.e+]+)$",
+    re.MULTILINE,
+)
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Bench:
+    """`notes`: a line for each thing that did not come about; `unexpected`: see UNEXPECTED."""
+
+    upstream: Server
+    folder: Path
+    contestants: list[Contestant]
+    kinds: frozenset[str]
+    say: Say
+    until: float  # time.monotonic(); nothing is begun after it
+    samples: Samples = field(default_factory=Samples)
+    notes: list[str] = field(default_factory=list)
+    unexpected: Counter[str] = field(default_factory=Counter)
+    _failed: set[tuple[str, str]] = field(default_factory=set)
+
+    async def round(self, turn: int, scale: float, staying: dict[str, Server]) -> None:
+        """`staying`: those that are running already; all others live for this round only."""
+        with contextlib.ExitStack() as stack:
+            running: list[tuple[Contestant, Server]] = []
+            for contestant in self.contestants:
+                server = staying.get(contestant.name)
+                if server is None and not contestant.stays:
+                    server = self.start(contestant, turn)
+                    if server is not None:
+                        stack.callback(server.stop)
+                if server is not None:
+                    running.append((contestant, server))
+            if turn % 2 == 0:
+                running.reverse()
+            for _, server in running:
+                await self._guard(server, "warm-up", measure.warm_up(server, WARM_UP))
+            await self._slices(turn, scale, running)
+            # Last: what is left of streams whose clients have gone may keep a server busy.
+            if MEMORY in self.kinds and turn == 0:
+                await self.memory([pair for pair in running if not pair[0].stays])
+            for contestant, server in running:
+                if contestant.name in (PROXY, FRAME):
+                    self._look_for_unexpected(server)
+
+    def start(self, contestant: Contestant, turn: int) -> Server | None:
+        """None, with a note, for what can't be started; it is not tried again."""
+        if (contestant.name, START) in self._failed:
+            return None
+        folder = self.folder / f"round-{turn}"
+        folder.mkdir(exist_ok=True)
+        try:
+            server = contestant.start(self.upstream.port, folder)
+        except (Missing, RuntimeError) as error:
+            self._failed.add((contestant.name, START))
+            self.note(f"{contestant.name}: {error}")
+            return None
+        if START in self.kinds:
+            self.samples.add(turn, contestant.name, "start.wall", server.ready_after)
+            self.samples.add(turn, contestant.name, "start.cpu", server.cpu_seconds())
+        return server
+
+    async def memory(self, running: list[tuple[Contestant, Server]]) -> None:
+        for contestant, server in running:
+            taking = measure.open_streams(server, contestant, 0, self.samples)
+            await self._guard(server, MEMORY, taking)
+
+    async def _slices(
+        self, turn: int, scale: float, running: list[tuple[Contestant, Server]]
+    ) -> None:
+        """A slice of one figure is taken of every server before the next figure's."""
+        samples = self.samples
+        for kind in REQUESTS:
+            if kind in self.kinds:
+                for _, server in running:
+                    taking = measure.request_kind(server, kind, turn, samples, scale)
+                    await self._guard(server, kind, taking)
+        if CHUNK in self.kinds:
+            for contestant, server in running:
+                if contestant.streams:
+                    taking = measure.chunk_kind(server, contestant, turn, samples, scale)
+                    await self._guard(server, CHUNK, taking)
+        if FIRST in self.kinds:
+            for streams in measure.FIRST_TEXT_SECONDS:
+                self.upstream.name = UPSTREAM
+                who = [server for one, server in running if streams in one.first_text]
+                for server in (self.upstream, *who):
+                    taking = measure.first_text(server, streams, turn, samples, scale)
+                    await self._guard(server, f"{FIRST}.{streams}", taking)
+
+    async def _guard(self, server: Server, kind: str, taking: Coroutine[None, None, None]) -> None:
+        """A server that fails at something is not asked for it again; the rest goes on."""
+        left = self.until - time.monotonic()
+        if (server.name, kind) in self._failed or left <= 0:
+            taking.close()
+            return
+        try:
+            async with asyncio.timeout(min(left, measure.SLOWEST)):
+                await taking
+        except (TimeoutError, OSError, load.LoadError) as error:
+            self._failed.add((server.name, kind))
+            said = " ".join(str(error).split())[:200] or type(error).__name__
+            self.note(f"{server.name}, {kind}: {said}")
+
+    def _look_for_unexpected(self, server: Server) -> None:
+        try:
+            address = f"http://127.0.0.1:{server.port}/metrics"
+            with urllib.request.urlopen(address, timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError as error:
+            self.note(f"{server.name}: no metrics: {error}")
+            return
+        for name, value in UNEXPECTED.findall(text):
+            if float(value):
+                self.unexpected[f"{server.name}: {name}"] += int(float(value))
+
+    def note(self, line: str) -> None:
+        self.notes.append(line)
+        self.say(f"  {line}")
+
+
+@dataclass
+class Clock:
+    """Sees to it that all of it ends in time: smaller slices where the machine is slow."""
+
+    until: float  # time.monotonic()
+    scale: float = 1.0
+    least: float = 0.3
+
+    def after_round(self, took: float, left: int, reserved: float) -> bool:
+        """Whether `left` more rounds still fit, made smaller if they must be."""
+        there = self.until - time.monotonic() - reserved * self.scale
+        if left <= 0 or left * took <= there:
+            return left > 0
+        smaller = max(self.least, self.scale * max(there, 0) / (left * took))
+        took *= smaller / self.scale
+        self.scale = smaller
+        return took <= there

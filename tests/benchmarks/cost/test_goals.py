@@ -1,0 +1,109 @@
+import pytest
+
+from benchmarks.cost import goals, growth
+from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
+from benchmarks.cost.goals import Goal
+from benchmarks.cost.samples import Samples
+
+
+def verdicts(samples: Samples) -> dict[str, Goal]:
+    return {goal.text: goal for goal in goals.judge(samples)}
+
+
+def costs(**cpu: list[float]) -> Samples:
+    """Milliseconds a plain request, round by round."""
+    samples = Samples()
+    names = {"relay": HTTPX, "proxy": PROXY, "portkey": PORTKEY, "litellm": LITELLM, "frame": FRAME}
+    for short, values in cpu.items():
+        for turn, value in enumerate(values):
+            samples.add(turn, names[short], "cpu.plain", value / 1e3)
+    return samples
+
+
+def test_nothing_measured_has_no_goals() -> None:
+    assert goals.judge(Samples()) == []
+
+
+def test_the_median_of_the_rounds_is_judged() -> None:
+    samples = costs(relay=[1, 1, 1], proxy=[2.4, 2.5, 9.0])
+
+    goal = verdicts(samples)["plain request: the httpx relay's CPU"]
+
+    assert goal.met
+    assert goal.verdict == "met (within it in 2 of 3 rounds)"
+
+
+def test_a_goal_that_is_missed_says_so() -> None:
+    goal = verdicts(costs(relay=[1, 1, 1], proxy=[2.4, 2.6, 2.7]))[
+        "plain request: the httpx relay's CPU"
+    ]
+
+    assert not goal.met
+    assert goal.verdict.startswith("**not met**")
+
+
+def test_less_than_portkey_means_less() -> None:
+    def met(portkey: float) -> bool:
+        samples = costs(portkey=[portkey], proxy=[1])
+        return verdicts(samples)["plain request: Portkey's CPU"].met
+
+    assert met(1.01)
+    assert not met(1.0)
+
+
+@pytest.mark.parametrize(("litellm", "met"), [(15, True), (14.9, False)])
+def test_a_fifteenth_of_litellm(litellm: float, met: bool) -> None:
+    samples = costs(litellm=[litellm], proxy=[1])
+
+    assert verdicts(samples)["plain request: LiteLLM's CPU"].met is met
+
+
+def test_a_history_is_judged_by_what_it_costs_more() -> None:
+    samples = costs(proxy=[2, 3])
+    for turn, value in enumerate([2.9, 4.2]):
+        samples.add(turn, PROXY, "cpu.seen", value / 1e3)
+
+    goal = verdicts(samples)["400 messages, all but 2 seen: CPU more than plain"]
+
+    assert goal.values == pytest.approx((0.9, 1.2))
+    assert not goal.met
+
+
+def test_first_text_is_what_is_added_to_the_upstream_alone() -> None:
+    samples = Samples()
+    samples.add_pool(0, goals.UPSTREAM, "first.100", [0.001] * 100)
+    samples.add_pool(0, PROXY, "first.100", [0.002] * 98 + [0.0039] * 2)
+
+    goal = verdicts(samples)["first text, p99 added at 100 streams"]
+
+    assert goal.values == pytest.approx((2.9,))
+    assert goal.met
+
+
+def grown(axis: str, exponent: float) -> Samples:
+    samples = Samples()
+    found = next(one for one in growth.AXES if one.name == axis)
+    for turn in range(2):
+        for x in found.xs:
+            cost = 0.003 + 0.00001 * x**exponent
+            samples.add(turn, PROXY, growth.figure(axis, x), cost)
+    return samples
+
+
+@pytest.mark.parametrize("axis", [axis.name for axis in growth.AXES if axis.new])
+@pytest.mark.parametrize(("exponent", "met"), [(1.0, True), (1.5, False)])
+def test_what_is_new_may_cost_in_proportion_only(axis: str, exponent: float, met: bool) -> None:
+    (goal,) = (goal for goal in goals.judge(grown(axis, exponent)) if "exponent" in goal.text)
+
+    assert goal.met is met
+
+
+@pytest.mark.parametrize(("at_most", "met"), [(3.2, True), (3.5, False)])
+def test_sessions_are_to_cost_nothing(at_most: float, met: bool) -> None:
+    samples = Samples()
+    samples.add(0, PROXY, growth.figure(growth.SESSIONS, 1_000), 0.003)
+    samples.add(0, PROXY, growth.figure(growth.SESSIONS, 100_000), at_most / 1e3)
+
+    (goal,) = goals.judge(samples)
+
+    assert goal.met is met

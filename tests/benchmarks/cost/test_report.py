@@ -1,0 +1,128 @@
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cost import growth, pages, plots, report
+from benchmarks.cost.contestants import HTTPX, PROXY
+from benchmarks.cost.goals import UPSTREAM
+from benchmarks.cost.samples import Samples
+
+
+def measured() -> Samples:
+    samples = Samples()
+    for turn, factor in enumerate((1.0, 1.1, 0.9)):
+        for name, cost in ((HTTPX, 1.0), (PROXY, 2.0 * factor)):
+            for kind, more in (("plain", 0), ("stream", 0), ("seen", 3)):
+                samples.add(turn, name, f"cpu.{kind}", (cost + more) / 1e3)
+                samples.add(turn, name, f"wall.{kind}", cost / 500)
+            samples.add(turn, name, "rate.plain", 1000 / cost)
+            samples.add(turn, name, "cpu.chunk", cost * 50e-6)
+        for axis in growth.AXES:
+            for x in axis.xs:
+                cost = (2 + 0.01 * x) / 1e3 if axis.new else 0.002
+                samples.add(turn, PROXY, growth.figure(axis.name, x), cost)
+        samples.add_pool(turn, UPSTREAM, "first.100", [0.001] * 50)
+        samples.add_pool(turn, PROXY, "first.100", [0.002] * 50)
+    samples.add(0, PROXY, "rss.idle", 80e6)
+    samples.add(0, PROXY, "rss.more", 50e6)
+    return samples
+
+
+def line_with(text: str, part: str) -> str:
+    return next(line for line in text.splitlines() if part in line)
+
+
+def test_a_cell_has_the_median_and_the_ratio_with_its_range() -> None:
+    table = report.cost_table(measured(), [HTTPX, PROXY])
+
+    assert "2.00 · 2.00 (1.80–2.20) ×" in line_with(table, "plain request")
+    assert "1.00 (1.00–1.00)" in line_with(table, "plain request")
+    assert "100 · 2.00" in line_with(table, "a streamed chunk")
+
+
+def test_what_was_not_measured_has_no_row_and_no_title() -> None:
+    samples = Samples()
+    samples.add(0, PROXY, "cpu.plain", 0.002)
+
+    text = report.whole(samples, [HTTPX, PROXY], {}, [])
+
+    assert "plain request" in text
+    assert "tool call" not in text
+    assert "### First text" not in text
+    assert "### Growth" not in text
+
+
+def test_the_report_judges_each_goal_by_itself() -> None:
+    text = report.whole(measured(), [HTTPX, PROXY], {PROXY: 1000}, [])
+
+    assert "| met " in line_with(text, "plain request: the httpx relay")
+    assert "| met " in line_with(text, "first text, p99 added")
+    assert "| **not met** " in line_with(text, "400 messages, all but 2 seen: CPU more")
+    assert "flat" in line_with(text, "sessions in the store, this proxy")
+
+
+def test_a_streams_that_nobody_answered_are_at_least_so_late() -> None:
+    samples = measured()
+    samples.add(0, PROXY, "unanswered.100", 3)
+
+    table = report.first_text_table(samples, [PROXY])
+
+    assert "≥ 1.00" in line_with(table, "p50, 100 streams")
+
+
+def test_the_relation_to_a_models_own_time() -> None:
+    said = report.relation(measured())
+
+    # 100 µs of 10 ms; 2 ms and 90 further chunks beside a second.
+    assert "100 µs are 1.00 %" in said
+    assert "11.0 ms of CPU (1.10 %)" in said
+
+
+def test_rows_of_a_grid_are_equally_wide() -> None:
+    lines = report.grid([["a", "bb"], ["ccc", "d"]]).splitlines()
+
+    assert lines == ["| a   | bb |", "|-----|----|", "| ccc | d  |"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(12345.6, "12,346"), (123.4, "123"), (12.34, "12.3"), (1.234, "1.23"), (0.0667, "0.067")],
+)
+def test_numbers_have_three_digits(value: float, text: str) -> None:
+    assert report.number(value) == text
+
+
+def test_a_page_gets_what_is_between_its_markers(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- cost:begin -->\nold\n<!-- cost:end -->\nafter\n")
+
+    assert pages.write(page, {"cost": "new\n", "cost-short": "short"}) == ["cost"]
+    assert pages.write(page, {"cost": "newer"}) == ["cost"]
+
+    assert page.read_text() == "before\n<!-- cost:begin -->\nnewer\n<!-- cost:end -->\nafter\n"
+
+
+def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing to replace")
+
+    with pytest.raises(ValueError, match="none of the markers"):
+        pages.write(page, {"cost": "new"})
+
+    assert page.read_text() == "nothing to replace"
+
+
+def test_the_page_of_the_docs_has_the_markers() -> None:
+    text = Path("docs/performance.md").read_text()
+
+    assert pages.between(text, pages.WHOLE, "x") != text
+
+
+def test_the_plot_has_a_panel_for_each_axis(tmp_path: Path) -> None:
+    if not plots.available():
+        pytest.skip("matplotlib is missing")
+    file = tmp_path / "images" / "growth.png"
+
+    assert plots.draw(measured(), file)
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert not plots.draw(Samples(), file)
