@@ -74,9 +74,17 @@ def build_services(
     if settings.observability.traces:
         services.traces = _traces(settings)
         services.witnesses = (*services.witnesses, services.traces.of)
+    _count_from_zero(services)
     services.memory.on_change = partial(_pressure_changed, services)
     services.metrics.watch_pressure(lambda: services.memory.level)
     return services
+
+
+def _count_from_zero(services: Services) -> None:
+    """A counter that begins with its first fault has not grown for Prometheus: no alert."""
+    beside = [one.name for one in (services.capture, services.traces) if one is not None]
+    for part in (*(stage.name for stage in services.stages), "books", *beside):
+        services.metrics.inc(services.metrics.stage_faults, part, by=0)
 
 
 def _traces(settings: Settings) -> Traces:

@@ -89,3 +89,13 @@ def test_buckets_fit_local_models(metrics: Metrics) -> None:
     text = metrics.render().decode()
     bounds = re.findall(r'mlx_stack_request_seconds_bucket\{le="([^"]+)",tier="fast"\}', text)
     assert (float(bounds[0]), float(bounds[-2]), bounds[-1]) == (0.05, 600.0, "+Inf")
+
+
+def test_a_part_that_may_fail_begins_at_zero() -> None:
+    """`increase()` doesn't see a first fault that comes with its series, and no alert would."""
+    observed = {"observability.capture_failures": True}
+    settings = Settings(**proxy_config("http://127.0.0.1:9", observed))
+    text = build_services(settings).metrics.render().decode()
+    found = re.findall(r'mlx_stack_stage_faults_total\{stage="(\w+)"\} (\S+)', text)
+    stages = ("loop_detection", "tool_validation", "budget", "escalation", "books", "capture")
+    assert dict(found) == dict.fromkeys(stages, "0.0")

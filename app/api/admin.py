@@ -27,6 +27,15 @@ MAX_PAGE = 1000
 MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
 
 
+def is_operator(services: Services, request: Request) -> bool:
+    """Whether who asks may know all: has ``server.admin_key``, or without one, is local."""
+    key = services.settings.server.admin_key
+    if key is None:
+        return is_from_this_machine(request.scope, request.headers)
+    given = bearer(request.headers.get("authorization", ""))
+    return hmac.compare_digest(given.encode(), key.encode())
+
+
 class Admin:
     """The operations. ``services.settings.server.admin_key``: who may; else whoever is local."""
 
@@ -35,19 +44,16 @@ class Admin:
 
     def check(self, request: Request) -> None:
         """Raises :class:`ProxyError` (401, 403)."""
-        server = self._services.settings.server
-        if server.admin_key is None:
-            if not is_from_this_machine(request.scope, request.headers):
-                sentence = (
-                    "/mlx-stack/ answers to this machine alone; "
-                    "set server.admin_key to use it from elsewhere"
-                )
-                raise ProxyError(403, INVALID_REQUEST, sentence)
+        if is_operator(self._services, request):
             return
-        given = bearer(request.headers.get("authorization", ""))
-        if not hmac.compare_digest(given.encode(), server.admin_key.encode()):
-            sentence = "this needs server.admin_key as `Authorization: Bearer …`"
-            raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
+        if self._services.settings.server.admin_key is None:
+            sentence = (
+                "/mlx-stack/ answers to this machine alone; "
+                "set server.admin_key to use it from elsewhere"
+            )
+            raise ProxyError(403, INVALID_REQUEST, sentence)
+        sentence = "this needs server.admin_key as `Authorization: Bearer …`"
+        raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
 
     async def find(self, name: str) -> SessionState:
         """The session of a hash, of 12 or more digits of one, or of a client's own name.

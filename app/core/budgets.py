@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any, Literal
 
 from ..frozen import frozen
-from ..settings import Settings, TokenLimits
+from ..settings import Settings, TierSettings, TokenLimits
 from .exchange import ClientRequest, Exchange
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
 from .reply import Reply
@@ -19,6 +19,7 @@ from .verdicts import Rejected
 
 # Follows a session's scope: what of its tokens no upstream has counted.
 ESTIMATED = ":estimated"
+MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
 # When to come again whom only others' reservations stood in the way: any of them may end.
 WAITED_RETRY_SECONDS = 5
 
@@ -143,6 +144,14 @@ def most_asked(exchange: Exchange, tier: str, settings: Settings) -> int:
     return min(asked, most) if asked else most
 
 
+def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> int:
+    """``limit`` tokens of output, or less where the tier's window has no more room."""
+    # A body's bytes bound its tokens from above: most requests need no closer look.
+    if tier is None or limit <= tier.context_window - request.size:
+        return limit
+    return min(limit, max(tier.context_window - request.prompt_tokens, MIN_ROOM))
+
+
 def most_used(body: Mapping[str, Any]) -> int:
     """What a call with this request may use at most: the prompt, and all choices to their limit."""
     output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
@@ -172,7 +181,7 @@ def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spe
         cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
         return Spent(usage.prompt_tokens - cached, usage.completion_tokens, estimated=False)
     output = -(-reply.written() // BYTES_PER_OUTPUT_TOKEN)
-    return Spent(max(estimate_prompt_tokens(request.body), 1), output, estimated=True)
+    return Spent(max(request.prompt_tokens, 1), output, estimated=True)
 
 
 def refusal(

@@ -7,9 +7,9 @@ from typing import Any
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from . import correction, hints
+from .budgets import fitting
 from .exchange import Exchange, Request
 from .next_step import Move, Retry
-from .prompt_size import fitting
 from .reply import Reply
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..frozen import frozen
 from .pressure import NO_PRESSURE, Pressure
+from .prompt_size import estimate_prompt_tokens
 from .session_id import SessionId
 from .tiers import Route
 from .verdicts import Verdict
 
 
-@frozen
+@dataclass(frozen=True)
 class ClientRequest:
     """What the client asked for. ``body`` is never changed; attempts work on copies of it.
 
@@ -33,6 +35,11 @@ class ClientRequest:
     def tools(self) -> list[Any]:
         tools = self.body.get("tools")
         return tools if isinstance(tools, list) else []
+
+    @cached_property
+    def prompt_tokens(self) -> int:
+        """An estimate; asked for by many, and a long history is long to go through."""
+        return estimate_prompt_tokens(self.body)
 
     @property
     def max_tokens(self) -> int | None:

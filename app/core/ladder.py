@@ -13,7 +13,6 @@ from typing import Any
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from .exchange import ClientRequest, Exchange
-from .prompt_size import estimate_prompt_tokens
 
 ABILITIES = ("tools", "images", "response_format")
 
@@ -107,7 +106,7 @@ def _is_complex(request: ClientRequest, settings: Settings) -> bool:
     if not rules.escalate_complex or (rules.complex.tools and not request.tools):
         return False
     # A body's bytes bound its tokens from above: most requests need no closer look.
-    return request.size >= least and estimate_prompt_tokens(request.body) >= least
+    return request.size >= least and request.prompt_tokens >= least
 
 
 def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
@@ -193,7 +192,7 @@ def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierVi
     """Whether the prompt, as estimated, fits into the tier's context window."""
     room = window(tier, settings, view)
     # A body's bytes bound its tokens from above: most requests need no closer look.
-    return request.size <= room or estimate_prompt_tokens(request.body) <= room
+    return request.size <= room or request.prompt_tokens <= room
 
 
 def needs(request: ClientRequest) -> frozenset[str]:

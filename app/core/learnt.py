@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .exchange import ClientRequest
-from .prompt_size import estimate_prompt_tokens
 from .verdicts import UpstreamFailed
 
 # Other models may be put behind a tier while we run, and an error may have meant something else:
@@ -30,7 +29,7 @@ class Learnt:
         until = now + FORGET_SECONDS
         if failure.reason == "context_overflow":
             # Where no window is named, it is smaller than this prompt.
-            found = failure.window or estimate_prompt_tokens(request.body) - 1
+            found = failure.window or request.prompt_tokens - 1
             known = self.windows(now).get(tier, found)
             self._windows[tier] = (min(found, known), until)
         # A server in trouble says many things; one that refuses the request knows what it can't do.

@@ -7,9 +7,6 @@ from typing import Any
 
 import orjson
 
-from ..settings import TierSettings
-from .exchange import ClientRequest
-
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
 BYTES_PER_TOKEN = 3.5
@@ -22,17 +19,6 @@ TOKENS_PER_MESSAGE = 4
 TOKENS_PER_IMAGE = 1000
 
 
-MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
-
-
-def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> int:
-    """``limit`` tokens of output, or less where the tier's window has no more room."""
-    # A body's bytes bound its tokens from above: most requests need no closer look.
-    if tier is None or limit <= tier.context_window - request.size:
-        return limit
-    return min(limit, max(tier.context_window - estimate_prompt_tokens(request.body), MIN_ROOM))
-
-
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     """Tokens of a request's messages and tools, estimated from their bytes."""
     size = 0
@@ -40,20 +26,20 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else ():
         extra += TOKENS_PER_MESSAGE
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             continue
         content = message.get("content")
         if isinstance(content, str):
             size += _bytes(content)
         elif isinstance(content, list):
             for part in content:
-                text = part.get("text") if isinstance(part, Mapping) else None
+                text = part.get("text") if isinstance(part, dict) else None
                 if isinstance(text, str):
                     size += _bytes(text)
                 else:
                     extra += TOKENS_PER_IMAGE
-        if message.get("tool_calls"):
-            size += len(orjson.dumps(message["tool_calls"]))
+        if calls := message.get("tool_calls"):
+            size += len(orjson.dumps(calls))
     if body.get("tools"):
         size += len(orjson.dumps(body["tools"]))
     return int(size / BYTES_PER_TOKEN) + extra

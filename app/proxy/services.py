@@ -33,6 +33,8 @@ from .witness import MakeWitness, Witness
 class Traces(Protocol):
     """What ``traces.py`` has; it is imported only where it is wanted."""
 
+    name: str
+
     def of(self, exchange: Exchange) -> Witness: ...
 
     async def close(self) -> None: ...

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..core.budgets import most_asked
+from ..core.budgets import fitting, most_asked
 from ..core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
 from ..core.exchange import Exchange, Incident, Request
 from ..core.pipeline import StageState
-from ..core.prompt_size import fitting
 from ..core.reply import Reply
 from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings

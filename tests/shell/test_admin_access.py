@@ -14,9 +14,12 @@ KEY = "sk-admin"
 BEARER = {"Authorization": f"Bearer {KEY}"}
 
 
-def client(peer: str, host: str = "127.0.0.1:4100", **server: object) -> httpx.AsyncClient:
+def client(
+    peer: str, host: str = "127.0.0.1:4100", state: object = None, **server: object
+) -> httpx.AsyncClient:
     """Asks a proxy that listens everywhere, from the address `peer`."""
     changes = {f"server.{name}": value for name, value in {"host": "0.0.0.0", **server}.items()}
+    changes |= {"state": state} if state else {}
     settings = Settings(**proxy_config("http://127.0.0.1:9", changes))
     app = build_app(build_services(settings))
     transport = httpx.ASGITransport(app, client=(peer, 5))  # type: ignore[arg-type]
@@ -102,3 +105,13 @@ async def test_health_and_metrics_are_open_and_say_nothing_private() -> None:
         metrics = await anyone.get("/metrics")
         assert metrics.status_code == 200
         assert not any(word in metrics.text for word in ("sk-", "127.0.0.1", "/", "@"))
+
+
+async def test_where_the_state_lies_is_not_for_all() -> None:
+    backend = {"backend": "sqlite", "path": "/home/quokka/state.db"}  # not opened here
+    async with client("127.0.0.1", state=backend) as here:
+        assert "/home/quokka/state.db" in (await here.get("/ready")).json()["store"]
+    async with client("192.168.1.5", "box.lan", admin_key=KEY, state=backend) as anyone:
+        stranger, known = await anyone.get("/ready"), await anyone.get("/ready", headers=BEARER)
+        assert stranger.json()["store"] == "fails" and "quokka" not in stranger.text
+        assert "/home/quokka/state.db" in known.json()["store"]

@@ -45,7 +45,8 @@ async def store_of(proxy: RunningProxy) -> str:
 
 
 async def used(proxy: RunningProxy) -> Any:
-    return (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()["used"]
+    """None while the store knows no such session, or can't be asked."""
+    return (await proxy.client.get("/mlx-stack/sessions/agent-one")).json().get("used")
 
 
 def tokens_on_disk(path: Path) -> int:

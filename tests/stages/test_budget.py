@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from app import stages
+from app.core.budgets import MIN_ROOM
 from app.core.exchange import Exchange, Request
-from app.core.prompt_size import MIN_ROOM, estimate_prompt_tokens
+from app.core.prompt_size import estimate_prompt_tokens
 from app.core.reply import Reply
 from app.core.verdicts import OutputTruncated
 from app.settings_source import from_mapping
