@@ -140,7 +140,8 @@ class Replay:
         if verdict is None:
             verdict = _play(attempt, record.get("reply")) or attempt.verdict
             if verdict is None or isinstance(verdict, Cut):
-                verdict = attempt.settle()
+                # What a tier's other replies told of this one, it doesn't tell by itself.
+                verdict = attempt.settle() or _failure(record["reply"])
         reason = reason_of(verdict)
         exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
         step = next_step(exchange, verdict, self._settings, TierView(), exchange.started)

@@ -83,6 +83,15 @@ def test_a_stream_that_broke_off_failed() -> None:
     assert "broke off" in torn["reason"]
 
 
+def test_a_death_that_only_the_tiers_other_replies_told_of() -> None:
+    """LiteLLM makes up a good end; the record alone says that it was none."""
+    raw = stream_bytes(text_chunks("Hello")).decode()
+    failed = {"reason": "server_error", "message": "the model server died within its reply"}
+    (one,) = replayed(record({"stream": raw, "failed": failed}, verdict=failed))
+    assert (one["action"], one.get("differs")) == ("retried", None)
+    assert "died within its reply" in one["reason"]
+
+
 def test_settings_decide() -> None:
     assert replayed(record(COMMA), repair="off")[0]["action"] == "retried"
     assert replayed(record(BAD), enabled=False)[0]["action"] == "delivered"
