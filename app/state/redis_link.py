@@ -1,9 +1,9 @@
 """The way to a Redis or Valkey server: scripts, bounded waits, and a short circuit.
 
 No call is made twice here: one whose answer was lost may have happened.
-When the connection ends, or an answer doesn't come, another is made in the background at once, for
-which calls wait. Where that fails, they fail at once, without waiting, until one of the tries of
-each second succeeds.
+After a failure of the connection, calls fail at once, without waiting, until a ping in the
+background succeeds: at once if the failure was a passing one, else one is sent each second. A call
+without an answer is followed by such a ping, which finds out whether it's the server's fault.
 """
 
 from __future__ import annotations
@@ -14,14 +14,22 @@ from hashlib import sha1
 from importlib import resources
 from typing import Any
 
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as LostConnection
+from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import TimeoutError as RedisTimeout
+
 from .. import log
-from .redis_line import ErrorReply, Line, NoAnswer, Word, connect, told_by
 from .store import NotSent, StoreError
 
 SOCKET_SECONDS = 0.5  # for the server's answer, and for a connection
-CALL_SECONDS = 2.0  # for a connection that comes and goes
+CALL_SECONDS = 2.0  # for a call as a whole, waiting for a free connection included
 RETRY_SECONDS = 1.0
+MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
 
+_LOST = (LostConnection, OSError)
 _NO_ANSWER = "Redis gave no answer in time"
 _NOT_ASKED = "Redis was not asked yet"
 _LUA = resources.files(__package__) / "lua"
@@ -38,19 +46,26 @@ class Script:
 
 
 class RedisLink:
-    """``prefix``: what all keys begin with; it is the scripts' only key.
-
-    Raises ``ValueError`` for a URL that is none.
-    """
+    """``prefix``: what all keys begin with; it is the scripts' only key."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        self._told = told_by(url)
+        pool = ConnectionPool.from_url(
+            url,
+            max_connections=2 * MAX_CONNECTIONS,  # pings and calls given up come on top
+            socket_timeout=SOCKET_SECONDS,
+            socket_connect_timeout=SOCKET_SECONDS,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            driver_info=None,  # nothing to say but the command: a connection is made in no time
+        )
+        self._redis = Redis(connection_pool=pool)
+        self._execute: Any = self._redis.execute_command  # untyped there
         self._prefix = prefix
-        self._line: Line | None = None
-        self._lost: str | None = _NOT_ASKED  # why calls fail at once; else one is being made
+        # First come, first served, which redis-py's own blocking pool is not.
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._lost: str | None = _NOT_ASKED  # else why calls fail at once
         self._refused: dict[str, str] = {}  # by script: what the server said instead
-        self._ended = asyncio.Event()
-        self._tried = asyncio.Event()
+        self._check = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
 
     @property
@@ -58,8 +73,7 @@ class RedisLink:
         return self._lost or next(iter(self._refused.values()), None)
 
     async def open(self) -> None:
-        if not await self._connect():
-            self._ended.set()
+        await self._ping()
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
@@ -67,91 +81,83 @@ class RedisLink:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
+        with contextlib.suppress(Exception):
+            await self._redis.aclose()
+            await self._redis.connection_pool.disconnect()
         self._lost = "Redis is closed"
-        if self._line is not None:
-            self._line.close()
 
-    async def run(self, script: Script, *args: Word) -> Any:
+    async def run(self, script: Script, *args: str | bytes | int) -> Any:
         """The script's answer. Raises StoreError."""
-        try:
-            return await self._call(script.name, "EVALSHA", script.sha, 1, self._prefix, *args)
-        except _NoScript:  # the server doesn't know it yet, or was started anew; nothing has run
-            return await self._call(script.name, "EVAL", script.text, 1, self._prefix, *args)
+        return await self._guarded(script.name, self._evaluate(script, args))
 
-    async def command(self, *args: Word) -> Any:
+    async def command(self, *args: str | bytes | int) -> Any:
         """One command on a key of ours, by its whole name. Raises StoreError."""
-        return await self._call(str(args[0]), *args)
+        return await self._guarded(str(args[0]), self._execute(*args))
 
-    async def _call(self, name: str, *words: Word) -> Any:
-        line = self._line or await self._next_line()
+    async def _evaluate(self, script: Script, args: tuple[str | bytes | int, ...]) -> Any:
         try:
-            answer = await line.call(*words)
-        except NoAnswer:
+            return await self._execute("EVALSHA", script.sha, 1, self._prefix, *args)
+        except NoScriptError:  # the server is new to it, or was started anew; nothing has run
+            return await self._execute("EVAL", script.text, 1, self._prefix, *args)
+
+    async def _guarded(self, name: str, call: Any) -> Any:
+        if self._lost is not None:
+            call.close()
+            raise NotSent(self._lost)
+        try:
+            async with asyncio.timeout(CALL_SECONDS), self._places:
+                if self._lost is not None:  # while this one waited for its place
+                    raise NotSent(self._lost)
+                answer = await call
+        except (TimeoutError, RedisTimeout):
+            self._check.set()  # a busy process of ours may be the reason: a ping finds out
             raise StoreError(_NO_ANSWER) from None
-        except ConnectionError as error:
-            raise StoreError(_unreachable(error)) from error
-        except ErrorReply as error:
-            if str(error).startswith("NOSCRIPT"):
-                raise _NoScript from None
+        except _LOST as error:
+            self._lose(error)
+            raise StoreError(self._lost) from error
+        except RedisError as error:
             sentence = f"Redis refuses: {error}"
             if self._refused.get(name) != sentence:
                 log.get().error("store_fails", reason=sentence, what=name)
             self._refused[name] = sentence
             raise StoreError(sentence) from error
+        finally:
+            call.close()  # it may never have begun
         if name in self._refused:
             del self._refused[name]
             log.get().info("store_works", what=name)
         return answer
 
-    # Connections
-
-    async def _next_line(self) -> Line:
-        """The one that is being made. Raises NotSent."""
-        try:
-            async with asyncio.timeout(CALL_SECONDS):
-                while self._line is None:
-                    if self._lost is not None:
-                        raise NotSent(self._lost)
-                    await self._tried.wait()
-        except TimeoutError:
-            raise NotSent(_NO_ANSWER) from None
-        return self._line
-
-    def _line_ended(self, line: Line) -> None:
-        if line is self._line:
-            self._line = None
-            self._tried.clear()
-            self._ended.set()
+    def _lose(self, error: BaseException) -> None:
+        sentence = f"Redis can't be reached: {error}"
+        if self._lost in (None, _NOT_ASKED):
+            log.get().error("store_fails", reason=sentence)
+        self._lost = sentence
+        self._check.set()
 
     async def _watch(self) -> None:
         while True:
-            await self._ended.wait()
-            self._ended.clear()
-            while not await self._connect():  # noqa: ASYNC110
-                await asyncio.sleep(RETRY_SECONDS)
+            await self._check.wait()
+            with contextlib.suppress(Exception):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            await self._ping_until_answered()
 
-    async def _connect(self) -> bool:
+    async def _ping_until_answered(self) -> None:
+        while True:
+            self._check.clear()
+            if await self._ping():
+                return
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _ping(self) -> bool:
         try:
             async with asyncio.timeout(SOCKET_SECONDS):
-                self._line = await connect(self._told, SOCKET_SECONDS, self._line_ended)
+                await self._execute("PING")
         except Exception as error:  # whatever it is, it is no answer
-            timed_out = isinstance(error, (TimeoutError, NoAnswer))
-            sentence = _unreachable("no answer" if timed_out else error)
-            if self._lost in (None, _NOT_ASKED):
-                log.get().error("store_fails", reason=sentence)
-            self._lost = sentence
-            self._tried.set()
+            timed_out = isinstance(error, (TimeoutError, RedisTimeout))
+            self._lose(StoreError("no answer") if timed_out else error)
             return False
         if self._lost not in (None, _NOT_ASKED):
             log.get().info("store_works")
         self._lost = None
-        self._tried.set()
         return True
-
-
-class _NoScript(Exception):
-    pass
-
-
-def _unreachable(why: object) -> str:
-    return f"Redis can't be reached: {why}"

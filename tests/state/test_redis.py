@@ -242,7 +242,9 @@ async def test_a_server_that_hangs_is_waited_for_only_once(
     assert "no answer" in await failed(store)
     await until(lambda: store.trouble is not None)
     # From now on nobody waits: the call that nobody makes can't take long.
-    monkeypatch.setattr(redis_link, "connect", lambda *_: asyncio.Event().wait())
+    link = store._link
+    monkeypatch.setattr(link, "_execute", None)
+    monkeypatch.setattr(link, "_ping", asyncio.Event().wait)
     assert "no answer" in await failed(store)
     monkeypatch.undo()
     own_server.thaw()
