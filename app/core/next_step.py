@@ -196,7 +196,9 @@ class _Rules:
         reason = "output_truncated"
         thinking = verdict.limit == "reasoning"
         if not self._text_is_out:
-            if not self._exchange.retried.get(reason) and self._may_retry():
+            # The same tier has no more room than it had, where it isn't ours to give.
+            again = verdict.limit != "unseen"
+            if again and not self._exchange.retried.get(reason) and self._may_retry():
                 hint = ANSWER_DIRECTLY if thinking else ""
                 return Retry(reason, 1, last=True, hint=hint)
             if tier := self._next_tier(reason):

@@ -68,7 +68,10 @@ class InvalidToolCall:
 
 @frozen
 class OutputTruncated:
-    """The reply was cut by a limit that was not the client's."""
+    """The reply was cut by a limit that was not the client's; or there is nothing in it.
+
+    ``limit``: `tool_calls`, `reasoning`; `unseen`: all that the model wrote is lost.
+    """
 
     limit: str
 

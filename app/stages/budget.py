@@ -108,12 +108,19 @@ class _State(StageState):
         self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
 
     def judge(self, reply: Reply) -> OutputTruncated | None:
-        """A reply that a limit cut which the client did not set is worth another try."""
+        """A reply that a limit cut is worth another try where the client did not set it.
+
+        Or where nothing came of it: mlx_lm.server says nothing of a tool call until it is whole, so
+        that is one without an end, most likely; the next tier may find one.
+        """
         if self._is_over:
             return None  # cut by us: it would go on again
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
-        return OutputTruncated("tool_calls") if self._sent < self._full else None
+        if self._sent < self._full:
+            return OutputTruncated("tool_calls")
+        unseen = self._exchange.request.tools and not reply.written()
+        return OutputTruncated("unseen") if unseen else None
 
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)

@@ -159,6 +159,12 @@ def test_a_cut_reply_is_tried_once_more_then_delivered_as_it_is() -> None:
     assert step(flowed, TRUNCATED) == Deliver()
 
 
+def test_a_cut_reply_with_nothing_in_it_goes_to_the_next_tier_at_once() -> None:
+    unseen = OutputTruncated("unseen")
+    assert step(climbing("output_truncated"), unseen) == Move("standard", "output_truncated")
+    assert step(after("output_truncated"), unseen) == Deliver()
+
+
 # Upstream failed
 
 

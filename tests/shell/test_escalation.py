@@ -7,9 +7,11 @@ import asyncio
 import pytest
 
 from tests.faults.catalogue import FAULTS, Fault, asked_by, settings, tiers_with
-from tests.faults.clients import CLIENTS, ERROR, GOOD, HALF, Client, Outcome, ask, judged
+from tests.faults.clients import CLIENTS, ERROR, GOOD, HALF, TOOLS, Client, Outcome, ask, judged
+from tests.shell.climbing import asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value
+from tests.support.replies import chunk, stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
 
@@ -51,7 +53,7 @@ async def test_a_tier_that_fails(
         reason=fault.reason,
     )
     assert moved == sum(fault.expected(client) == GOOD for client in CLIENTS if fault.fits(client))
-    assert metric_value(text, "mlx_stack_stage_faults_total") is None
+    assert not metric_value(text, "mlx_stack_stage_faults_total")
 
 
 def check_good(outcome: Outcome, client: Client, fault: Fault) -> None:
@@ -124,3 +126,20 @@ async def test_every_tier_fails(
             # That no window is larger is learnt from the first request that was told so.
             ways = (both, ["fast"]) if fault.reason == "context_overflow" else (both,)
             assert list(dict.fromkeys(calls)) in ways, client.name
+
+
+async def test_a_reply_cut_with_nothing_in_it_goes_to_the_next_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """mlx_lm.server shows nothing of a call without an end: the client's limit is what ends it."""
+    nothing = stream([chunk({"role": "assistant", "content": ""}), chunk({}, "length")])
+    upstream.always(by_model(fast=nothing))
+    proxy = await three_tiers(upstream, start_proxy)
+    asking = {"model": "fast", "messages": [{"role": "user", "content": "?"}], "max_tokens": 300}
+    without = await proxy.client.post("/v1/chat/completions", json=asking)
+    assert without.json()["choices"][0]["finish_reason"] == "length"
+    offered = await proxy.client.post("/v1/chat/completions", json={**asking, "tools": TOOLS})
+    assert offered.headers["x-mlx-stack-tier"] == "standard"
+    assert offered.headers["x-mlx-stack-escalation-reason"] == "output_truncated"
+    assert offered.json()["choices"][0]["message"]["tool_calls"]
+    assert asked(upstream) == ["fast", "fast", "standard"]

@@ -180,8 +180,9 @@ def test_the_clients_body_is_left_alone() -> None:
 # A reply that was cut
 
 
-def cut_reply(reason: str) -> Reply:
+def cut_reply(reason: str, text: str = "Here is") -> Reply:
     reply = Reply()
+    reply.choice(0).text = text
     reply.choice(0).finish_reason = reason
     return reply
 
@@ -206,6 +207,26 @@ def test_only_our_own_limits_for_calls_make_a_cut_reply_a_failure(
     state.on_request(Request("fast", dict(whole.request.body)))
     verdict = state.judge(cut_reply(reason))
     assert isinstance(verdict, OutputTruncated) is truncated
+
+
+def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> None:
+    """mlx_lm.server says nothing of a call that has no end, until the limit ends it."""
+
+    def verdict(reply: Reply, **body: Any) -> OutputTruncated | None:
+        whole = exchange(client_request(**body))
+        state = stage().open(whole)
+        state.on_request(Request("fast", dict(whole.request.body)))
+        found: OutputTruncated | None = state.judge(reply)
+        return found
+
+    nothing = cut_reply("length", text="")
+    assert verdict(nothing, tools=CALLS, max_tokens=300) == OutputTruncated("unseen")
+    assert verdict(nothing, tools=WRITES) == OutputTruncated("unseen")
+    assert verdict(nothing, tools=CALLS) == OutputTruncated("tool_calls")  # with more room, then
+    assert verdict(nothing, max_tokens=300) is None
+    thought = cut_reply("length", text="")
+    thought.choice(0).add_reasoning("Let me see")
+    assert verdict(thought, tools=CALLS, max_tokens=300) is None
 
 
 # Which tools write
