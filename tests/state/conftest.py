@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.state import redis_link
 from app.state.memory import MemoryStore
 from app.state.redis import RedisStore
 from app.state.sqlite import SqliteStore
@@ -50,6 +51,15 @@ def make_sqlite(tmp_path: Path) -> MakeStore:
         max_events=MAX_EVENTS,
         clock=lambda: NOW,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patient() -> Iterator[None]:
+    """On a machine that is short of time a server may be slow; few tests are about that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis_link, "SOCKET_SECONDS", 30.0)
+        patch.setattr(redis_link, "CALL_SECONDS", 30.0)
+        yield
 
 
 @pytest.fixture(scope="session")

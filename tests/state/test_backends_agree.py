@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.state import redis_link
 from app.state.memory import MemoryStore
 from app.state.sqlite import SqliteStore
 from app.state.store import EventQuery, Limit, SessionDelta, Settlement, Sticky, Store
@@ -108,7 +107,7 @@ async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
 @pytest.fixture(scope="module")
 def backends(
     tmp_path_factory: pytest.TempPathFactory, redis_server: RedisServer
-) -> Iterator[list[Callable[[], Store]]]:
+) -> list[Callable[[], Store]]:
     folder: Path = tmp_path_factory.mktemp("sqlite")
     numbers = itertools.count()
 
@@ -121,11 +120,7 @@ def backends(
         prefix = f"{{mlx-stack}}:{next(numbers)}"
         return redis_store(redis_server.url, prefix=prefix, **SIZES)
 
-    with pytest.MonkeyPatch.context() as patch:
-        # On a machine that is short of time, both sides may be slow; this is not about that.
-        patch.setattr(redis_link, "SOCKET_SECONDS", 30)
-        patch.setattr(redis_link, "CALL_SECONDS", 30)
-        yield [sqlite, redis]
+    return [sqlite, redis]
 
 
 def check(make_all: list[Callable[[], Store]], steps: list[tuple[float, Any]]) -> None:

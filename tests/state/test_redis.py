@@ -38,8 +38,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[RedisServer]:
-    """One that a test may stop, kill and freeze."""
+def own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    """One that a test may stop, kill and freeze; it is waited for as users would."""
+    monkeypatch.setattr(redis_link, "SOCKET_SECONDS", 0.5)
+    monkeypatch.setattr(redis_link, "CALL_SECONDS", 2.0)
     server = RedisServer(tmp_path)
     server.start()
     yield server
