@@ -56,12 +56,14 @@ def read(name: str, arguments: Any) -> Call:
     exact = digest(name, _canonical(value))
     if not isinstance(value, Mapping):
         return Call(name, exact, exact, exact)
-    names = {key: _spelled(key) for key in value}
-    kept = {key: one for key, one in value.items() if names[key] not in _NOISE}
-    loose = digest(name, _canonical(kept)) if kept and len(kept) < len(value) else exact
+    names = {_spelled(key) for key in value}
+    loose = exact
+    if not _NOISE.isdisjoint(names):
+        kept = {key: one for key, one in value.items() if _spelled(key) not in _NOISE}
+        loose = digest(name, _canonical(kept)) if kept else exact
     acted_on = _salient(name, value)
     salient = exact if acted_on is value else digest(name, _canonical(acted_on))
-    return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(names.values()))
+    return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(names))
 
 
 @functools.lru_cache(maxsize=4096)

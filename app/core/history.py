@@ -107,11 +107,12 @@ class HistoryReader:
         """The history that the messages of a request tell. ``session``: its hash."""
         first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), 0)
         said = messages[first:] if first else messages
-        if any(message.get("role") == "assistant" for message in said):
+        # Mostly there is one right before the last message.
+        if any(message.get("role") == "assistant" for message in reversed(said)):
             transcript = self._continued(self._branches(session), said)
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
-            transcript = Transcript()
+            transcript = Transcript(Tally())
             for message in said:
                 transcript.add(message)
         inputs = transcript.inputs()
@@ -183,7 +184,7 @@ def _read_on(branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names) 
     start = branch[-1].length if branch else 0
     if branch and start == len(said):
         return branch[-1].transcript
-    transcript = branch[-1].transcript.continued() if branch else Transcript()
+    transcript = branch[-1].transcript.continued() if branch else Transcript(Tally())
     replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
     keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
     for position in range(start, len(said)):

@@ -29,25 +29,22 @@ _SENTENCE_ENDS: Final = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
 # What tells two texts apart however alike they are: calls written as text, quoted strings, paths,
 # names of files, numbers. An apostrophe within a word quotes nothing. Each has a sign without which
 # it needn't be looked for: most texts have few of them, and replies may be megabytes.
-_FACTS: Final = tuple(
-    (re.compile(sign), pattern)
-    for sign, pattern in (
-        ("Action Input", r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"),
-        ("Action", r"^[ \t*#]*Action[ \t*]*:.*"),
-        ("```", r"```(?s:.*?)(?:```|\Z)"),
-        ("<code>", r"<code>(?s:.*?)(?:</code>|\Z)"),
-        ("</", r"<(?P<tag>\w{1,40})>[^<]{1,400}</(?P=tag)>"),
-        (r"\(", r"\b\w{1,64}\([^()\n]{1,200}\)"),
-        ('"', r"\"[^\"]{1,400}\""),
-        ("`", r"`[^`]{1,400}`"),
-        ("“", r"“[^”]{1,400}”"),
-        ("「", r"「[^」]{1,400}」"),
-        ("'", r"(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"),
-        # Looked for where a word begins, and each word is read once.
-        (r"[/\\]", r"(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*"),
-        (r"\.[A-Za-z]", r"(?<![\w-])[\w-]++\.[A-Za-z]\w*"),
-        (r"\d", r"\d+"),
-    )
+_FACTS: Final[tuple[tuple[str | re.Pattern[str], str], ...]] = (
+    ("Action Input", r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"),
+    ("Action", r"^[ \t*#]*Action[ \t*]*:.*"),
+    ("```", r"```(?s:.*?)(?:```|\Z)"),
+    ("<code>", r"<code>(?s:.*?)(?:</code>|\Z)"),
+    ("</", r"<(?P<tag>\w{1,40})>[^<]{1,400}</(?P=tag)>"),
+    ("(", r"\b\w{1,64}\([^()\n]{1,200}\)"),
+    ('"', r"\"[^\"]{1,400}\""),
+    ("`", r"`[^`]{1,400}`"),
+    ("“", r"“[^”]{1,400}”"),
+    ("「", r"「[^」]{1,400}」"),
+    ("'", r"(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"),
+    # Looked for where a word begins, and each word is read once.
+    (re.compile(r"[/\\]"), r"(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*"),
+    (re.compile(r"\.[A-Za-z]"), r"(?<![\w-])[\w-]++\.[A-Za-z]\w*"),
+    (re.compile(r"\d"), r"\d+"),
 )
 
 
@@ -136,7 +133,13 @@ def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Tur
 def _facts(text: str) -> int:
     if len(text) > MAX_TEXT:
         return 0
-    there = tuple([pattern for sign, pattern in _FACTS if sign.search(text) is not None])
+    there = tuple(
+        [
+            pattern
+            for sign, pattern in _FACTS
+            if (sign in text if isinstance(sign, str) else sign.search(text))
+        ]
+    )
     if not there:
         return 0
     found = [collapse(match.group()) for match in _any_of(there).finditer(text)]
@@ -169,24 +172,25 @@ class Transcript:
     ``tally``: of the turns' calls; None where it went along with a copy.
     """
 
-    __slots__ = ("_ids", "_inputs", "_told", "_user_beside_results", "tally", "turns")
+    __slots__ = ("_came", "_ids", "_inputs", "_told", "_user_beside_results", "tally", "turns")
 
-    def __init__(self) -> None:
+    def __init__(self, tally: Tally | None) -> None:
         self.turns: list[Turn] = []
-        self.tally: Tally | None = Tally()
+        self.tally = tally
         self._inputs: list[_Input] = []
         self._told = False  # whether the last assistant message told its calls as text
+        self._came: Inputs | None = None  # what they come to, once somebody has asked
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
         # Whether the last input that held tool results held words of the user's, too.
         self._user_beside_results: bool | None = None
 
     def copy(self) -> Transcript:
         """As it stands now, without the tally."""
-        new = Transcript()
-        new.tally = None
+        new = Transcript(None)
         new.turns = list(self.turns)
         new._inputs = list(self._inputs)
         new._told = self._told
+        new._came = self._came
         new._ids = self._ids  # never changed in place
         new._user_beside_results = self._user_beside_results
         return new
@@ -211,9 +215,15 @@ class Transcript:
             result = _result(content, of_tool=is_tool)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
+            self._came = None
 
     def inputs(self) -> Inputs:
         """What has come since the last assistant message."""
+        if self._came is None:
+            self._came = self._read_inputs()
+        return self._came
+
+    def _read_inputs(self) -> Inputs:
         last = self.turns[-1] if self.turns else None
         results: list[Result | None] = [None] * (len(last.calls) if last is not None else 0)
         others: list[tuple[str, int]] = []
@@ -264,6 +274,7 @@ class Transcript:
             del self.turns[0]
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
         self._inputs = []
+        self._came = None
 
 
 def _result(content: Any, *, of_tool: bool) -> Result:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ...core.history import History
 from ...settings import LoopDetectionSettings
+from . import overrides
 from .finding import Detector, Finding, State
 from .identical_calls import IdenticalCalls
 from .name_cycle import NameCycle
@@ -43,5 +44,10 @@ def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
-    """Whether the next reply may be one that has to be broken."""
-    return any(detector.could_break(history, rules) for detector in DETECTORS)
+    """Whether the next reply may be one that has to be broken.
+
+    Where not, none is that makes one call at most.
+    """
+    return overrides.breaks_at_once(rules) or any(
+        detector.could_break(history, rules) for detector in DETECTORS
+    )

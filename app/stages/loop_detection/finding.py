@@ -49,7 +49,10 @@ class Detector(Protocol):
         ...
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        """Whether the next reply, whatever it is, could be found at ``break`` level."""
+        """Whether the next reply, if it makes one call at most, could be found at ``break`` level.
+
+        Where a limit is 1, every call could be.
+        """
         ...
 
 

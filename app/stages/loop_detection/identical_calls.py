@@ -65,10 +65,13 @@ class IdenticalCalls:
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
         keys = _keys(history, rules)
+        before = overrides.fewest_identical(rules) - 1  # so often they were made already
+        if before > 1 and len(set(keys)) == len(keys):
+            return False  # as mostly
         often = Counter(keys)
         for turn, key in zip(history.turns[-len(keys) :], keys, strict=True):
-            made = often[key] if key else 0
-            if not key or (made < 2 and rules.tool_calls.identical_hard > 2):
+            made = often[key]
+            if not key or made < before:
                 continue
             calls = _counted(turn, rules)
             _, hard = overrides.identical_calls([call.name for call in calls], rules)

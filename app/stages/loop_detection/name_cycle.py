@@ -23,15 +23,15 @@ class NameCycle:
         turns = history.turns
         if not turns or not any(call.name not in rules.exempt_tools for call in turns[-1].calls):
             return None
-        names = _names(history, rules)
+        names, quiet = _names(history, rules), _quiet(history, rules)
         calls = rules.tool_calls
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             warn, hard = overrides.name_cycle(lap, rules)
             fewest = length * min(warn, hard)
-            if len(set(lap)) < 2 or _periodic(names, length, fewest) < fewest:
+            if length + quiet < fewest or len(set(lap)) < 2:
                 continue
-            counted = _periodic(names, length, length + _quiet(history, rules))
+            counted = _periodic(names, length, length + quiet)
             laps = counted // length
             if laps < min(warn, hard):
                 continue
@@ -41,16 +41,18 @@ class NameCycle:
         return None
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        names = _names(history, rules)
+        if not history.turns:
+            return False
+        names, quiet = _names(history, rules), _quiet(history, rules)
         calls = rules.tool_calls
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             _, hard = overrides.name_cycle(lap, rules)
             # A reply may bring several names at once, up to a whole lap of them.
             needed = (hard - 1) * length
-            if len(set(lap)) < 2 or _periodic(names, length, needed) < needed:
+            if quiet < needed - length or len(set(lap)) < 2:
                 continue
-            if _quiet(history, rules) >= needed - length:
+            if _periodic(names, length, needed) >= needed:
                 return True
         return False
 
@@ -81,11 +83,14 @@ def _periodic(names: Sequence[str], length: int, most: int) -> int:
 
 def _quiet(history: History, rules: LoopDetectionSettings) -> int:
     """How many of the newest calls brought nothing new; those not answered yet count with them."""
+    if not rules.tool_calls.require_no_progress:
+        return len(_names(history, rules))
     exempt = rules.exempt_tools
-    waiting = () if history.pending.known else history.turns[-1].calls
-    quiet = sum(call.name not in exempt for call in waiting)
+    quiet = 0
+    for call in () if history.pending.known else history.turns[-1].calls:
+        quiet += call.name not in exempt
     for call, new in reversed(history.calls):
-        if new and rules.tool_calls.require_no_progress:
+        if new:
             break
         quiet += call.name not in exempt
     return quiet

@@ -47,6 +47,23 @@ def _reaching(window: int, *limits: int) -> int:
     return max([window, *(limit for limit in limits if limit <= MAX_TURNS)])
 
 
+def fewest_identical(rules: LoopDetectionSettings) -> int:
+    """The least number of same calls at which any calls are broken."""
+    calls = rules.tool_calls
+    own = [one.identical_hard or MAX_TURNS for one in calls.overrides.values()]
+    return min([calls.identical_hard, *own])
+
+
+def breaks_at_once(rules: LoopDetectionSettings) -> bool:
+    """Whether a limit is so low that a call may be broken whatever came before it."""
+    calls = rules.tool_calls
+    limits = [calls.identical_hard, calls.frequency_hard, calls.name_cycle_hard]
+    limits += [older.hard for older in calls.frequency_overrides.values()]
+    for own in calls.overrides.values():
+        limits += [own.identical_hard or 0, own.frequency_hard or 0, own.name_cycle_hard or 0]
+    return 1 in limits
+
+
 def frequency(tool: str, rules: LoopDetectionSettings) -> Thresholds:
     """Calls of one tool. ``frequency_overrides`` is an older place for the same."""
     calls = rules.tool_calls

@@ -7,6 +7,7 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -130,11 +131,19 @@ class _State(StageState):
 
     def hold_whole(self) -> bool:
         """One step before a break nothing may go out that would have to be taken back."""
+        return self._could_break()
+
+    def _could_break(self) -> bool:
+        """Whether the next reply may be broken: surely known where it makes one call at most."""
         return bool(self._history.turns) and (
             self._judged is not None
-            or detectors.could_break(self._history, self._rules)
+            or self._could_close
             or self._stage.remembered(self._exchange).could_break(self._history)
         )
+
+    @functools.cached_property
+    def _could_close(self) -> bool:
+        return detectors.could_break(self._history, self._rules)
 
     def on_request(self, request: Request) -> None:
         if not self._history.turns or isinstance(self._exchange.model_failure, LoopDetected):
@@ -154,8 +163,11 @@ class _State(StageState):
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
+            if len(choice.tool_calls) < 2 and not self._is_kept and not self._could_break():
+                continue  # as nearly always: what was said needn't even be made a turn
             closed = self._closed_by(choice)
-            self._keep(closed)
+            if self._is_kept:
+                self._exchange.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
                 continue
             if self._rules.on_break != "stop":
@@ -239,11 +251,11 @@ class _State(StageState):
         else:
             remembered.note_break(found, closed, stopped)
 
-    def _keep(self, closed: History) -> None:
-        """Give the turn to the store, for a client that will not send it again."""
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the turn goes to the store, for a client that will not send it again."""
         exchange = self._exchange
-        if not exchange.session.derived and not self._stage.remembered(exchange).has_transcript:
-            exchange.turn = encoded(closed.turns[-1])
+        return not (exchange.session.derived or self._stage.remembered(exchange).has_transcript)
 
     def _note(self, kind: str, found: Finding, action: str) -> None:
         detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}

@@ -5,12 +5,22 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.core.history import History, HistoryReader
 from app.stages.loop_detection import detectors
-from tests.stages.loop_detection.histories import TASK, Json, Run, closed, rules, steps
+from tests.stages.loop_detection.histories import (
+    TASK,
+    Json,
+    Run,
+    closed,
+    rules,
+    says,
+    step,
+    steps,
+    user,
+)
 
 # A step of an agent: what it calls, with what, and what it gets.
 Made = tuple[str, Json, str]
@@ -75,6 +85,50 @@ def test_what_must_be_held_is_never_missed(made: list[int]) -> None:
     messages = [TASK, *steps(*((NAMES[n % 3], {"n": n}, str(n % 2)) for n in made))]
     run = Run(messages)
     assert {number for number, _ in run.broken} <= set(run.nearly)
+
+
+LIMITS = st.integers(1, 4)
+OWN = st.fixed_dictionaries(
+    {}, optional={"identical_hard": LIMITS, "frequency_hard": LIMITS, "name_cycle_hard": LIMITS}
+)
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "compare": st.just("output"),
+        "duplicate_threshold": st.integers(2, 4),
+        "max_period": st.integers(1, 4),
+        "window_size": st.integers(1, 6),
+        "exempt_tools": st.just((NAMES[1],)),
+        "tool_calls": st.fixed_dictionaries(
+            {},
+            optional={
+                "key": st.just("salient"),
+                "window": st.integers(1, 8),
+                "identical_hard": LIMITS,
+                "frequency_hard": LIMITS,
+                "name_cycle_hard": LIMITS,
+                "name_cycle_min_length": st.integers(1, 3),
+                "require_no_progress": st.booleans(),
+                "overrides": st.dictionaries(st.sampled_from(NAMES[:3]), OWN),
+            },
+        ),
+    },
+)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=14), CHANGES, st.booleans())
+@example([1, 1], {"tool_calls": {"overrides": {NAMES[1]: {"identical_hard": 2}}}}, False)
+def test_what_need_not_be_judged_is_foreseen(made: list[int], changes: Json, alike: bool) -> None:
+    """By whatever rules, a reply of one call at most that is broken was foreseen; 0 is a text."""
+    messages = [TASK]
+    for at, number in enumerate(made):
+        if not number:
+            messages += [says("Let me think."), user("Go on." if alike else f"Go on, {at}.")]
+            continue
+        arguments = {"query": number // 2, "reason": str(at if alike else 0)}
+        messages += step(NAMES[number % 3], arguments, str(number % 2))
+    run = Run(messages, **changes)
+    assert {number for number, _ in run.broken if number > 1} <= set(run.nearly)
 
 
 @given(st.lists(st.integers(0, 2), max_size=20), st.data())
