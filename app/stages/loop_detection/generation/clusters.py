@@ -8,7 +8,6 @@ are no more than 2: logs and lists, of which each line is another, share long be
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -39,11 +38,14 @@ def clustered(text: str, begin: int, end: int, times: int) -> tuple[int, int] | 
         return None
     if len(set(piece)) < CHARACTERS:
         return None
-    places = _places(text, piece, first, end)[-times:]
+    places = _last_places(text, piece, first, end, times)
     if len(places) < times:
         return None
-    laps = Counter(text[a:b] for a, b in pairwise(places))
-    if len(laps) > KINDS or min(laps.values()) < 2 or min(map(len, laps)) < CHARACTERS:
+    laps = [text[a:b] for a, b in pairwise(places)]
+    kinds = set(laps)
+    if len(kinds) > KINDS or min(map(len, kinds)) < CHARACTERS:
+        return None
+    if any(laps.count(lap) < 2 for lap in kinds):
         return None
     return places[0], places[-1] - places[-2]
 
@@ -65,6 +67,8 @@ def in_turns(text: str, begin: int, end: int, block: int) -> tuple[int, int] | N
         since = max(stop - size * _BEFORE, first)
         if text[since : stop - size] == text[since + size : stop]:
             continue  # one kind of laps: a run
+        if not _may_be_turns(text, probe, first, end):
+            continue
         places = _places(text, probe, first, end)
         laps = [text[a:b] for a, b in pairwise(places)]
         kinds, known = _turns(laps)
@@ -91,16 +95,43 @@ def _places(text: str, piece: str, first: int, end: int) -> list[int]:
     return places
 
 
+def _last_places(text: str, piece: str, first: int, end: int, most: int) -> list[int]:
+    """The last of them, at most so many, in their order."""
+    places: list[int] = []
+    stop = end
+    while len(places) < most and (at := text.rfind(piece, first, stop)) >= 0:
+        places.append(at)
+        stop = at + len(piece) - 1
+    return places[::-1]
+
+
+def _may_be_turns(text: str, probe: str, first: int, end: int) -> bool:
+    """Whether the last laps speak for some number of kinds: most texts are told by those few."""
+    places = _last_places(text, probe, first, end, 2 * KINDS_IN_TURNS + 1)
+    laps = [text[a:b] for a, b in pairwise(places)]
+    for kinds in range(2, KINDS_IN_TURNS + 1):
+        known = _known(laps, kinds)
+        if known + 1 >= _BEFORE and (known >= 2 * kinds or len(set(laps[-kinds:])) == kinds):
+            return True
+    return False
+
+
 def _turns(laps: Sequence[str]) -> tuple[int, int]:
     """How many laps make a turn, and how many of the last laps follow it; (0, 0): none do."""
     best = 0, 0
     for kinds in range(1, min(KINDS_IN_TURNS, len(laps) - 1) + 1):
-        known = kinds
-        while known < len(laps) and laps[-known - 1] == laps[-known - 1 + kinds]:
-            known += 1
+        known = _known(laps, kinds)
         if known > max(best[1], kinds):
             best = kinds, known
     return best
+
+
+def _known(laps: Sequence[str], kinds: int) -> int:
+    """How many of the last laps follow a turn of so many."""
+    known = kinds
+    while known < len(laps) and laps[-known - 1] == laps[-known - 1 + kinds]:
+        known += 1
+    return known
 
 
 def _fires(places: Sequence[int], turn: Sequence[str]) -> int | None:

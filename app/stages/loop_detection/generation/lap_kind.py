@@ -30,7 +30,7 @@ _VALUE = re.compile(
     r"\b(?:0x[0-9a-f]+|true|false|null|none|nan|inf|undefined|\d[\d_.]*(?:e[+-]?\d+)?[a-z]{0,2})\b",
     re.IGNORECASE,
 )
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}\Z")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}")
 _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 # What templates and tokenizers mark with, which a broken model writes without end.
 _SPECIAL = re.compile(
@@ -97,7 +97,7 @@ def _is_encoded(laps: str, before: str) -> bool:
     """A run within base64 and the like: ``…iVBORw0KGgoAAAAAAAAA``."""
     if any(char.isspace() for char in laps) or _ENCODED.fullmatch(laps) is None:
         return False
-    lead = _ENCODED.search(before)
+    lead = _ENCODED.match(before[::-1])
     if lead is None:
         return False
     word = lead.group()
