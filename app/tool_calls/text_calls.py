@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import field
 
 from app.tool_calls.formats import literals
 from app.tool_calls.formats.base import (
@@ -65,12 +66,14 @@ class Rescued:
     is kept as it is (dropped where it is blank), and what stands between and behind them likewise;
     blank pieces there are dropped. `unknown` are names that were called in a marked format though
     the request has no such tool, or beside known calls in one block: such a block goes as a whole,
-    any other stays in `content`.
+    any other stays in `content`. `exhausted`: there was so much that looks like calls and is none
+    that what followed was taken as text.
     """
 
     calls: tuple[FoundCall, ...]
     content: str
     unknown: tuple[str, ...] = ()
+    exhausted: bool = field(default=False, compare=False)
 
 
 def rescue(text: str, tools: Tools) -> Rescued:
@@ -78,7 +81,7 @@ def rescue(text: str, tools: Tools) -> Rescued:
     holdback = Holdback(tools)
     flowed = holdback.feed(text)
     rest = holdback.finish()
-    return Rescued(rest.calls, flowed + rest.content, rest.unknown)
+    return Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.exhausted)
 
 
 def rescue_cut(text: str, tools: Tools) -> Rescued:
@@ -93,7 +96,7 @@ def rescue_cut(text: str, tools: Tools) -> Rescued:
     content = holdback.feed(found.content)
     if not holdback.begins_call:
         content = found.content
-    return Rescued(calls, content, found.unknown)
+    return Rescued(calls, content, found.unknown, found.exhausted)
 
 
 def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
@@ -285,6 +288,7 @@ class _Collector:
 
     def collect(self) -> Rescued:
         scanner = self._scanner
+        exhausted = False
         try:
             while len(self._calls) < MAX_CALLS:
                 candidate = scanner.advance(final=True)
@@ -293,17 +297,18 @@ class _Collector:
                     break
                 self._take(candidate)
         except Exhausted:
-            pass
+            exhausted = True
+        exhausted = exhausted or scanner.exhausted
         whole = scanner.text[self._start :]
         unknown = tuple(dict.fromkeys(self._unknown))
         if not self._calls:
-            return Rescued((), whole, unknown)
+            return Rescued((), whole, unknown, exhausted)
         self._pieces.append(scanner.text[self._last :])
         first, *others = self._pieces
         if self._blank and not first.strip():
             first = ""
         content = first + "".join(piece for piece in others if piece.strip())
-        return Rescued(tuple(self._calls), content, unknown)
+        return Rescued(tuple(self._calls), content, unknown, exhausted)
 
     def _forget_reasoning(self) -> None:
         """Calls before the end of reasoning were thoughts: their text stays."""

@@ -30,7 +30,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
     key = _KEY.match(text, pos)
     if key is None:
         return Verdict.MAYBE if skip_space(text, pos) == len(text) else Verdict.NO
-    name, closed, colon = key.group(2), key.group(3), key.group(4)
+    name, closed, colon = key.group(2, 3, 4)
     at = key.end()
     if closed is None:
         possible = at == len(text) and any(item.startswith(name) for item in _FIRST_KEYS)

@@ -185,7 +185,7 @@ class Scanner:
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self._trouble > MAX_TROUBLE:
+            if self.exhausted:
                 self.pos = len(self.text)
                 return None
             match = self._next_trigger()
@@ -208,6 +208,11 @@ class Scanner:
     def idle(self) -> bool:
         """Whether all text is decided, and the next is looked at without prejudice."""
         return self.pos == len(self.text) and self._skipped is None
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the rest is taken as text: there was too much trouble."""
+        return self._trouble > MAX_TROUBLE
 
     def reject(self, candidate: Candidate) -> None:
         """The candidate was no call: go on behind its opener."""
@@ -279,7 +284,7 @@ class Scanner:
             return self._open(word, match)
         rows = ROWS[word]
         verdicts = self._follow(rows, start, end)
-        if all(verdict is Verdict.NO for verdict in verdicts):
+        if verdicts.count(Verdict.NO) == len(verdicts):
             self._trouble += _GLANCE
             return start + 1
         if not final and Verdict.YES not in verdicts:

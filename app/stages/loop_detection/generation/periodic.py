@@ -89,6 +89,7 @@ class PeriodicText:
     """
 
     __slots__ = (
+        "_break",
         "_due",
         "_fences",
         "_length",
@@ -110,6 +111,7 @@ class PeriodicText:
         self._length = 0
         self._due = BLOCK
         self._runs: dict[int, _Run] = {}
+        self._break = -1  # from here on 64 characters that hold the end of a run, or its beginning
 
     @property
     def due(self) -> int:
@@ -182,7 +184,7 @@ class PeriodicText:
             else:
                 broken.append(period)
         for period in broken:
-            del self._runs[period]
+            self._break = self._runs.pop(period).checked
 
     def _search(self, upto: int) -> None:
         text = self._text
@@ -200,10 +202,14 @@ class PeriodicText:
             probe = text[end - high : end]
             # `rfind` compares backwards, `find` forwards: the one that leaves the run sooner. In
             # the first scale, which holds a period and its multiples, the nearest is the period.
-            if 0 < tail < high // 2 or not scale.low:
-                found = text.rfind(probe, first, end - scale.low - 1)
+            back = 0 < tail < high // 2 or not scale.low
+            # A long run in it would be compared in full at every place: its end is looked for.
+            at = self._break - self._offset - (end - high)
+            if 0 <= at <= high - 2 * BLOCK:
+                found = _found_by(text, probe, at, first, end - scale.low - 1, back=back)
             else:
-                found = text.find(probe, first, end - scale.low - 1)
+                find = text.rfind if back else text.find
+                found = find(probe, first, end - scale.low - 1)
             if found >= 0:
                 self._add_run(end - high - found, upto, begin)
 
@@ -224,6 +230,7 @@ class PeriodicText:
                 return  # a run of 3 characters is one of 6, 9, … too
         due = start + limit_of(self._rules, period)
         self._runs[period] = _Run(period, start, upto, due)
+        self._break = start - BLOCK // 2
 
     def _needed(self, run: _Run, upto: int) -> int:
         """The characters that are enough for what this run is."""
@@ -244,6 +251,21 @@ class PeriodicText:
     def _forget(self, characters: int) -> None:
         self._text = self._text[characters:]
         self._offset += characters
+
+
+def _found_by(text: str, probe: str, at: int, first: int, end: int, *, back: bool) -> int:
+    """As ``find(probe, first, end)`` or ``rfind``, by the 64 characters at this index of it."""
+    mark = probe[at : at + BLOCK]
+    find = text.rfind if back else text.find
+    low, high = first + at, end - len(probe) + at + BLOCK
+    while (hit := find(mark, low, high)) >= 0:
+        if text.startswith(probe, hit - at):
+            return hit - at
+        if back:
+            high = hit + BLOCK - 1
+        else:
+            low = hit + 1
+    return -1
 
 
 @lru_cache(maxsize=16)

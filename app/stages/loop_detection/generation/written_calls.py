@@ -29,6 +29,8 @@ MOST_CALLS = 128  # a text with more is no longer read while it comes: it will b
 # A text is read for calls anew when it has grown by a quarter and its end has been there before, or
 # has doubled: linear in all. Each time that finds nothing it waits longer.
 _GROWTH, _MOST_GROWTH, _PROBE = 1.25, 2.0, 64
+# A text at whose beginning the reading gave up will hardly say more when it is longer.
+_EXHAUSTED_GROWTH = 4
 
 # Openers that prose doesn't have; a reply without any is never read. Bare JSON and Python lists
 # count at the beginning of a reply only, which is where models write them.
@@ -127,11 +129,15 @@ class WrittenCalls:
         anyway = now or self._size >= self._due[1]
         if not anyway and not self._repeats(text):
             return None
-        self._due = (int(self._size * self._growth), int(self._size * _MOST_GROWTH))
+        self._wait(1)
         if not anyway:
             self._growth = min(self._growth * _GROWTH, _MOST_GROWTH)
         found = self.shortened(text, cut=True)
         return found.tool if found is not None else None
+
+    def _wait(self, factor: int) -> None:
+        size = factor * self._size
+        self._due = int(size * self._growth), int(size * _MOST_GROWTH)
 
     def _repeats(self, text: str) -> bool:
         """Whether the text's end has been there too often, and a call began since the last time."""
@@ -153,6 +159,8 @@ class WrittenCalls:
             kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in calls)
             if len(calls) >= MOST_CALLS:
                 self._due = sys.maxsize, sys.maxsize
+            elif found.exhausted:
+                self._wait(_EXHAUSTED_GROWTH)
             if repeats.tool:
                 formats = tuple(one.format for one in calls[: len(kept)])
                 # Behind the first call of a cut text stands at best half a call.
