@@ -26,8 +26,6 @@ from tests.support.replies import completion, text_stream
 from tests.support.running_proxy import RunningProxy, proxy_config
 from tests.support.scripted_server import Reply, ScriptedServer
 
-pytest_plugins = ("tests.shell.conftest",)
-
 COMMANDS = list(commands())
 HERE = {one.text: one for one in COMMANDS if not one.why_not}
 EVERYTHING = os.environ.get("DOCS_COMMANDS") == "all"
