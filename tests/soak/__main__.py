@@ -24,13 +24,14 @@ from tests.bench.report import grid
 from tests.bench.servers import allow_many_sockets
 from tests.soak import flat
 from tests.soak.clients import EXPECTED, SCENARIOS, Scenario
-from tests.soak.process import Proxy, by_label, metric
+from tests.soak.process import CAPTURED, CAPTURED_KB, Proxy, by_label, metric
 from tests.soak.run import Found, Soak
 from tests.soak.upstream import Upstream
 from tests.support.redis_server import RedisServer
 
 ROUND_SECONDS = 40.0
 ROUNDS = 24  # at least, where the run is short
+LIMITS = {CAPTURED: CAPTURED_KB}
 SHOWN = 10  # of what went wrong
 
 
@@ -73,7 +74,9 @@ def report(found: Found) -> bool:
         print(f"WRONG {line}")
     warm_up = flat.WARM_UP * max(at for one in found.figures.values() for at, _ in one)
     try:
-        courses = {name: flat.course(one, warm_up) for name, one in found.figures.items()}
+        courses = {
+            name: flat.course(one, warm_up, LIMITS.get(name)) for name, one in found.figures.items()
+        }
     except ValueError as error:
         print(f"NOT FLAT: {error}")
         return False

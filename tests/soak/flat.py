@@ -29,6 +29,7 @@ class Course:
     last: float
     an_hour: float
     highest: float
+    limit: float | None = None  # of what is written until it is full, and then thinned out
 
     @property
     def grown(self) -> float:
@@ -39,11 +40,22 @@ class Course:
 
     @property
     def is_flat(self) -> bool:
+        if self.limit is not None:
+            return self.highest <= self.limit
         return self.grown <= TOLERANCE
 
+    @property
+    def verdict(self) -> str:
+        if self.limit is None:
+            return "flat" if self.is_flat else "NOT FLAT"
+        return f"{'within' if self.is_flat else 'ABOVE'} its limit, {self.limit:,.0f}"
 
-def course(samples: Samples, warm_up: float) -> Course:
-    """``warm_up``: seconds that don't count. Raises ValueError where too few samples are left."""
+
+def course(samples: Samples, warm_up: float, limit: float | None = None) -> Course:
+    """``warm_up``: seconds that don't count. ``limit``: as in ``Course``.
+
+    Raises ValueError where too few samples are left.
+    """
     counted = [sample for sample in samples if sample[0] >= warm_up]
     if len(counted) < LEAST:
         raise ValueError(f"{len(counted)} samples after the warm-up, and {LEAST} are needed")
@@ -55,6 +67,7 @@ def course(samples: Samples, warm_up: float) -> Course:
         statistics.median(values[-third:]),
         statistics.median(slopes) * 3600,
         max(values),
+        limit,
     )
 
 
@@ -67,7 +80,7 @@ def table(courses: Mapping[str, Course]) -> str:
                 *(f"{value:,.1f}" for value in (found.first, found.last)),
                 f"{found.grown:+.1%}",
                 *(f"{value:,.1f}" for value in (found.an_hour, found.highest)),
-                "flat" if found.is_flat else "NOT FLAT",
+                found.verdict,
             ]
         )
     return grid(rows)

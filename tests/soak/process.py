@@ -18,6 +18,8 @@ from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 MB = 1024 * 1024
+CAPTURED_KB = 2_048
+CAPTURED = "captured failures (kB)"
 KEY, POOR_KEY = "sk-soak-0001", "sk-soak-0002"
 SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)
 Json = dict[str, Any]
@@ -28,8 +30,8 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
     limits = {
         "max_concurrency": 16,
         "queue_timeout": 5,
-        "first_token_timeout": 2,
-        "idle_timeout": 2,
+        "first_token_timeout": 3,
+        "idle_timeout": 3,
         "tool_silence_timeout": 3,
         "total_timeout": 20,
     }
@@ -71,7 +73,7 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
             "events_max": 1_000,
             "capture_failures": True,
             "capture_path": str(folder / "failures"),
-            "capture_max_bytes": 2 * MB,
+            "capture_max_bytes": CAPTURED_KB * 1024,
         },
     }
 
@@ -149,7 +151,7 @@ class Proxy:
                 "state file (kB)": self._state.stat().st_size / 1024,
                 "its log (kB)": log.stat().st_size / 1024 if log.exists() else 0.0,
             }
-        return {**store, "captured failures (kB)": captured / 1024}
+        return {**store, CAPTURED: captured / 1024}
 
     def log_tail(self) -> str:
         return self._server.said()

@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx
 
-from tests.soak.clients import EXPECTED, SCENARIOS, Scenario, World
+from tests.soak.clients import EXPECTED, SCENARIOS, Scenario, World, newcomers
+from tests.soak.flat import WARM_UP
 from tests.soak.process import Proxy, metric
 from tests.soak.upstream import Upstream
 
@@ -23,6 +24,10 @@ REST_SECONDS = 20.0  # at most, until nothing runs any more
 END_SECONDS = 90.0  # at most, until the last client of a round has what it asked for
 OUTAGE_SECONDS = 2.0
 LEAST_ROUNDS = 13
+# Sessions and schemas that fill what is bounded by their number: 300 sessions here and 1,000 counts
+# beside them, 512 histories, 1,024 schemas.
+FULL = 1_500
+AT_ONCE = 6
 POLL_SECONDS = 0.5
 UNDER_LOAD = "memory under load (MB)"
 
@@ -86,6 +91,7 @@ class Soak:
             for _ in range(scenario.clients)
         ]
         try:
+            await self._fill(seconds * WARM_UP / 2)
             for number in itertools.count():
                 await self._round(number)
                 if self._proxy.ended or (self._now() >= seconds and number >= LEAST_ROUNDS - 1):
@@ -100,6 +106,18 @@ class Soak:
         else:
             self.found.cpu_seconds = self._proxy.cpu_seconds() - cpu
         return self.found
+
+    async def _fill(self, seconds: float) -> None:
+        """Have all caches full, as they are after days, or as full as they get in this time."""
+        names = iter(range(FULL))
+
+        async def fill() -> None:
+            for _ in names:
+                self.found.note("newcomers", await newcomers(self._world), 0.0)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await asyncio.gather(*(fill() for _ in range(AT_ONCE)))
 
     def _now(self) -> float:
         return time.monotonic() - self._begun

@@ -67,6 +67,12 @@ def test_what_shrinks_is_flat_and_shown() -> None:
     assert f"{found.grown:+.1%}" == "-20.0%"
 
 
+def test_what_is_thinned_out_at_its_limit_may_go_up_to_it() -> None:
+    saw = [1000.0 + 100 * (minute % 10) for minute in range(30)]
+    assert course(series(*saw), WARM_UP, limit=2000).verdict == "within its limit, 2,000"
+    assert course(series(*saw), WARM_UP, limit=1500).verdict == "ABOVE its limit, 1,500"
+
+
 def test_too_few_samples_say_nothing() -> None:
     with pytest.raises(ValueError, match="8 samples after the warm-up, and 9 are needed"):
         course(series(*[1.0] * 13), WARM_UP)
