@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-state kills soak score faults schema references docs docs-commands package clean
+.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-state kills soak fuzz score faults schema references docs docs-commands package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -64,6 +64,9 @@ kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, not
 
 soak: $(DEV)  ## half an hour of mixed load and faults: does the proxy stay as it is?
 	@$(BIN)/python -m tests.soak $(ARGS)
+
+fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for minutes each
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)

@@ -263,6 +263,8 @@ def _broken(where: str) -> UpstreamFailed:
 
 def _whole(rest: sse.Frame) -> sse.Frame:
     """A last event that lacks its blank line, with one."""
+    if sse.ends_blank(rest.raw):  # in a CR, which might have been half of CR LF
+        return rest
     return sse.Frame(rest.raw.rstrip(b"\r\n") + b"\n\n", rest.data)
 
 

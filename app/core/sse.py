@@ -18,6 +18,7 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 # A blank line: two line ends in a row. CR at the very end may be half of CR LF, so it has to wait.
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_BLANK_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}\Z")
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -113,6 +114,11 @@ def _frame(raw: bytes) -> Frame:
             if field == b"data":
                 data.append(value.removeprefix(b" ") if colon else b"")
     return Frame(raw, b"\n".join(data) if data else None)
+
+
+def ends_blank(raw: bytes) -> bool:
+    """Whether an event has the blank line that ends it."""
+    return _BLANK_END.search(raw, max(0, len(raw) - 4)) is not None
 
 
 def data_frame(payload: bytes) -> bytes:

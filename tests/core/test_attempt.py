@@ -131,6 +131,12 @@ def test_a_whole_reply_whose_last_event_lacks_its_blank_line(end: bytes) -> None
     assert out == whole + DONE  # without [DONE] a client would wait on
 
 
+@pytest.mark.parametrize("end", [b"\r\r", b"\r\n\r", b"\n\r"])
+def test_a_last_event_whose_blank_line_is_a_cr_goes_out_as_it_came(end: bytes) -> None:
+    whole = stream_bytes(KINDS["text"].chunks).removesuffix(b"\n\n") + end
+    assert relayed(attempt(), [whole]) == whole
+
+
 def test_a_reply_without_done_gets_one() -> None:
     whole = stream_bytes(KINDS["text"].chunks)
     assert relayed(attempt(), [whole.removesuffix(DONE)]) == whole
