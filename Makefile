@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-state kills soak fuzz score faults schema references docs docs-commands package clean
+.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-state kills soak fuzz score faults frameworks schema references docs docs-commands package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -74,6 +74,9 @@ score: $(DEV)  ## tool calls and loops on recorded cases
 
 faults: $(DEV)  ## what each fault comes to for each client: the table of docs/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
+
+frameworks: $(DEV)  ## the snippets of docs/agents.md as printed, with the real frameworks; downloads them
+	@$(BIN)/python -m tests.frameworks $(ARGS)
 
 schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings; then make references
 	$(BIN)/python -m app.settings_schema config.example.yaml

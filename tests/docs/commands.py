@@ -43,6 +43,8 @@ NOT_HERE: tuple[tuple[str, str], ...] = (
     ("npm ", "installs packages"),
     ("npx ", "installs packages"),
     ("git ", "the network"),
+    ("python examples/", "needs its framework: `make frameworks` runs it"),
+    ("cp ../examples/", "goes with the framework it is for"),
     ("python -m tests.", "a benchmark, its output is on its page"),
     ("python -m benchmarks.", "a benchmark, its output is on its page"),
     ("redis-cli ", "would empty a Redis on its usual port"),

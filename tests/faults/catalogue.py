@@ -49,9 +49,9 @@ def whole(chunks: list[Json]) -> Reply:
     return Reply.sse(*(data(one) for one in chunks), data(usage_chunk(USAGE)), DONE)
 
 
-def calling(name: str, arguments: str) -> Reply:
+def calling(name: str, arguments: str, identifier: str = "call_1") -> Reply:
     function = {"name": name, "arguments": arguments}
-    call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    call = {"index": 0, "id": identifier, "type": "function", "function": function}
     return whole(with_role({"tool_calls": [call]}, finish="tool_calls"))
 
 

@@ -1,0 +1,71 @@
+"""The two stacks: `up` with the demo tiers, and one whose model servers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Self
+
+from app.local_stack import children, configs
+from app.local_stack.guarded_process import Lifeline, start
+from app.local_stack.run_directory import RunDirectory
+from app.local_stack.tiers import LocalTier
+from tests.e2e.running_stack import RunningStack
+from tests.faults.litellm import START_SECONDS, LiteLLM
+from tests.frameworks.scripted import Model, ModelServers
+from tests.support.ports import free_port
+
+TIERS = ("fast", "standard")
+
+
+class DemoStack:
+    """`mlx-stack-proxy up`: the demo tiers, which can't be told what to say."""
+
+    def __init__(self, folder: Path) -> None:
+        self._stack = RunningStack(folder)
+        self.url = self._stack.url
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._stack.wait_ready)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._stack.stop)
+
+
+class ScriptedStack:
+    """Scripted model servers, the real LiteLLM, and `serve` with what `up` would have written."""
+
+    def __init__(self, folder: Path) -> None:
+        first = free_port(4)
+        ports = {name: first + 2 + number for number, name in enumerate(TIERS)}
+        self.url = f"http://127.0.0.1:{first}"
+        self._servers = ModelServers(list(ports.values()))
+        self._litellm = LiteLLM(folder / "litellm", first + 1, ports)
+        self._directory = RunDirectory(folder / "proxy")
+        tiers = [LocalTier(name, name, port, False) for name, port in ports.items()]
+        config = configs.proxy_config(tiers, first, first + 1, self._directory.state)
+        for tier in config["tiers"].values():
+            del tier["health_url"]  # a scripted server has none
+        configs.write_yaml(self._directory.proxy_config, config)
+        self._proxy = children.proxy(first, self._litellm.key, self._directory, START_SECONDS)
+        self._lifeline = Lifeline()
+
+    async def __aenter__(self) -> Self:
+        await self._servers.listen()
+        await asyncio.to_thread(self._litellm.wait_ready)
+        spec = self._proxy
+        self._process = await start(
+            spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
+        )
+        await spec.probe.ready()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.end(self._proxy.end_grace, asyncio.Event())
+        await asyncio.to_thread(self._litellm.stop)
+        await self._servers.stop()
+        self._directory.close()
+
+    def play(self, model: Model) -> None:
+        self._servers.play(model)

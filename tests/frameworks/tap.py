@@ -1,0 +1,144 @@
+"""Stands between a framework and the proxy, passes everything on, and remembers it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import aiohttp
+import httpx
+import jsonschema
+from aiohttp import web
+
+from tests.faults.clients import Outcome, read
+
+Json = dict[str, Any]
+CHAT = "/chat/completions"
+# Each side's own; all else goes through as it came.
+_HOP = {"connection", "keep-alive", "transfer-encoding", "host", "content-length"}
+
+
+@dataclass
+class Seen:
+    """One request of a framework, and what it got."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Json
+    status: int = 0
+    reply_headers: dict[str, str] = field(default_factory=dict)
+    reply: bytearray = field(default_factory=bytearray)
+    left: bool = False  # the framework went before the end
+
+    @property
+    def is_chat(self) -> bool:
+        return self.path.endswith(CHAT)
+
+    @property
+    def session_source(self) -> str:
+        return self.reply_headers.get("x-mlx-stack-session", "").partition(";")[0]
+
+    @property
+    def session(self) -> str:
+        return self.reply_headers.get("x-mlx-stack-session", "").partition(";")[2]
+
+    def outcome(self) -> Outcome:
+        response = httpx.Response(
+            self.status, headers=self.reply_headers, content=bytes(self.reply)
+        )
+        return read(response)
+
+    def broken(self) -> str:
+        """What is wrong with a chat reply that looks like success; empty where nothing is."""
+        if not self.is_chat or self.left or self.status != 200:
+            return ""
+        outcome = self.outcome()
+        if outcome.error is not None:
+            return ""
+        return next(_faults(outcome, self.body), "")
+
+
+def _faults(outcome: Outcome, body: Json) -> Iterator[str]:
+    if not outcome.ended:
+        yield "no end"
+    offered = {
+        tool["function"]["name"]: tool["function"].get("parameters", {})
+        for tool in body.get("tools") or ()
+    }
+    if "tool_calls" in outcome.finish and not outcome.calls:
+        yield "finish_reason tool_calls without a call"
+    if not outcome.calls and not outcome.text.strip():
+        yield "an empty reply"
+    if "<tool_call>" in outcome.text:
+        yield f"a call as text: {outcome.text[:200]}"
+    for name, arguments in outcome.calls:
+        if name not in offered:
+            yield f"a call of {name}, which wasn't offered"
+            continue
+        try:
+            jsonschema.validate(json.loads(arguments or "{}"), offered[name])
+        except (ValueError, jsonschema.ValidationError) as error:
+            yield f"{name}({arguments[:200]}): {error}"
+
+
+class Tap:
+    """Listens on `port`; `to`: the proxy's URL. Requests are in `seen`, in the order they came."""
+
+    def __init__(self, port: int, to: str) -> None:
+        self.port = port
+        self.seen: list[Seen] = []
+        self._to = to
+
+    async def __aenter__(self) -> Self:
+        self._client = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False
+        )
+        self._runner = web.ServerRunner(web.Server(self._pass_on), handler_cancellation=True)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+        await self._client.close()
+
+    async def _pass_on(self, request: web.BaseRequest) -> web.StreamResponse:
+        data = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        seen = Seen(request.method, request.path, headers, _json(data))
+        self.seen.append(seen)
+        kept = {name: value for name, value in headers.items() if name not in _HOP}
+        try:
+            async with self._client.request(
+                request.method, self._to + request.path_qs, data=data or None, headers=kept
+            ) as reply:
+                return await self._answer(request, reply, seen)
+        except (asyncio.CancelledError, ConnectionError):
+            seen.left = True
+            raise
+
+    async def _answer(
+        self, request: web.BaseRequest, reply: aiohttp.ClientResponse, seen: Seen
+    ) -> web.StreamResponse:
+        seen.status = reply.status
+        seen.reply_headers = {name.lower(): value for name, value in reply.headers.items()}
+        kept = {name: value for name, value in seen.reply_headers.items() if name not in _HOP}
+        answer = web.StreamResponse(status=reply.status, headers=kept)
+        await answer.prepare(request)
+        async for piece in reply.content.iter_any():
+            seen.reply += piece
+            await answer.write(piece)
+        await answer.write_eof()
+        return answer
+
+
+def _json(data: bytes) -> Json:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
