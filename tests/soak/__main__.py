@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.report import grid
 from tests.bench.servers import allow_many_sockets
 from tests.soak import flat
 from tests.soak.clients import EXPECTED, SCENARIOS, Scenario
@@ -64,7 +63,7 @@ def report(found: Found) -> bool:
         counts = (str(ended[word]) for word in (*EXPECTED, "wrong"))
         rows.append([name, *counts, f"{found.longest[name]:.1f}"])
     total = sum(ended.total() for ended in found.ended.values())
-    print(f"\n{grid(rows)}\n")
+    print(f"\n{flat.in_columns(rows)}\n")
     print(
         f"{total:,} requests, {found.reloads} times other settings, {found.outages} outages; "
         f"{found.cpu_seconds:,.0f} s of CPU"

@@ -7,8 +7,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.bench.report import grid
-
 TOLERANCE = 0.05
 WARM_UP = 0.25  # of the run
 LEAST = 9  # samples after the warm-up: three in each third
@@ -83,4 +81,14 @@ def table(courses: Mapping[str, Course]) -> str:
                 found.verdict,
             ]
         )
-    return grid(rows)
+    return in_columns(rows)
+
+
+def in_columns(rows: list[list[str]]) -> str:
+    """Rows as lines, in columns of one width each."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
