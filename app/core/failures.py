@@ -72,8 +72,9 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     did after it.
     """
     own = exchange.model_failure
+    doubted = isinstance(own, LoopDetected) and own.doubt
     if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
-        verdict = own
+        verdict = verdict if doubted else own
     match verdict:
         case LoopDetected():
             return _loop_error(exchange, verdict)

@@ -170,6 +170,8 @@ class _Rules:
     def after_loop(self, verdict: LoopDetected) -> Step:
         exchange = self._exchange
         reason = "loop_detected"
+        if verdict.doubt:
+            return self._second_opinion(reason)
         failed = Fail(error_of(exchange, verdict))
         rules = self._settings.reliability.loop_detection
         if rules.on_break != "escalate":
@@ -191,6 +193,13 @@ class _Rules:
         if not exchange.retried.get(reason) and self._last_rung(reason) and self._may_retry():
             return Retry(reason, 1, last=True, hint=verdict.hint)
         return failed
+
+    def _second_opinion(self, reason: str) -> Step:
+        before = self._exchange.model_failure
+        asked = isinstance(before, LoopDetected) and before.doubt
+        if not asked and not self._text_is_out and (tier := self._next_tier(reason, local=True)):
+            return Move(tier, reason)
+        return Deliver()
 
     def after_truncation(self, verdict: OutputTruncated) -> Step:
         reason = "output_truncated"

@@ -39,22 +39,7 @@ COLUMNS = {
         ),
         Column("c-loops", "without loop detection", changes={"loop_detection.enabled": False}),
         Column("c-escalation", "without escalation", changes={"escalation.enabled": False}),
-        Column(
-            "c-strict",
-            "no call a second time",
-            changes={
-                "loop_detection.tool_calls": {
-                    "require_no_progress": False,
-                    "identical_warn": 2,
-                    "identical_hard": 2,
-                }
-            },
-        ),
-        Column(
-            "c-early",
-            "no hint, break at the third equal call",
-            changes={"loop_detection.warn_threshold": 3, "loop_detection.duplicate_threshold": 2},
-        ),
+        Column("c-second", "with second opinions", changes={"loop_detection.second_opinion": True}),
     )
 }
 MAIN = ("a", "b", "c")

@@ -148,6 +148,29 @@ def test_reasoning_that_went_out_limits_nothing() -> None:
     assert isinstance(step(whole, INVALID), Retry)
 
 
+# A second opinion
+
+DOUBT = replace(LOOP, doubt=True, repeats=2)
+
+
+def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked() -> None:
+    assert step(climbing("loop_detected"), DOUBT) == Move("standard", "loop_detected")
+    text = Committed("Let me look.")
+    for whole in (
+        after("loop_detected"),  # there is no other tier
+        climbing("loop_detected", committed=text),
+        climbing("loop_detected", model_failure=DOUBT),  # another one has been asked
+        climbing("loop_detected", controls=Controls(escalation=False)),
+        climbing("loop_detected", tiers=("standard", "premium")),
+    ):
+        assert step(whole, DOUBT) == Deliver()
+
+
+def test_a_doubt_is_not_what_a_client_is_told_of_a_tier_that_failed_after_it() -> None:
+    whole = after("loop_detected", "server_error", model_failure=DOUBT)
+    assert error_after(whole, FAILED).type == "all_tiers_failed"
+
+
 # Cut by a limit that was not the client's
 
 

@@ -273,3 +273,21 @@ async def test_bypass_leaves_the_stage_out(
     response = await ask(proxy, bypassing, messages=agent.messages, tools=TOOLS)
     assert response.status_code == 200
     assert "x-mlx-stack-loop" not in response.headers
+
+
+async def test_a_second_opinion_is_the_next_tiers_and_nobody_tells_it_anything(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    changes = {f"{RULES}.second_opinion": True, CHAIN: ["fast", "standard"]}
+    proxy = await start_proxy(changes)
+    agent = Agent(proxy)
+    upstream.will(calling("look"), calling("look"), calling("read"))
+    await agent.run(2)
+    assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
+    assert messages_of(upstream.calls[2]) == agent.messages
+    last = agent.responses[-1]
+    assert "circuit_break" not in last.text
+    assert '"escalation_reason": "loop_detected"' in last.text or (
+        last.headers.get("x-mlx-stack-escalation-reason") == "loop_detected"
+    )
+    assert '"read"' in last.text

@@ -19,7 +19,7 @@ from ...core.pipeline import StageState
 from ...core.reply import ChoiceReply, Reply
 from ...core.verdicts import LoopDetected, Verdict
 from ...settings import LoopDetectionSettings, Settings
-from . import detectors, identical_calls, judge
+from . import detectors, identical_calls, judge, second_opinion
 from .finding import Finding
 from .generation.reply_watch import watch_maker
 from .generation.written_calls import before_calls
@@ -169,6 +169,8 @@ class _State(StageState):
             if self._is_kept:
                 self._exchange.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
+                if doubted := second_opinion.wanted(closed, self._rules):
+                    return self._doubt(doubted)
                 continue
             if self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
@@ -233,6 +235,13 @@ class _State(StageState):
             calls=tuple(
                 sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
             ),
+        )
+
+    def _doubt(self, found: Finding) -> LoopDetected:
+        self._note("loop_warning", found, "warning")
+        self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
+        return LoopDetected(
+            found.detector, found.repeats, _message(found), pattern=found.pattern, doubt=True
         )
 
     def _stop(self, reply: Reply, index: int, closed: History, found: Finding) -> None:

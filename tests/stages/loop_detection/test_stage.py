@@ -463,3 +463,39 @@ def test_salient_arguments(name: str, arguments: list[Json], same: bool) -> None
     run = Run([TASK, *steps(*made)], tool_calls={"key": "salient"})
     assert bool(run.broken) is same
     assert not Run([TASK, *steps(*made)]).broken
+
+
+# A second opinion
+
+
+def doubted(messages: list[Json], message: Json, **changes: Any) -> bool:
+    stage = LoopDetection(settings(**{"second_opinion": True, **changes}))
+    verdict = judged(stage, messages, message)
+    assert verdict is None or verdict.doubt is (verdict.repeats == 2)
+    return verdict is not None and verdict.doubt
+
+
+def test_a_call_whose_result_has_just_come_is_doubted_where_that_is_wanted() -> None:
+    messages = [TASK, *steps(B, A)]
+    assert doubted(messages, again(A))
+    assert not doubted(messages, again(A), second_opinion=False)
+    assert not doubted(messages, again(A), exempt_tools=["search"])
+    assert not doubted(messages, again(B)), "another call came in between"
+    assert not doubted(messages, calls(("search", {"query": "wombat"})))
+    assert not doubted(messages, calls(A[:2], B[:2])), "it does something new, too"
+    assert not doubted(messages, says("Nothing was found."))
+    assert not doubted([*messages, user("Again, please.")], again(A))
+
+
+def test_a_poll_whose_answer_moves_is_not_doubted() -> None:
+    poll = ("job_status", {"id": 7})
+    assert doubted([TASK, *step(*poll, "10 %")], calls(poll))
+    assert not doubted([TASK, *step(*poll, "10 %"), *step(*poll, "20 %")], calls(poll))
+    assert doubted([TASK, *step(*poll, "10 %"), *step(*poll, "10 %")], calls(poll))
+
+
+def test_a_loop_is_more_than_a_doubt() -> None:
+    stage = LoopDetection(settings(second_opinion=True))
+    verdict = judged(stage, [TASK, *steps(A, A, A)], again(A))
+    assert verdict is not None
+    assert not verdict.doubt

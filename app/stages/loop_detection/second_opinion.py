@@ -1,0 +1,38 @@
+"""A call whose result has just come: made again at once, it may be a wait, or the model is lost.
+
+A weak model that is told so goes astray more often than not; a stronger one that is asked in its
+place, and told nothing, sees what is to be done next.
+"""
+
+from __future__ import annotations
+
+from ...core.history import History
+from ...core.turns import Turn
+from ...settings import LoopDetectionSettings
+from .finding import Finding, State
+
+
+def wanted(history: History, rules: LoopDetectionSettings) -> Finding | None:
+    """Whether the newest turn only makes the last one's calls again, whose results are all there.
+
+    Not where the user has spoken since, nor where the results of these calls have moved before.
+    """
+    if not rules.second_opinion or len(history.turns) < 2:
+        return None
+    new, last = history.turns[-1], history.turns[-2]
+    results = new.inputs.results
+    if new.inputs.user or not results or None in results or not _same(new, last, rules):
+        return None
+    before = history.turns[-3:-2]
+    if before and _same(last, before[0], rules) and last.inputs.results != results:
+        return None
+    pattern = f"{new.action:016x}"
+    tool = new.calls[0].name
+    place, actions = last.place, frozenset({new.action})
+    return Finding("repetition", State.WARNING, 2, tool, pattern, "", place, actions)
+
+
+def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
+    if not one.calls or any(call.name in rules.exempt_tools for call in one.calls):
+        return False
+    return sorted(call.exact for call in one.calls) == sorted(call.exact for call in other.calls)
