@@ -69,7 +69,7 @@ def report(found: Found) -> bool:
         f"{found.cpu_seconds:,.0f} s of CPU"
     )
     print(f"The proxy counts {counted(found.counted)}.")
-    for line in found.wrong[:SHOWN]:
+    for line in list(dict.fromkeys(found.wrong))[:SHOWN]:
         print(f"WRONG {line}")
     warm_up = flat.WARM_UP * max(at for one in found.figures.values() for at, _ in one)
     try:
@@ -102,6 +102,7 @@ def counted(told: str) -> str:
             ("loops", "loops"),
             ("truncations", "truncations"),
             ("refusals", "refused"),
+            ("store errors", "store_errors"),
         )
     }
     outcomes = by_label(told, "mlx_stack_requests_total", "outcome")

@@ -89,7 +89,16 @@ def told(outcome: Outcome, text: str) -> str:
         return judged(outcome, CLIENTS[0])
     if not outcome.ended:
         return "wrong: no end, and no error"
-    return GOOD if outcome.text == text else f"wrong: text {outcome.text[:80]!r}"
+    if outcome.text == text:
+        return GOOD
+    pairs = itertools.takewhile(
+        lambda pair: pair[0] == pair[1], zip(outcome.text, text, strict=False)
+    )
+    same = sum(1 for _ in pairs)
+    return (
+        f"wrong: {len(outcome.text)} characters, the first {same} of {len(text)} right, then "
+        f"{outcome.text[same : same + 40]!r}; {outcome.finish}, {outcome.said}"
+    )
 
 
 async def texts(world: World) -> str:
@@ -101,7 +110,7 @@ async def texts(world: World) -> str:
     if chance.random() < 0.2:
         more["X-MLX-Stack-Tier"] = "standard"
     headers = world.headers(session=f"soak-shared-{chance.randrange(50)}", **more)
-    outcome = await world.ask(body("Go on. [[text]]", chance.random() < 0.5), headers)
+    outcome = await world.ask(body(f"{world.new_name()} [[text]]", chance.random() < 0.5), headers)
     return told(outcome, "".join(TEXT))
 
 
@@ -121,7 +130,7 @@ async def faults(world: World) -> str:
     found = await catalogued(world, client, directive, *FAULTS[number].after)
     # A call that two tiers agree on is delivered, even if it was made before.
     agreed = where == "all" and FAULTS[number].after and found.startswith("wrong: calls")
-    return GOOD if agreed else found
+    return GOOD if agreed or not found.startswith("wrong") else f"{found} ({FAULTS[number].name})"
 
 
 async def catalogued(world: World, client: Client, directive: str, *after: Json) -> str:
@@ -231,7 +240,7 @@ async def slow_readers(world: World) -> str:
 
 async def streams(world: World) -> str:
     """A slow stream, read to its end."""
-    asked = body("Go on. [[slow]]", True)
+    asked = body(f"{world.new_name()} [[slow]]", True)
     outcome = await world.ask(asked, world.headers(session=f"soak-s-{world.chance.randrange(20)}"))
     return told(outcome, "".join(words(SLOW, 2)))
 
