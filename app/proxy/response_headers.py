@@ -9,15 +9,14 @@ from ..core.pressure import Pressure
 from .upstream import RawHeaders, passed_on
 
 PREFIX = "X-MLX-Stack-"
-# A cookie or an internal address of LiteLLM is nobody's business.
-_NOT_PASSED = frozenset({b"set-cookie", b"set-cookie2", b"x-request-id"})
+# A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.
+_NOT_PASSED = frozenset({b"set-cookie", b"set-cookie2", b"x-request-id", b"date"})
 # The body is written anew or framed by our own server.
 _REPLACED = _NOT_PASSED | {
     b"content-length",
     b"content-type",
     b"content-encoding",
     b"cache-control",
-    b"date",
     b"server",
     b"x-accel-buffering",
     b"x-should-retry",

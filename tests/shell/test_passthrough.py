@@ -96,6 +96,7 @@ async def test_headers_both_ways(upstream: ScriptedServer, proxy: RunningProxy) 
     upstream.will(
         OK.with_headers(
             ("x-litellm-call-id", "c-1"),
+            ("date", "Thu, 01 Jan 1970 00:00:00 GMT"),
             ("openai-organization", "org"),
             ("set-cookie", "token=1"),
             ("x-litellm-model-api-base", "http://10.0.0.7:9000"),
@@ -126,6 +127,7 @@ async def test_headers_both_ways(upstream: ScriptedServer, proxy: RunningProxy) 
     hops = ("x-secret-hop", "keep-alive", "te", "proxy-authorization", "upgrade", "trailer")
     assert [name for name in hops if call.header(name)] == []
     assert response.headers["x-litellm-call-id"] == "c-1"
+    assert len(response.headers.get_list("date")) == 1
     assert response.headers["openai-organization"] == "org"
     gone = ("set-cookie", "x-litellm-model-api-base", "keep-alive", "x-hop", "proxy-authenticate")
     assert [name for name in gone if name in response.headers] == []
