@@ -54,12 +54,12 @@ class Remote:
         sent = dict(headers or {})
         if self._key:
             sent["Authorization"] = f"Bearer {self._key}"
-        request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310
         try:
+            request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310
             found: IO[bytes] = _OPENER.open(request, timeout=patience)
         except urllib.error.HTTPError as error:
             kind = Refused if error.code < 500 else NoAnswer
-            raise kind(_sentence(error)) from None
+            raise kind(_sentence(error) or f"{url} answers with status {error.code}") from None
         except (OSError, ValueError) as error:
             raise self._none(error) from None
         return found
@@ -70,7 +70,8 @@ class Remote:
 
 
 def _sentence(error: urllib.error.HTTPError) -> str:
+    """What the proxy says of its error; "" where it is not the proxy that answers."""
     try:
         return str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):
-        return f"status {error.code}"
+        return ""

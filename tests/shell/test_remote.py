@@ -184,3 +184,15 @@ async def test_no_proxy(capsys: pytest.CaptureFixture[str]) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     assert await asyncio.to_thread(main, ["status", "--url", url]) == 1
     assert f"no proxy answers at {url}" in capsys.readouterr().err
+
+
+async def test_an_address_that_is_none_or_somebody_elses(
+    capsys: pytest.CaptureFixture[str], upstream: ScriptedServer
+) -> None:
+    upstream.routes["GET", "/mlx-stack/status"] = Reply.json({"detail": "Not Found"}, status=404)
+    for url, said in (
+        ("nonsense", "no proxy answers at nonsense: unknown url type"),
+        (upstream.url, f"{upstream.url}/mlx-stack/status answers with status 404"),
+    ):
+        assert await asyncio.to_thread(main, ["status", "--url", url]) == 1
+        assert said in capsys.readouterr().err
