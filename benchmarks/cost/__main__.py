@@ -92,8 +92,9 @@ async def run(
     with contextlib.ExitStack() as stack:
         upstream = servers.start_upstream(folder)
         stack.callback(upstream.stop)
-        bench = Bench(upstream, folder, options.contestants, kinds, say, clock.until)
         reserved = (GROWTH_OPEN + GROWTH_ROUND * options.rounds) if axes else 0.0
+        until = clock.until - reserved * clock.least
+        bench = Bench(upstream, folder, options.contestants, kinds, say, until)
         done = await main_rounds(options, bench, clock, reserved, stack) if kinds else 0
         missing, bench.notes = bench.notes[:], []
         if axes:
@@ -127,7 +128,9 @@ async def main_rounds(
         took = time.monotonic() - began
         bench.say(f"  round {turn + 1} of {options.rounds}: {took:.0f} s, scale {clock.scale:.2f}")
         left = options.rounds - turn - 1
-        if left and not clock.after_round(took, left, reserved) and turn + 1 >= LEAST_ROUNDS:
+        fits = clock.after_round(took, left, reserved)
+        up = time.monotonic() >= bench.until
+        if left and (up or (not fits and turn + 1 >= LEAST_ROUNDS)):
             bench.note(f"only {turn + 1} rounds: the time is up")
             break
     if measure.MEMORY in bench.kinds:  # last: it is long busy with streams that were left
@@ -173,6 +176,7 @@ def machine() -> dict[str, object]:
         f" {platform.python_implementation()} {platform.python_version()}",
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": commit(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
     }
 
 
@@ -209,8 +213,7 @@ def tell(options: argparse.Namespace, about: dict[str, object], samples: Samples
         print("no plot: matplotlib is missing (make bench-install)")
     elif options.write and plots.draw(samples, image):
         images = [f"![How the cost grows](images/{IMAGE})"]
-    present = [one for one in options.contestants if samples.values(one.name, "cpu.plain")]
-    names = [one.name for one in present or options.contestants]
+    names = [one.name for one in options.contestants if samples.has(one.name)]
     counts = {one.name: one.open_streams for one in options.contestants}
     text = report.whole(samples, names, counts, images)
     print(f"\n{text}")

@@ -245,4 +245,5 @@ def short(samples: Samples, about: dict[str, object]) -> str:
             found = samples.spread(name, f"cpu.{kind}")
             cells.append(f"{number(found.middle * factor)} {unit}" if found else NOTHING)
         rows.append([label, *cells])
-    return f"{grid(rows)}\n\n(`{about['command']}`, {about['machine']}, {about['date']})\n"
+    at = f"{about['machine']}, {about['date']}, commit `{about['commit']}`"
+    return f"{grid(rows)}\n\n(`make bench`, medians, {at})\n"

@@ -36,6 +36,10 @@ class Samples:
         """Many values of one round, of which percentiles are to be made."""
         self._pools.setdefault(figure, {}).setdefault(server, {})[turn] = list(values)
 
+    def has(self, server: str) -> bool:
+        """Whether anything was measured of it."""
+        return any(server in servers for servers in self._values.values())
+
     def by_round(self, server: str, figure: str) -> dict[int, float]:
         return self._values.get(figure, {}).get(server, {})
 

@@ -6,6 +6,7 @@ from benchmarks.cost import growth, pages, plots, report
 from benchmarks.cost.contestants import HTTPX, PROXY
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.samples import Samples
+from tests.bench.servers import ROOT
 
 
 def measured() -> Samples:
@@ -112,10 +113,22 @@ def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
     assert page.read_text() == "nothing to replace"
 
 
-def test_the_page_of_the_docs_has_the_markers() -> None:
-    text = Path("docs/performance.md").read_text()
+@pytest.mark.parametrize(
+    ("page", "marker"), [("docs/performance.md", pages.WHOLE), ("README.md", pages.SHORT)]
+)
+def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
+    text = (ROOT / page).read_text()
 
-    assert pages.between(text, pages.WHOLE, "x") != text
+    assert pages.between(text, marker, "x") != text
+
+
+def test_the_short_table_says_where_it_was_measured() -> None:
+    about = {"machine": "2 cores", "date": "2026-11-22", "commit": "abc1234"}
+
+    text = report.short(measured(), about)
+
+    assert "| 2.00 ms " in line_with(text, "a request that isn't streamed")
+    assert text.endswith("(`make bench`, medians, 2 cores, 2026-11-22, commit `abc1234`)\n")
 
 
 def test_the_plot_has_a_panel_for_each_axis(tmp_path: Path) -> None:
