@@ -94,6 +94,13 @@ class Server:
 
     def wait_ready(self, path: str, timeout: float, headers: dict[str, str] | None = None) -> None:
         """Return when it answers with 200; end it and raise RuntimeError if it doesn't in time."""
+        try:
+            self._wait(path, timeout, headers or {})
+        except BaseException:
+            self.stop()  # nobody else has it yet
+            raise
+
+    def _wait(self, path: str, timeout: float, headers: dict[str, str]) -> None:
         deadline = time.monotonic() + timeout
         url = f"http://127.0.0.1:{self.port}{path}"
         while True:
@@ -102,13 +109,12 @@ class Server:
                     f"{self.name} ended with {self.process.returncode}: {self.said()}"
                 )
             try:
-                request = urllib.request.Request(url, headers=headers or {})
+                request = urllib.request.Request(url, headers=headers)
                 with urllib.request.urlopen(request, timeout=2):
                     self.ready_after = time.monotonic() - self.began
                     return
             except (urllib.error.URLError, OSError):
                 if time.monotonic() > deadline:
-                    self.stop()
                     raise RuntimeError(
                         f"{self.name} is not ready after {timeout:.0f} s: {self.said()}"
                     ) from None
