@@ -94,14 +94,19 @@ class Growth:
     async def open(self, say: Callable[[str], None]) -> None:
         if any(axis.name != SESSIONS for axis in self.axes):
             self._started(servers.start_relay("httpx", self.upstream.port, self.folder))
-            changes = {"tiers": TIERS}
-            self._started(servers.start_proxy(self.upstream.port, self.folder, changes=changes))
+            grown = {"tiers": TIERS}
+            self._started(servers.start_proxy(self.upstream.port, self.folder, changes=grown))
             for server in self.running:
                 await measure.warm_up(server, 0.5)
         for axis in self.axes:
             for x in axis.xs if axis.name == SESSIONS else ():
                 began = time.monotonic()
-                changes = await self._filled(x, 2 * max(axis.xs))
+                path, most = self.folder / f"sessions-{x}.db", 2 * max(axis.xs)
+                await fill(path, x, most)
+                changes: dict[str, Any] = {
+                    "state": {"path": str(path)},
+                    "reliability": {"loop_detection": {"max_sessions": most}},
+                }
                 server = servers.start_proxy(self.upstream.port, self.folder, changes=changes)
                 self.of_sessions[x] = self._started(server)
                 say(f"  {x:,} sessions: {time.monotonic() - began:.1f} s to make and start")
@@ -110,33 +115,6 @@ class Growth:
     def _started(self, server: Server) -> Server:
         self.running.append(server)
         return server
-
-    async def _filled(self, count: int, most: int) -> dict[str, Any]:
-        """Settings with a state file that holds so many sessions."""
-        path = self.folder / f"sessions-{count}.db"
-        store = SqliteStore(
-            str(path),
-            max_sessions=most,
-            window_size=len(WINDOW_TURNS),
-            session_ttl=86_400.0,
-            events_ttl=1e6,
-            max_events=10_000,
-        )
-        await store.open()
-        now = time.time()
-        delta = SessionDelta(turns=1, tier="fast", window=WINDOW_TURNS)
-        for first in range(0, count, FILL_AT_ONCE):
-            commits = []
-            for number in range(first, min(first + FILL_AT_ONCE, count)):
-                name = digest("", session(number))
-                limit = Limit(f"session:{name}", None, rolling=False)
-                commits.append(store.commit(name, delta, now, Settlement("none", [limit], 4321)))
-            await asyncio.gather(*commits)
-        await store.close()
-        return {
-            "state": {"path": str(path)},
-            "reliability": {"loop_detection": {"max_sessions": most}},
-        }
 
     async def round(self, turn: int, samples: Samples, scale: float) -> None:
         for axis in self.axes:
@@ -153,6 +131,33 @@ class Growth:
     def close(self) -> None:
         for server in self.running:
             server.stop()
+
+
+def store_at(path: Path, most: int) -> SqliteStore:
+    return SqliteStore(
+        str(path),
+        max_sessions=most,
+        window_size=len(WINDOW_TURNS),
+        session_ttl=86_400.0,
+        events_ttl=1e6,
+        max_events=10_000,
+    )
+
+
+async def fill(path: Path, count: int, most: int) -> None:
+    """Write a state file with so many sessions, named as `session` names them."""
+    store = store_at(path, most)
+    await store.open()
+    now = time.time()
+    delta = SessionDelta(turns=1, tier="fast", window=WINDOW_TURNS)
+    for first in range(0, count, FILL_AT_ONCE):
+        commits = []
+        for number in range(first, min(first + FILL_AT_ONCE, count)):
+            name = digest("", session(number))
+            limit = Limit(f"session:{name}", None, rolling=False)
+            commits.append(store.commit(name, delta, now, Settlement("none", {limit: 4321})))
+        await asyncio.gather(*commits)
+    await store.close()
 
 
 def session(number: int) -> str:
