@@ -103,7 +103,7 @@ async def run(
                     await growth_rounds(options, bench, axes, clock, stack)
             except TimeoutError:
                 bench.note("growth: not all of it, the time is up")
-            except (OSError, RuntimeError) as error:
+            except Exception as error:  # what was measured before is not to be lost
                 bench.note(f"growth: not all of it: {error!r}")
         wrong = [f"{name}: {count}" for name, count in sorted(bench.unexpected.items())]
         return bench.samples, missing + bench.notes, wrong, done

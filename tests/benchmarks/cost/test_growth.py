@@ -1,0 +1,27 @@
+import time
+from pathlib import Path
+
+from app.core.session_id import digest
+from benchmarks.cost import growth
+
+
+async def test_a_filled_store_has_the_sessions_that_are_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+
+    await growth.fill(path, 5, most=10)
+
+    store = growth.store_at(path, most=10)
+    await store.open()
+    try:
+        assert await store.count_sessions() == 5
+        found = await store.load(digest("", growth.session(4)), time.time())
+        assert (found.turns, found.used) == (1, 4321)
+    finally:
+        await store.close()
+
+
+def test_every_axis_has_points_enough_for_a_fit() -> None:
+    for axis in growth.AXES:
+        assert len(axis.xs) >= 4
+        assert list(axis.xs) == sorted(axis.xs)
+    assert growth.FLAT_FROM in growth.AXES[-1].xs
