@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from tests.frameworks.page import REPOSITORY
 
 ENVIRONMENTS = REPOSITORY / "build" / "frameworks"
@@ -98,8 +100,20 @@ class Environment:
         ended, _ = await asyncio.wait({saying}, timeout=seconds)
         with contextlib.suppress(ProcessLookupError):  # whatever it has left behind, too
             os.killpg(process.pid, signal.SIGKILL)
+        _end_all_of(home)
         said, _ = await saying
         text = said.decode(errors="replace")
         if not ended:
             return Ended(-9, f"{text}\nnot within {seconds:.0f} s")
         return Ended(process.returncode or 0, text)
+
+
+def _end_all_of(home: Path) -> None:
+    """End the daemons that have left the script's process group, such as Cline's."""
+    killed = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOME") == str(home):
+                process.kill()
+                killed.append(process)
+    psutil.wait_procs(killed, 10)
