@@ -66,7 +66,23 @@ def _panel(panel: Any, samples: Samples, axis: growth.Axis) -> None:
         )
     panel.set_xscale("log")
     panel.set_yscale("log")
+    panel.set_xticks(axis.xs, [f"{x:,}" for x in axis.xs], fontsize=8)
+    panel.minorticks_off()
+    _plain_ticks(panel)
     panel.set_xlabel(axis.label)
     panel.set_ylabel("CPU a request, ms")
     panel.grid(alpha=0.3, which="both")
     panel.legend(fontsize=8)
+
+
+def _plain_ticks(panel: Any) -> None:
+    """Milliseconds as plain numbers, in steps of 1, 2, 5, or finer where those are too few."""
+    low, high = panel.get_ylim()
+    shown: list[float] = []
+    for digits in ((1, 2, 5), (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)):
+        steps = [digit * 10.0**power for power in range(-2, 4) for digit in digits]
+        shown = [step for step in steps if low <= step <= high]
+        if len(shown) >= 3:
+            break
+    panel.set_yticks(shown, [f"{step:g}" for step in shown], fontsize=8)
+    panel.set_ylim(low, high)
