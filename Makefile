@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-state kills soak fuzz score faults frameworks schema references docs docs-commands package clean
+.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score faults frameworks schema references docs docs-commands package clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -52,6 +52,12 @@ bench: $(DEV)  ## what the proxy costs, beside bare relays and other gateways; a
 bench-install: $(DEV)  ## what `make bench` compares with, in build/bench, and what it draws with
 	@$(PIP) install --quiet -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks.cost.install
+
+bench-workers: $(DEV)  ## what several processes on one Redis carry
+	@$(BIN)/python -m tests.bench.bench_workers $(ARGS)
+
+simulate: $(DEV)  ## how many agents two tiers carry, by the proxy's own rules; ARGS=--real checks it
+	@$(BIN)/python -m benchmarks.simulation $(ARGS)
 
 bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
 	@$(BIN)/python -m tests.bench.bench_state $(ARGS)

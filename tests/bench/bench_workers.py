@@ -1,0 +1,132 @@
+"""What N processes on one Redis carry: ``python -m tests.bench.bench_workers [--requests 2000]``.
+
+Real Redis, ``server.workers`` of 1, 2 and 4, a scripted upstream that costs next to nothing. On few
+cores the load, the upstream and the workers share them: what more cores do is said by the CPU that
+each part takes for an exchange.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import yaml
+
+from tests.bench.load import chat_body, run_load
+from tests.bench.servers import PROXY_CONFIG, Server, cpu_seconds, start, start_upstream
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
+
+WORKERS = (1, 2, 4)
+CONNECTIONS = 32
+POLICIES = ("warn_and_continue", "hard_stop")
+
+
+@dataclass
+class Row:
+    """Of one exchange: microseconds of CPU; ``calls``: what Redis was asked."""
+
+    a_second: float
+    proxy: float
+    redis: float
+    upstream: float
+    calls: float
+
+
+def start_workers(count: int, policy: str, upstream: int, redis: str, folder: Path) -> Server:
+    port = free_port()
+    config = {
+        **PROXY_CONFIG,
+        "server": {**PROXY_CONFIG["server"], "port": port, "workers": count},
+        "upstream": {**PROXY_CONFIG["upstream"], "base_url": f"http://127.0.0.1:{upstream}"},
+        "reliability": {
+            **PROXY_CONFIG["reliability"],
+            "token_budget": {"policy": policy, "per_session": 10**9, "per_hour": 10**9},
+        },
+        "state": {"backend": "redis", "redis_url": redis},
+    }
+    file = folder / f"workers-{count}-{policy}.yaml"
+    file.write_text(yaml.safe_dump(config))
+    argv = [sys.executable, "-m", "app", "serve", "--config", str(file)]
+    server = start(f"{count} workers {policy}", port, argv, folder)
+    server.wait_ready("/health", 300)
+    return server
+
+
+def calls_of(redis: RedisServer) -> int:
+    """Scripts that Redis has run."""
+    counted = "string.match(redis.call('INFO', 'commandstats'), 'cmdstat_evalsha:calls=(%d+)')"
+    told = redis.ask("EVAL", f"return tonumber({counted} or 0)", "0")
+    assert told is not None
+    return int(told[1:])
+
+
+async def measure(
+    server: Server, redis: tuple[RedisServer, psutil.Process], upstream: Server, requests: int
+) -> Row:
+    async def load(count: int) -> float:
+        outcome = await run_load(
+            server.port, lambda n: chat_body("chunks=10 pace=0", True, n), CONNECTIONS, count
+        )
+        return outcome.seconds
+
+    await load(requests // 4)  # warm
+    parts = (server.cpu_seconds, lambda: cpu_seconds(redis[1]), upstream.cpu_seconds)
+    before, asked = [part() for part in parts], calls_of(redis[0])
+    seconds = await load(requests)
+    used = [(part() - b) / requests * 1e6 for part, b in zip(parts, before, strict=True)]
+    return Row(requests / seconds, *used, (calls_of(redis[0]) - asked) / requests)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--requests", type=int, default=2000, help="of each, in each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="mlx-stack-bench-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        redis = RedisServer(folder)
+        redis.start()
+        stack.callback(redis.stop)
+        assert redis._process is not None
+        whole = (redis, psutil.Process(redis._process.pid))
+        upstream = start_upstream(folder)
+        stack.callback(upstream.stop)
+        rows: dict[tuple[str, int], list[Row]] = {}
+        for policy in POLICIES:
+            for count in WORKERS:
+                server = start_workers(count, policy, upstream.port, redis.url, folder)
+                try:
+                    rows[policy, count] = [
+                        asyncio.run(measure(server, whole, upstream, given.requests))
+                        for _ in range(given.rounds)
+                    ]
+                finally:
+                    server.stop()
+    print(f"medians of {given.rounds} rounds of {given.requests} requests, {CONNECTIONS} at once")
+    print(
+        f"{'policy':20}{'workers':>8}{'a second':>10}{'proxy':>10}{'redis':>10}{'upstream':>10}"
+        f"{'calls':>7}"
+    )
+    for (policy, count), found in rows.items():
+
+        def middle(name: str, found: list[Row] = found) -> float:
+            return statistics.median(getattr(row, name) for row in found)
+
+        print(
+            f"{policy:20}{count:8}{middle('a_second'):10.0f}{middle('proxy'):7.0f} µs"
+            f"{middle('redis'):7.0f} µs{middle('upstream'):7.0f} µs{middle('calls'):7.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
