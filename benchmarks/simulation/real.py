@@ -1,30 +1,26 @@
 """The same agents in real time: the real proxy, on real sockets, before scripted upstreams.
 
-The upstreams answer as :func:`world.reply_of` says, each call in its own time. All that is measured
-in seconds is shorter than in the simulation's tables, so that minutes are enough.
+The upstreams answer as :func:`world.reply_of` says, each call in its own time: nobody slows anybody
+down. All else is as in the simulation's tables.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from dataclasses import replace
 
 from benchmarks.simulation.simulate import Outcome, simulate
-from benchmarks.simulation.world import APART, Agent, Tier, Turn, World, reply_of, settings
+from benchmarks.simulation.world import APART, TWO_TIERS, Agent, Turn, World, reply_of, settings
 from tests.shell.calling import calling
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import Call, Delay, Reply, ScriptedServer, WhenWhole
 
-SECONDS = 60.0
-TIERS = {
-    "fast": Tier(1.0, bad_easy=0.15, bad_hard=0.9, errors=0.02, speed_up=APART),
-    "standard": Tier(3.0, bad_easy=0.03, bad_hard=0.15, errors=0.02, speed_up=APART),
-}
+SECONDS = 150.0
+AGENTS = (4, 16)
+TIERS = {name: replace(tier, speed_up=APART) for name, tier in TWO_TIERS.items()}
 TOOL = {"name": "search", "parameters": {"type": "object", "required": ["query"]}}
-RULES: dict[str, Any] = {"sticky_seconds": 20}
-QUEUE = {"queue_timeout": 10}
 
 
 def reply(arguments: str, seconds: float) -> Reply:
@@ -36,11 +32,12 @@ def compare() -> None:
     """Print both, side by side."""
     print("| agents | | right/min | median | p95 | given up | served by standard |")
     print("|" + "---|" * 7)
-    for agents in (2, 8, 16):
-        world = World(TIERS, agents, SECONDS, think=1.0, pause=0.5, shared=False)
-        longer = World(TIERS, agents, 60 * SECONDS, think=1.0, pause=0.5, shared=False)
+    for agents in AGENTS:
+        world = World(TIERS, agents, SECONDS, shared=False)
+        rules = settings(TIERS)
         for name, found in (
-            ("simulated", simulate(longer, settings(TIERS, QUEUE, **RULES))),
+            ("simulated, an hour", simulate(replace(world, seconds=3600.0), rules)),
+            ("simulated, the same minutes", simulate(world, rules)),
             ("real", asyncio.run(really(world))),
         ):
             share = found.served["standard"] / max(1, found.right)
@@ -56,8 +53,8 @@ async def really(world: World) -> Outcome:
     turns: dict[str, Turn] = {}
     outcome = Outcome(world)
     changes = {
-        "tiers": {tier: {"model": tier, **QUEUE} for tier in world.tiers},
-        "reliability.escalation": {"chain": list(world.tiers), **RULES},
+        "tiers": {tier: {"model": tier} for tier in world.tiers},
+        "reliability.escalation": {"chain": list(world.tiers)},
         "reliability.tool_validation.max_retries": 3,
         "reliability.loop_detection.enabled": False,
         "reliability.token_budget.enabled": False,

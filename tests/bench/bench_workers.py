@@ -48,7 +48,6 @@ def start_workers(count: int, policy: str, upstream: int, redis: str, folder: Pa
         "server": {**PROXY_CONFIG["server"], "port": port, "workers": count},
         "upstream": {**PROXY_CONFIG["upstream"], "base_url": f"http://127.0.0.1:{upstream}"},
         "reliability": {
-            **PROXY_CONFIG["reliability"],
             "token_budget": {"policy": policy, "per_session": 10**9, "per_hour": 10**9},
         },
         "state": {"backend": "redis", "redis_url": redis},

@@ -106,7 +106,8 @@ def test_escalation_serves_the_hard_turns() -> None:
 
 def test_a_dead_tier_is_taken_out_and_comes_back() -> None:
     dead = replace(FAST, outages=((200.0, 260.0),))
-    found = run(World({"fast": dead, "standard": STANDARD}, agents=4, seconds=500))
+    world = World({"fast": dead, "standard": STANDARD}, agents=4, seconds=500)
+    found = run(world, sticky_seconds=0)
     assert found.degraded["fast"] >= 30
     assert found.share_right > 0.99
     never = run(World(TWO_TIERS, agents=4, seconds=500))
