@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score faults frameworks schema references docs docs-commands package clean
+.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score faults frameworks schema references docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -97,6 +97,12 @@ docs: $(DEV)  ## the documentation as a site in build/site; any dead link ends i
 
 docs-commands: $(DEV)  ## run every command of README.md and docs/ as printed, as far as that goes here
 	DOCS_COMMANDS=all $(BIN)/pytest -rs --timeout 120 tests/docs/test_commands.py $(ARGS)
+
+AUDIT := build/audit/bin
+audit: environment  ## known vulnerabilities of what is pinned; asks PyPI, and fails where it can't
+	@test -x $(AUDIT)/pip-audit || { $(BIN)/python -m venv build/audit && \
+		$(AUDIT)/python -m pip --disable-pip-version-check install --quiet pip-audit==2.10.1; }
+	$(AUDIT)/pip-audit --strict --progress-spinner off --no-deps --disable-pip -r constraints.txt
 
 package: $(DEV)  ## wheel and sdist in dist/, tried in a clean environment
 	rm -rf dist build/clean

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -109,3 +110,21 @@ def test_the_dependencies_are_few() -> None:
     """Each is one more to trust and to update for months; the demo stack is an extra."""
     assert len(PROJECT["dependencies"]) <= 20
     assert not any("litellm" in one or "mlx" in one for one in PROJECT["dependencies"])
+
+
+GROUPS = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+
+
+def test_the_changelog_can_be_released() -> None:
+    """Sections as Keep a Changelog has them: what is unreleased first, then versions with dates."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    first, *released = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert first == "Unreleased"
+    assert all(re.fullmatch(r"\d+\.\d+\.\d+ - \d{4}-\d\d-\d\d", one) for one in released)
+    for section in text.split("\n## ")[1:]:
+        groups = re.findall(r"^### (.+)$", section, re.MULTILINE)
+        assert groups == [group for group in GROUPS if group in groups]
+    versions = [tuple(map(int, one.partition(" ")[0].split("."))) for one in released]
+    assert versions == sorted(set(versions), reverse=True)
+    ours = tuple(map(int, PROJECT["version"].split(".")))
+    assert not versions or versions[0] <= ours
