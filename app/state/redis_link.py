@@ -108,7 +108,7 @@ class RedisLink:
             async with asyncio.timeout(CALL_SECONDS), self._places:
                 if self._lost is not None:  # while this one waited for its place
                     raise NotSent(self._lost)
-                answer = await call
+                answer = await _unless_cancelled(call)
         except (TimeoutError, RedisTimeout):
             self._check.set()  # a busy process of ours may be the reason: a ping finds out
             raise StoreError(_NO_ANSWER) from None
@@ -161,3 +161,18 @@ class RedisLink:
             log.get().info("store_works")
         self._lost = None
         return True
+
+
+async def _unless_cancelled(call: Any) -> Any:
+    """What a call gives.
+
+    ``asyncio.wait_for``, by which redis-py sends, may lose a cancellation in Python 3.11, and
+    whoever cancelled would wait for ever.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    answer = await call
+    if task.cancelling() > before:
+        raise asyncio.CancelledError
+    return answer

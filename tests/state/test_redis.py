@@ -308,3 +308,16 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next(
         await asyncio.gather(gone, return_exceptions=True)
         assert (await store.load(f"s{number}", NOW)).session == f"s{number}"
     assert store.trouble is None
+
+
+async def test_a_cancelled_call_is_cancelled_wherever_it_is(replicas: list[RedisStore]) -> None:
+    """Else whoever has ended a follower of the events, say, waits for its end for ever."""
+    store = replicas[0]
+    ended: list[object] = []
+    for turns in [*range(40)] * 5:
+        asking = asyncio.create_task(store.events(EventQuery(limit=1)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if asking.cancel():
+            ended += await asyncio.gather(asking, return_exceptions=True)
+    assert ended and all(isinstance(one, asyncio.CancelledError) for one in ended)
