@@ -57,17 +57,21 @@ def in_turns(text: str, begin: int, end: int, block: int) -> tuple[int, int] | N
     if the text went on like that; this is to be asked at each block.
     """
     first = max(end - PIECE - DISTANCE * TIMES, begin)
-    for stop in range(end, max(end - block, first + _PROBE), -_STEP):
+    hopeless = False  # some of the newest block repeats, and not in turns
+    for stop in range(end, max(end - 2 * block, first + _PROBE), -_STEP):
+        if hopeless and stop <= end - block:
+            break  # else the block may have ended where the laps differ
         probe = text[stop - _PROBE : stop]
         if text.count(probe, first, end) < _BEFORE:
             continue
         if len(set(text[max(stop - PIECE, first) : stop])) < CHARACTERS:
+            hopeless = True
             continue
         size = stop - _PROBE - text.rfind(probe, first, stop - 1)
         since = max(stop - size * _BEFORE, first)
-        if text[since : stop - size] == text[since + size : stop]:
-            continue  # one kind of laps: a run
-        if not _may_be_turns(text, probe, first, end):
+        is_run = text[since : stop - size] == text[since + size : stop]  # laps of one kind
+        if is_run or not _may_be_turns(text, probe, first, end):
+            hopeless = True
             continue
         places = _places(text, probe, first, end)
         laps = [text[a:b] for a, b in pairwise(places)]

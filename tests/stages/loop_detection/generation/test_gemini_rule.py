@@ -95,6 +95,20 @@ def test_ours_fires_before_on_generated_streams(kind: Callable[[random.Random], 
     assert compared > STREAMS // 5, "the streams must repeat often enough to be compared"
 
 
+@pytest.mark.parametrize("endings", [(12, 16, 31), (28, 12, 20, 9), (23, 20, 26), (19, 19, 22)])
+def test_ours_fires_before_wherever_the_laps_differ(endings: tuple[int, ...]) -> None:
+    """It looks at every 64th character: there the laps may be alike, or just differ."""
+    source = random.Random(7)
+    beginning = words_of(source, 52)
+    turn = "".join(beginning + words_of(source, size) for size in endings)
+    for lead in range(0, 64, 3):
+        text = "".join(source.choices(LETTERS, k=lead)) + turn * 8
+        theirs, ours = gemini_fires(text), found(text, size=4)
+        assert theirs is not None
+        assert ours is not None
+        assert ours.end < theirs, (lead, ours.period, theirs)
+
+
 def lines() -> list[dict[str, Any]]:
     if not CORPUS.exists():
         return []
