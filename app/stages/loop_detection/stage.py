@@ -163,8 +163,8 @@ class _State(StageState):
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
-            if len(choice.tool_calls) < 2 and not self._is_kept and not self._could_break():
-                continue  # as nearly always: what was said needn't even be made a turn
+            if self._is_harmless(choice):
+                continue
             closed = self._closed_by(choice)
             if self._is_kept:
                 self._exchange.turn = encoded(closed.turns[-1])
@@ -176,6 +176,15 @@ class _State(StageState):
                 return self._break(choice, closed, found)
             self._stop(reply, index, closed, found)
         return None
+
+    def _is_harmless(self, choice: ChoiceReply) -> bool:
+        """Whether a choice can close no loop, as nearly always: it needn't even be made a turn."""
+        return (
+            len(choice.tool_calls) < 2
+            and not self._rules.second_opinion
+            and not self._is_kept
+            and not self._could_break()
+        )
 
     # The hint
 
