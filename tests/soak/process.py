@@ -57,7 +57,7 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
                 "policy": "hard_stop",
                 "per_session": 10**9,
                 "per_hour": 10**12,
-                "session_ttl_seconds": 60,  # Redis keeps sessions' counts for that long, all of them
+                "session_ttl_seconds": 60,  # Redis keeps all sessions' counts so long
                 "per_key": {POOR_KEY: {"per_hour": 2_000}},
             },
             # Its thread looks; what this machine's memory is like decides nothing here.
