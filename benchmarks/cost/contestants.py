@@ -31,8 +31,8 @@ class Contestant:
     `stays`: it is started once, for starting takes long, or it gets faster while it runs; all
     others start anew in each round. `heavy`: needs ten times the CPU, so it gets less of the load.
     `streams`: whether it passes chunks on as they come. `first_text`: with how many streams its
-    first text is timed. `open_streams`: how many its memory is taken with. `by_name`: only where
-    it is asked for.
+    first text is timed. `open_streams`: how many its memory is taken with, 0: only idle.
+    `by_name`: only where it is asked for.
     """
 
     name: str
@@ -98,8 +98,8 @@ ALL = (
     Contestant(PROXY, servers.start_proxy),
     Contestant(PORTKEY, portkey, stays=True),
     Contestant(LITELLM, litellm, stays=True, heavy=True, open_streams=200),
-    # Its first text is its last: one stream tells it all.
-    Contestant(FORGE, forge, streams=False, first_text=(1,)),
+    # Its first text is its last: one stream tells it all, and one that waits has said nothing.
+    Contestant(FORGE, forge, streams=False, first_text=(1,), open_streams=0),
 )
 
 

@@ -157,15 +157,16 @@ async def first_text(
 
 async def open_streams(server: Server, contestant: Contestant, turn: int, samples: Samples) -> None:
     """RSS with nobody there, and with so many streams open at once."""
-    marker = load.FIRST if contestant.streams else b"HTTP/1.1 200"
-    held = load.HeldStreams(server.port, server.headers, marker)
+    held = load.HeldStreams(server.port, server.headers)
     idle = settled_rss(server)
+    samples.add(turn, server.name, "rss.idle", idle)
+    if not contestant.open_streams:
+        return
     try:
         await held.grow_to(contestant.open_streams, within=SLOWEST)
         many = settled_rss(server)
     finally:
         await held.close()
-    samples.add(turn, server.name, "rss.idle", idle)
     samples.add(turn, server.name, "rss.more", many - idle)
 
 

@@ -73,21 +73,13 @@ class Connection(asyncio.Protocol):
     """Takes requests from `source` until it is empty; `ended` is done when the last is answered.
 
     `keep_alive`: False makes a new connection for each request, for a server that ends its own.
-    `marker`: what in the answer is its first text.
     """
 
-    def __init__(
-        self,
-        source: Iterator[bytes],
-        outcome: Outcome,
-        keep_alive: bool = True,
-        marker: bytes = FIRST,
-    ) -> None:
+    def __init__(self, source: Iterator[bytes], outcome: Outcome, keep_alive: bool = True) -> None:
         loop = asyncio.get_running_loop()
         self.source = source
         self.outcome = outcome
         self.keep_alive = keep_alive
-        self.marker = marker
         self.request = next(source, None)
         self.connecting: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[None] = loop.create_future()
@@ -129,7 +121,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.outcome.reads += 1
-        if self.waiting_for_text and self.marker in data:
+        if self.waiting_for_text and FIRST in data:
             self.waiting_for_text = False
             if self.sent_at >= self.outcome.counts_from:
                 self.outcome.first_text.append(time.perf_counter() - self.sent_at)
@@ -246,12 +238,11 @@ async def run_open_streams(
 
 
 class HeldStreams:
-    """Streams that have said their first words (`marker`) and stay open until `close`."""
+    """Streams that have said their first words and stay open until `close`."""
 
-    def __init__(self, port: int, headers: str = "", marker: bytes = FIRST) -> None:
+    def __init__(self, port: int, headers: str = "") -> None:
         self.port = port
         self.headers = headers
-        self.marker = marker
         self.connections: list[Connection] = []
 
     async def grow_to(self, count: int, at_once: int = 25, within: float = 60) -> None:
@@ -266,7 +257,7 @@ class HeldStreams:
 
     def _one(self, body: bytes) -> Callable[[], Connection]:
         source = iter([http_request(self.port, body, self.headers)])
-        return lambda: Connection(source, Outcome(), marker=self.marker)
+        return lambda: Connection(source, Outcome())
 
     async def close(self) -> None:
         for connection in self.connections:
