@@ -1,0 +1,102 @@
+"""Events and breakers are written beside the exchanges: in order, together; failures are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from app.core.breaker import BreakerState
+from app.proxy.journal import Journal
+from app.state.store import StoreError
+
+
+class SlowStore:
+    """Writes when it is let; what it was given, call by call."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.let = asyncio.Event()
+        self.fails = False
+
+    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        await self._write([event["kind"] for event in events])
+
+    async def save_breaker(self, tier: str, state: BreakerState) -> None:
+        await self._write((tier, state.failures))
+
+    async def _write(self, what: Any) -> None:
+        await self.let.wait()
+        if self.fails:
+            raise StoreError("full")
+        self.calls.append(what)
+
+
+def event(kind: str) -> dict[str, Any]:
+    return {"time": 1.0, "kind": kind, "session": ""}
+
+
+@pytest.fixture
+async def store() -> SlowStore:
+    return SlowStore()
+
+
+@pytest.fixture
+def journal(store: SlowStore) -> Journal:
+    return Journal(store)  # type: ignore[arg-type]
+
+
+async def test_what_comes_while_one_call_runs_is_the_next_one(
+    journal: Journal, store: SlowStore
+) -> None:
+    kept: list[int] = []
+    journal.on_events = lambda: kept.append(len(store.calls))
+    journal.add([event("a"), event("b")])
+    journal.add([event("c")])
+    await asyncio.sleep(0)  # the first call begins
+    journal.add([event("d")])
+    journal.add([])
+    store.let.set()
+    await journal.written()
+    assert store.calls == [["a", "b", "c"], ["d"]]
+    assert kept == [1, 2]
+    await journal.written()  # there is nothing to wait for
+
+
+async def test_of_a_breaker_only_the_last_state_is_written(
+    journal: Journal, store: SlowStore
+) -> None:
+    store.let.set()
+    for failures in (1, 2, 3):
+        journal.set_breaker("fast", BreakerState(failures))
+    await journal.written()
+    assert store.calls == [("fast", 3)]
+
+
+async def test_a_store_that_fails_is_told_and_the_next_events_are_kept(
+    journal: Journal, store: SlowStore
+) -> None:
+    told: list[str] = []
+    journal.on_failure = lambda error: told.append(str(error))
+    store.fails = True
+    store.let.set()
+    journal.set_breaker("fast", BreakerState(1))
+    journal.add([event("lost")])
+    await journal.written()
+    store.fails = False
+    journal.add([event("kept")])
+    await journal.written()
+    assert (told, store.calls) == (["full", "full"], [["kept"]])
+
+
+async def test_who_gives_up_waiting_takes_nothing_along(journal: Journal, store: SlowStore) -> None:
+    journal.add([event("a")])
+    waiting = asyncio.create_task(journal.written())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    store.let.set()
+    await journal.written()
+    assert store.calls == [["a"]]
