@@ -11,7 +11,6 @@ whatever a model wrote or a client declared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
@@ -23,7 +22,7 @@ from app.tool_calls.plausibility import Lookup, implausible, leaked_markup
 from app.tool_calls.repair.loss import keeps_everything
 from app.tool_calls.repair.shape import WRAPPERS, Mender, is_misplaced, is_wrapped, unwrap
 from app.tool_calls.repair.text import read
-from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema, reply_schema
+from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
 from app.tool_calls.vocabulary import DEFAULT, Vocabulary
 
 from ..frozen import frozen
@@ -46,6 +45,10 @@ class Options:
     max_depth: int = 64  # levels of nesting
     max_mended: int = 250_000  # characters; larger broken arguments are not mended
     max_failures: int = 5  # that are told of one call
+
+    def most_errors(self, text: str) -> int:
+        """How many failures are told of arguments or contents of this length."""
+        return self.max_failures if len(text) <= MAX_EXPLAINED else 1
 
 
 @frozen
@@ -70,15 +73,6 @@ class Checked:
 
     name: str
     arguments: str
-    repairs: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
-
-
-@frozen
-class CheckedText:
-    """A reply under `response_format` after its check; as `Checked`."""
-
-    text: str
     repairs: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
 
@@ -171,7 +165,7 @@ class _Call:
         text, schema = self._named()
         self.marked = "<" in text
         self.repair = self.repair and len(text) <= self.options.max_mended
-        self.most_errors = _most_errors(text, self.options)
+        self.most_errors = self.options.most_errors(text)
         mended = self._mended(text, schema)
         if mended is not None and not self.failures:
             return Checked(self.tool, mended, tuple(dict.fromkeys(self.rules)))
@@ -304,10 +298,6 @@ class _Call:
                 self._fail(one.kind, explain.implausible(one.kind, one.path, one.value, tool))
 
 
-def _most_errors(text: str, options: Options) -> int:
-    return options.max_failures if len(text) <= MAX_EXPLAINED else 1
-
-
 def _reshape(
     value: dict[str, Any], tool: str, schema: CompiledSchema, options: Options
 ) -> tuple[dict[str, Any], list[str], list[Any]]:
@@ -341,66 +331,3 @@ def _inside_its_own(
     if not isinstance(inner, dict) or not inner.keys() <= schema.declared:
         return None
     return (inner, []) if schema.accepts(inner) and not schema.accepts(value) else None
-
-
-def check_response_format(
-    text: str, response_format: Mapping[str, Any], options: Options = DEFAULT_OPTIONS
-) -> CheckedText:
-    """Check a reply's text against the request's `response_format`, and mend it likewise.
-
-    `json_object` asks for any object, `json_schema` for what its schema says; anything else is not
-    checked. Failures name ``response_format`` as the tool. Never raises.
-    """
-    wanted = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if wanted not in ("json_object", "json_schema") or not options.validate_json:
-        return CheckedText(text)
-    given = response_format.get("json_schema") if wanted == "json_schema" else None
-    raw = given.get("schema") if isinstance(given, Mapping) else None
-    schema = _reply_schema(raw, wanted)
-    try:
-        value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
-        if schema.accepts(value) or not options.validate_schema:
-            return CheckedText(text)
-    except Unreadable as error:
-        beyond = error.kind in ("too_large", "too_deep") or len(text) > options.max_mended
-        if beyond or not options.repair:
-            return CheckedText(text, failures=(_format_failure(error),))
-    return _mended_reply(text, schema, options)
-
-
-def _reply_schema(raw: Any, wanted: str) -> CompiledSchema:
-    if wanted == "json_object":
-        raw = {"type": "object"}
-    try:
-        return reply_schema(orjson.dumps(raw))
-    except (TypeError, ValueError, RecursionError):
-        return CompiledSchema(raw, whole_object=False)
-
-
-def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:
-    rules: list[str] = []
-    try:
-        if options.repair and len(text) <= options.max_mended:
-            reading = read(text, max_depth=options.max_depth, root="{[")
-            value, rules = reading.value, list(reading.rules)
-            if schema.accepts(value):
-                return CheckedText(reading.text or write(value), tuple(rules))
-            mender = Mender(schema.definitions, options.max_depth)
-            mended = mender.mend(value, schema.schema)
-            if schema.accepts(mended) and keeps_everything(value, mended, mender.dropped):
-                return CheckedText(write(mended), (*rules, *mender.rules))
-        else:
-            value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
-    except Unreadable as error:
-        return CheckedText(text, failures=(_format_failure(error),))
-    errors = [
-        explain.schema_error(error, "")
-        for error in schema.errors(value, _most_errors(text, options))
-    ]
-    return CheckedText(
-        text, failures=tuple(Failure("response_format", kind, error) for kind, error in errors)
-    )
-
-
-def _format_failure(error: Unreadable) -> Failure:
-    return Failure("response_format", error.kind, f"the reply's contents {error.message}")

@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.tool_calls.check import Options, check_call, check_response_format
+from app.tool_calls.check import Options, check_call
+from app.tool_calls.check_reply import check_response_format
 from app.tool_calls.schemas import tool_set
 from app.tool_calls.text_calls import Holdback, rescue
 from tests.fuzz.mutations import JSON, TEXTS, cuts, damaged, few, shape_of, written

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.tool_calls.check import Options, check_call, check_response_format
+from app.tool_calls.check import Options, check_call
+from app.tool_calls.check_reply import check_response_format
 from app.tool_calls.schemas import tool_set
 from tests.tool_calls.calls import kinds, one, parameters, tool
 from tests.tool_calls.floods import FLOODS

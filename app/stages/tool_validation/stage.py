@@ -21,7 +21,8 @@ from ...core.reply import ChoiceReply, Reply, ToolCall
 from ...core.verdicts import CallFailure, InvalidToolCall
 from ...settings import Settings
 from ...tool_calls import explain
-from ...tool_calls.check import Options, check_call, check_response_format
+from ...tool_calls.check import Options, check_call
+from ...tool_calls.check_reply import check_response_format
 from ...tool_calls.conversation import conversation_lookup
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.check import CheckedText, Options, check_response_format
+from app.tool_calls.check import Options
+from app.tool_calls.check_reply import CheckedText, check_response_format
 from tests.tool_calls.calls import parameters
 
 OBJECT = {"type": "json_object"}

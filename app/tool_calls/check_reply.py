@@ -1,0 +1,92 @@
+"""A reply's text, checked against its request's `response_format` and mended where that is sure.
+
+By the same rules as a call in `check.py`; a pure function likewise, which never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from app.tool_calls import explain
+from app.tool_calls.check import DEFAULT_OPTIONS, Failure, Options
+from app.tool_calls.json_text import Unreadable, parse, write
+from app.tool_calls.repair.loss import keeps_everything
+from app.tool_calls.repair.shape import Mender
+from app.tool_calls.repair.text import read
+from app.tool_calls.schemas import CompiledSchema, reply_schema
+
+from ..frozen import frozen
+
+
+@frozen
+class CheckedText:
+    """A reply under `response_format` after its check; as `Checked`."""
+
+    text: str
+    repairs: tuple[str, ...] = ()
+    failures: tuple[Failure, ...] = ()
+
+
+def check_response_format(
+    text: str, response_format: Mapping[str, Any], options: Options = DEFAULT_OPTIONS
+) -> CheckedText:
+    """Check a reply's text against the request's `response_format`, and mend it likewise.
+
+    `json_object` asks for any object, `json_schema` for what its schema says; anything else is not
+    checked. Failures name ``response_format`` as the tool. Never raises.
+    """
+    wanted = response_format.get("type") if isinstance(response_format, Mapping) else None
+    if wanted not in ("json_object", "json_schema") or not options.validate_json:
+        return CheckedText(text)
+    given = response_format.get("json_schema") if wanted == "json_schema" else None
+    raw = given.get("schema") if isinstance(given, Mapping) else None
+    schema = _reply_schema(raw, wanted)
+    try:
+        value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+        if schema.accepts(value) or not options.validate_schema:
+            return CheckedText(text)
+    except Unreadable as error:
+        beyond = error.kind in ("too_large", "too_deep") or len(text) > options.max_mended
+        if beyond or not options.repair:
+            return CheckedText(text, failures=(_format_failure(error),))
+    return _mended_reply(text, schema, options)
+
+
+def _reply_schema(raw: Any, wanted: str) -> CompiledSchema:
+    if wanted == "json_object":
+        raw = {"type": "object"}
+    try:
+        return reply_schema(orjson.dumps(raw))
+    except (TypeError, ValueError, RecursionError):
+        return CompiledSchema(raw, whole_object=False)
+
+
+def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:
+    rules: list[str] = []
+    try:
+        if options.repair and len(text) <= options.max_mended:
+            reading = read(text, max_depth=options.max_depth, root="{[")
+            value, rules = reading.value, list(reading.rules)
+            if schema.accepts(value):
+                return CheckedText(reading.text or write(value), tuple(rules))
+            mender = Mender(schema.definitions, options.max_depth)
+            mended = mender.mend(value, schema.schema)
+            if schema.accepts(mended) and keeps_everything(value, mended, mender.dropped):
+                return CheckedText(write(mended), (*rules, *mender.rules))
+        else:
+            value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+    except Unreadable as error:
+        return CheckedText(text, failures=(_format_failure(error),))
+    errors = [
+        explain.schema_error(error, "") for error in schema.errors(value, options.most_errors(text))
+    ]
+    return CheckedText(
+        text, failures=tuple(Failure("response_format", kind, error) for kind, error in errors)
+    )
+
+
+def _format_failure(error: Unreadable) -> Failure:
+    return Failure("response_format", error.kind, f"the reply's contents {error.message}")
