@@ -28,6 +28,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.cost import contestants, growth, measure, pages, plots, report
+from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.growth import Growth
 from benchmarks.cost.rounds import Bench, Clock
 from benchmarks.cost.samples import Samples
@@ -39,6 +40,7 @@ LEAST_ROUNDS = 3
 GROWTH_OPEN, GROWTH_ROUND = 45.0, 22.0  # seconds that they take at most, as a rule
 QUICK = 0.4
 IMAGE = "growth.png"
+TOLD_LAST = ("rounds", "left out", "unexpected")
 
 
 def listed(text: str) -> list[str]:
@@ -163,6 +165,9 @@ async def growth_rounds(
         if left and not clock.after_round(took, left, 0) and turn + 1 >= LEAST_ROUNDS:
             bench.note(f"growth: only {turn + 1} rounds: the time is up")
             break
+    for server in grown.running:
+        if server.name == PROXY:
+            bench.look_for_unexpected(server)
 
 
 def machine() -> dict[str, object]:
@@ -246,6 +251,7 @@ def main() -> int:
             about["left out"] = "; ".join(missing)
         if wrong:
             about["unexpected"] = "; ".join(wrong)
+        print("".join(f"\n{key}: {about[key]}" for key in about if key in TOLD_LAST))
         tell(options, about, samples)
         if options.profile:
             from benchmarks.cost import profile

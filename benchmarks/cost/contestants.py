@@ -32,7 +32,8 @@ class Contestant:
     others start anew in each round. `heavy`: needs ten times the CPU, so it gets less of the load.
     `streams`: whether it passes chunks on as they come. `first_text`: with how many streams its
     first text is timed. `open_streams`: how many its memory is taken with, 0: only idle.
-    `by_name`: only where it is asked for.
+    `by_name`: only where it is asked for. `warm_up`: how many requests of each kind it gets before
+    the first round, for a compiler that needs them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Contestant:
     first_text: tuple[int, ...] = (1, 16, 100)
     open_streams: int = 1000
     by_name: bool = False
+    warm_up: int = 0
 
 
 def portkey(upstream: int, folder: Path) -> Server:
@@ -96,7 +98,7 @@ ALL = (
         FRAME, lambda port, folder: servers.start_proxy(port, folder, stages=False), first_text=()
     ),
     Contestant(PROXY, servers.start_proxy),
-    Contestant(PORTKEY, portkey, stays=True),
+    Contestant(PORTKEY, portkey, stays=True, warm_up=2000),
     Contestant(LITELLM, litellm, stays=True, heavy=True, open_streams=200),
     # Its first text is its last: one stream tells it all, and one that waits has said nothing.
     Contestant(FORGE, forge, streams=False, first_text=(1,), open_streams=0),

@@ -182,9 +182,10 @@ def settled_rss(server: Server) -> int:
     return last
 
 
-async def warm_up(server: Server, seconds: float) -> None:
+async def warm_up(server: Server, seconds: float, least: int = 0) -> None:
     """So that no one's first requests are measured: caches fill, compilers begin."""
     for stream in (False, True):
-        until = time.monotonic() + seconds / 2
-        while time.monotonic() < until:
+        until, sent = time.monotonic() + seconds / 2, 0
+        while time.monotonic() < until or sent < least:
             await send(server, bodies.plain(SHORT, 0, stream)(16).measured, 4)
+            sent += 16

@@ -14,7 +14,8 @@ def between(text: str, marker: str, content: str) -> str:
     found = re.search(re.escape(begin) + ".*?" + re.escape(end), text, re.DOTALL)
     if found is None:
         raise ValueError(f"there is no {begin} … {end}")
-    return text[: found.start()] + f"{begin}\n{content.strip()}\n{end}" + text[found.end() :]
+    lines = content.strip("\n")
+    return text[: found.start()] + f"{begin}\n{lines}\n{end}" + text[found.end() :]
 
 
 def write(page: Path, contents: dict[str, str]) -> list[str]:

@@ -23,7 +23,7 @@ from tests.bench.servers import Server
 WARM_UP = 0.6  # seconds
 # What a proxy in good order has no reason to do while it is measured.
 UNEXPECTED = re.compile(
-    r"^mlx_stack_(retries|escalations|loops|tool_call_failures|stage_faults|store_errors)_total"
+    r"^mlx_stack_(retries|escalations|loops|truncations|tool_call_failures|stage_faults|store_errors)_total"
     r"(?:\{.*\})? ([0-9.e+]+)$",
     re.MULTILINE,
 )
@@ -60,15 +60,16 @@ class Bench:
                     running.append((contestant, server))
             if turn % 2 == 0:
                 running.reverse()
-            for _, server in running:
-                await self._guard(server, "warm-up", measure.warm_up(server, WARM_UP))
+            for contestant, server in running:
+                least = 0 if turn else contestant.warm_up
+                warming = measure.warm_up(server, WARM_UP, least)
+                await self._guard(server, "warm-up", warming)
             await self._slices(turn, scale, running)
-            # Last: what is left of streams whose clients have gone may keep a server busy.
-            if MEMORY in self.kinds and turn == 0:
-                await self.memory([pair for pair in running if not pair[0].stays])
             for contestant, server in running:
                 if contestant.name in (PROXY, FRAME):
-                    self._look_for_unexpected(server)
+                    self.look_for_unexpected(server)
+        if MEMORY in self.kinds and turn == 0:
+            await self._memory_of_fresh_ones()
 
     def start(self, contestant: Contestant, turn: int) -> Server | None:
         """None, with a note, for what can't be started; it is not tried again."""
@@ -86,6 +87,18 @@ class Bench:
             self.samples.add(turn, contestant.name, "start.wall", server.ready_after)
             self.samples.add(turn, contestant.name, "start.cpu", server.cpu_seconds())
         return server
+
+    async def _memory_of_fresh_ones(self) -> None:
+        """A server that has been measured has grown, and may be busy with what was left."""
+        for contestant in self.contestants:
+            server = None if contestant.stays else self.start(contestant, 0)
+            if server is not None:
+                try:
+                    warming = measure.warm_up(server, WARM_UP)
+                    await self._guard(server, "warm-up", warming)
+                    await self.memory([(contestant, server)])
+                finally:
+                    server.stop()
 
     async def memory(self, running: list[tuple[Contestant, Server]]) -> None:
         for contestant, server in running:
@@ -129,7 +142,7 @@ class Bench:
             said = " ".join(str(error).split())[:200] or type(error).__name__
             self.note(f"{server.name}, {kind}: {said}")
 
-    def _look_for_unexpected(self, server: Server) -> None:
+    def look_for_unexpected(self, server: Server) -> None:
         try:
             address = f"http://127.0.0.1:{server.port}/metrics"
             with urllib.request.urlopen(address, timeout=5) as answer:

@@ -33,7 +33,7 @@ def chat_body(directive: str, stream: bool, number: int) -> bytes:
         {"role": "assistant", "content": "It returns None, and the caller takes the default."},
         {"role": "user", "content": f"And where is that tested? {directive}"},
     ]
-    body = {"model": "fast", "messages": messages, "temperature": 0.2, "max_tokens": 1024}
+    body = {"model": "fast", "messages": messages, "temperature": 0.2, "max_tokens": 4096}
     if stream:
         body["stream"] = True
     return orjson.dumps(body)

@@ -97,9 +97,9 @@ def test_a_page_gets_what_is_between_its_markers(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- cost:begin -->\nold\n<!-- cost:end -->\nafter\n")
 
-    assert pages.write(page, {"cost": "new\n", "cost-short": "short"}) == ["cost"]
+    assert pages.write(page, {"cost": "    new\n", "cost-short": "short"}) == ["cost"]
+    assert "-->\n    new\n<!--" in page.read_text()
     assert pages.write(page, {"cost": "newer"}) == ["cost"]
-
     assert page.read_text() == "before\n<!-- cost:begin -->\nnewer\n<!-- cost:end -->\nafter\n"
 
 
