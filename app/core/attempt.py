@@ -41,6 +41,7 @@ class Attempt:
         hold_seconds: float,
     ) -> None:
         committed = exchange.committed
+        self._client_request = exchange.request
         self._after_text = committed is not None and bool(committed.text)
         self._continues = committed is not None
         self.request = request
@@ -72,6 +73,10 @@ class Attempt:
             return None
         choice = self.reply.choices.get(0)
         return Committed(choice.text[: self._gate.flowed] if choice else "", self.identity)
+
+    def go_on_from(self, committed: Committed) -> None:
+        """Another attempt's beginning has gone out, though none of its text: this one follows."""
+        self._view = ClientView(self._client_request, committed.identity)
 
     @property
     def timing(self) -> tuple[bool, bool, float | None]:

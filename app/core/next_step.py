@@ -46,7 +46,12 @@ ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 @frozen
 class Deliver:
-    """What the gate holds goes out, and the exchange is over."""
+    """What the gate holds goes out, and the exchange is over.
+
+    ``doubted``: what is held of the attempt that another tier was asked about, not of the last one.
+    """
+
+    doubted: bool = False
 
 
 @frozen
@@ -103,6 +108,13 @@ def next_step(
     ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
     rules = _Rules(exchange, settings, view, now)
+    step = _step_after(verdict, rules)
+    # Nothing was wrong with that reply but that it made the same call again.
+    doubted = exchange.doubted and not rules.text_is_out
+    return Deliver(doubted=True) if doubted and isinstance(step, (Fail, PassOn)) else step
+
+
+def _step_after(verdict: Verdict | None, rules: _Rules) -> Step:
     match verdict:
         case None | Cut() | LeftOpen():
             return Deliver()
@@ -144,7 +156,7 @@ class _Rules:
 
     def after_refusal(self, verdict: Rejected) -> Step:
         # As with a full queue: what a budget is to save is not to be spent on the cloud.
-        if verdict.tier_only and not self._text_is_out and self._within_bounds():
+        if verdict.tier_only and not self.text_is_out and self._within_bounds():
             later = self._later(local=True)
             if later:
                 return Move(later[0], "budget_exceeded", hint=self._exchange.hint)
@@ -156,13 +168,13 @@ class _Rules:
         reason = "tool_validation_failure"
         done = exchange.retried.get(reason, 0)
         # After committed text one retry is all: what it adds can still join what the client has.
-        spoilt = self._text_is_out and exchange.text_retried
+        spoilt = self.text_is_out and exchange.text_retried
         if done < rules.max_retries and not spoilt and self._may_retry():
             last = done + 1 == rules.max_retries
             return Retry(reason, done + 1, correct=rules.retry_with_correction, last=last)
         if not spoilt and (tier := self._next_tier(reason)):
             # A fresh tier needs no correction, but what the client has already read it must know.
-            return Move(tier, reason, correct=self._text_is_out)
+            return Move(tier, reason, correct=self.text_is_out)
         if rules.on_exhausted == "return_last":
             return Deliver()
         return Fail(error_of(exchange, verdict))
@@ -178,7 +190,7 @@ class _Rules:
             return failed
         if verdict.believed and verdict.believable:
             return Deliver()  # two tiers agreed on it; the one that is left needs no other's word
-        if self._text_is_out:
+        if self.text_is_out:
             return failed
         before = exchange.model_failure
         if (
@@ -197,14 +209,14 @@ class _Rules:
     def _second_opinion(self, reason: str) -> Step:
         before = self._exchange.model_failure
         asked = isinstance(before, LoopDetected) and before.doubt
-        if not asked and not self._text_is_out and (tier := self._next_tier(reason, local=True)):
+        if not asked and not self.text_is_out and (tier := self._next_tier(reason, local=True)):
             return Move(tier, reason)
         return Deliver()
 
     def after_truncation(self, verdict: OutputTruncated) -> Step:
         reason = "output_truncated"
         thinking = verdict.limit == "reasoning"
-        if not self._text_is_out:
+        if not self.text_is_out:
             # The same tier has no more room than it had, where it isn't ours to give.
             again = verdict.limit != "unseen"
             if again and not self._exchange.retried.get(reason) and self._may_retry():
@@ -220,7 +232,7 @@ class _Rules:
         reason = "empty_response"
         most = min(MAX_EMPTY_RETRIES, self._retries_before_escalate)
         done = self._exchange.retried.get(reason, 0)
-        if not self._text_is_out:
+        if not self.text_is_out:
             if done < most and self._may_retry():
                 return Retry(reason, done + 1, last=done + 1 == most)
             if tier := self._next_tier(reason):
@@ -233,7 +245,7 @@ class _Rules:
             return self._after_overflow(verdict)
         if verdict.client_fault:
             return self._clients_own(verdict)
-        if self._text_is_out:
+        if self.text_is_out:
             return Fail(error_of(exchange, verdict))
         if verdict.refused and exchange.tier not in exchange.route.direct:
             # All tiers but the direct ones are behind the same LiteLLM.
@@ -247,7 +259,7 @@ class _Rules:
     def _after_overflow(self, verdict: UpstreamFailed) -> Step:
         """The tier's window is too small; where none is larger, the client has to hear it."""
         reason = "context_overflow"
-        if self._wanted(reason) and not self._text_is_out and self._within_bounds():
+        if self._wanted(reason) and not self.text_is_out and self._within_bounds():
             said = verdict.window
             tier = ladder.larger(self._exchange, self._settings, self._view, said)
             if tier is not None:
@@ -290,7 +302,7 @@ class _Rules:
                 retry_after=known.queue_timeout if known is not None else None,
             )
         # Once text is out the reply can't move any more; and the last one standing is always tried.
-        if tier not in self._view.passed_over or self._text_is_out:
+        if tier not in self._view.passed_over or self.text_is_out:
             return None
         if all(other in self._view.passed_over for other in self._later()):
             return None
@@ -299,7 +311,7 @@ class _Rules:
     # What the exchange still allows
 
     @property
-    def _text_is_out(self) -> bool:
+    def text_is_out(self) -> bool:
         committed = self._exchange.committed
         return committed is not None and bool(committed.text)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..core import ladder
+from ..core.attempt import Attempt
 from ..core.breaker import Call
 from ..core.exchange import Exchange
 from ..core.ladder import Start, TierView
 from ..core.next_step import LASTING, Move, Retry, Step, after_waiting, next_step
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
+from ..frozen import frozen
 from . import accounts
 from .books import Books
 from .services import Services
@@ -75,6 +77,46 @@ def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None
     exchange.climbed = exchange.climbed or reason in LASTING
     exchange.tier = tier
     _escalated(services, exchange, before, tier, reason)
+
+
+@frozen
+class Doubted:
+    """A reply that may go out yet, and where its exchange stood with it."""
+
+    attempt: Attempt
+    tier: str
+    escalated_from: str
+    climbed: bool
+    reply_notes: dict[str, str]
+    turn: bytes
+
+
+def doubted(exchange: Exchange, attempt: Attempt) -> Doubted:
+    """Keep a reply that another tier is asked about."""
+    exchange.doubted = True
+    return Doubted(
+        attempt,
+        exchange.tier,
+        exchange.escalated_from,
+        exchange.climbed,
+        dict(exchange.reply_notes),
+        exchange.turn,
+    )
+
+
+def go_back(exchange: Exchange, kept: Doubted) -> Attempt:
+    """No other tier had a better one: the exchange is where it was with that reply."""
+    exchange.tier = kept.tier
+    exchange.climbed = kept.climbed
+    exchange.reply_notes = kept.reply_notes
+    exchange.turn = kept.turn
+    exchange.escalated_from = kept.escalated_from
+    if not kept.escalated_from:
+        for note in ("Escalated-From", "Escalation-Reason"):
+            exchange.notes.pop(note, None)
+    if exchange.committed is not None:
+        kept.attempt.go_on_from(exchange.committed)
+    return kept.attempt
 
 
 def _escalated(services: Services, exchange: Exchange, before: str, tier: str, reason: str) -> None:

@@ -16,7 +16,15 @@ from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
 from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry
 from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from ..core.verdicts import Cut, LeftOpen, OutputTruncated, Rejected, UpstreamFailed, Verdict
+from ..core.verdicts import (
+    Cut,
+    LeftOpen,
+    LoopDetected,
+    OutputTruncated,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+)
 from ..errors import shutting_down
 from . import accounts, climbing, judging, response_headers, witness
 from .answer import Answer
@@ -63,6 +71,7 @@ class Run:
         self._clock = asyncio.get_running_loop().time
         self._timers = Timers(services, exchange, self._answer, watch, self._clock)
         self._attempt: Attempt | None = None
+        self._doubted: climbing.Doubted | None = None
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
@@ -145,6 +154,8 @@ class Run:
             step = await climbing.following(services, exchange, self._books, verdict, now)
             if isinstance(step, Fail) and not isinstance(verdict, Rejected):
                 accounts.exhausted(services, exchange, step.error)
+            if isinstance(step, Deliver) and step.doubted and self._doubted is not None:
+                self._attempt = climbing.go_back(exchange, self._doubted)
             if not isinstance(step, (Retry, Move)):
                 return step
             self._prepare(step, verdict)
@@ -168,6 +179,8 @@ class Run:
         exchange = self._exchange
         attempt = self._attempt
         assert attempt is not None
+        if isinstance(verdict, LoopDetected) and verdict.doubt:
+            self._doubted = climbing.doubted(exchange, attempt)
         exchange.reply_notes.clear()
         exchange.text_retried = exchange.committed is not None and bool(exchange.committed.text)
         # What one tier was told is none of the next one's business.

@@ -14,7 +14,7 @@ import pytest
 from tests.shell.asking import MESSAGES, ask, checked_error, text_of
 from tests.shell.calling import deltas, finishes, messages_of
 from tests.shell.conftest import StartProxy
-from tests.support.replies import stream, text_stream, with_role
+from tests.support.replies import litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer
 from tests.tool_calls.calls import parameters, tool
@@ -291,3 +291,23 @@ async def test_a_second_opinion_is_the_next_tiers_and_nobody_tells_it_anything(
         last.headers.get("x-mlx-stack-escalation-reason") == "loop_detected"
     )
     assert '"read"' in last.text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("failing", [litellm_error(400, "no"), text_stream(""), Reply.raw()])
+async def test_where_the_second_opinion_fails_the_first_reply_goes_out(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool, failing: Reply
+) -> None:
+    changes = {f"{RULES}.second_opinion": True, CHAIN: ["fast", "standard"]}
+    proxy = await start_proxy(changes)
+    agent = Agent(proxy)
+    upstream.will(calling("look"), calling("look"))
+    upstream.always(lambda _: failing)
+    agent.follow_up(await agent.turn())
+    last = await agent.turn(stream=streamed)
+    assert [call.json()["model"] for call in upstream.calls[:3]] == ["fast", "fast", "standard"]
+    assert last.status_code == 200
+    assert '"look"' in last.text
+    assert "error" not in last.text
+    assert last.headers["x-mlx-stack-tier"] == "fast"
+    assert "x-mlx-stack-escalated-from" not in last.headers
