@@ -178,7 +178,7 @@ async def test_an_origin_that_is_no_url_is_a_foreign_one(origin: str, proxy: Run
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("model", ["a\r\nset-cookie: b=c", "a\0b", "m" * 100_000, "mödel €"])
+@pytest.mark.parametrize("model", ["a\r\nset-cookie: b=c", "a\0b", "m" * 512, "mödel €"])
 async def test_any_model_name_can_be_answered(
     model: str, streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
