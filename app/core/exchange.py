@@ -15,7 +15,7 @@ from .tiers import Route
 from .verdicts import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True)  # without slots, for what is worked out once
 class ClientRequest:
     """What the client asked for. ``body`` is never changed; attempts work on copies of it.
 

@@ -72,9 +72,10 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     did after it.
     """
     own = exchange.model_failure
-    doubted = isinstance(own, LoopDetected) and own.doubt
+    if isinstance(own, LoopDetected) and own.doubt:
+        own = None  # a reply that was only asked about has failed nobody
     if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
-        verdict = verdict if doubted else own
+        verdict = own
     match verdict:
         case LoopDetected():
             return _loop_error(exchange, verdict)

@@ -207,8 +207,7 @@ class _Rules:
         return failed
 
     def _second_opinion(self, reason: str) -> Step:
-        before = self._exchange.model_failure
-        asked = isinstance(before, LoopDetected) and before.doubt
+        asked = self._exchange.doubted
         if not asked and not self.text_is_out and (tier := self._next_tier(reason, local=True)):
             return Move(tier, reason)
         return Deliver()

@@ -159,7 +159,7 @@ def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked() -> Non
     for whole in (
         after("loop_detected"),  # there is no other tier
         climbing("loop_detected", committed=text),
-        climbing("loop_detected", model_failure=DOUBT),  # another one has been asked
+        climbing("loop_detected", model_failure=DOUBT, doubted=True),  # another one has been asked
         climbing("loop_detected", controls=Controls(escalation=False)),
         climbing("loop_detected", tiers=("standard", "premium")),
     ):
