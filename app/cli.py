@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from . import __version__
 from .settings_source import SettingsError, load, read
@@ -32,81 +33,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     from . import remote, service
-    from .init import command as init
-    from .local_stack import up
 
     parser = argparse.ArgumentParser(
         prog="mlx-stack-proxy", description="A reliability proxy for local models behind LiteLLM."
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    serve = commands.add_parser("serve", help="run the proxy")
-    _add_config(serve)
-    serve.add_argument("--host", help="overrides server.host")
-    serve.add_argument("--port", type=int, help="overrides server.port")
-    serve.add_argument(
-        "--env-file", metavar="FILE", type=Path, help="more of the environment; mode 0600"
-    )
-    serve.add_argument(
-        "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
-    )
-    serve.set_defaults(run=_serve)
-
-    first = commands.add_parser("init", help="write a first config.yaml, from what is here")
-    init.add_arguments(first)
-    first.set_defaults(run=init.run)
-
-    check = commands.add_parser("check", help="check the configuration, LiteLLM and the tiers")
-    check.description = (
-        "Check the configuration, LiteLLM and its models; then ask each tier of this machine for a "
-        "token, a stream and a tool call. Exit code: 0 all is well, 1 a line says FAIL."
-    )
-    _add_config(check)
-    how = check.add_mutually_exclusive_group()
-    how.add_argument(
-        "--settings", action="store_true", help="only print every setting and where it comes from"
-    )
-    how.add_argument("--no-probe", action="store_true", help="ask no model anything")
-    how.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
-    check.set_defaults(run=_check)
-
-    config = commands.add_parser("config", help="about the configuration file")
-    about = config.add_subparsers(required=True, metavar="WHAT")
-    schema = about.add_parser("schema", help="print its JSON Schema, for editors")
-    schema.set_defaults(run=_config_schema)
-
-    recorded = commands.add_parser("replay", help="run recorded exchanges through the stages")
-    recorded.add_argument("file", metavar="FILE.jsonl", help="one record a line; - is stdin")
-    recorded.add_argument("--json", action="store_true", help="one JSON object a line")
-    _add_config(recorded)
-    recorded.set_defaults(run=_replay)
-
-    memory = commands.add_parser("pressure", help="how short this machine's memory is")
-    memory.add_argument("--serve", action="store_true", help="answer GET / with it, until Ctrl-C")
-    memory.add_argument("--host", default="127.0.0.1", help="with --serve; default: %(default)s")
-    memory.add_argument("--port", type=int, default=4110, help="with --serve; default: %(default)s")
-    memory.add_argument("--json", action="store_true", help="as JSON")
-    _add_config(memory)
-    memory.set_defaults(run=_pressure)
-
+    # In the order of --help.
+    _add_serve(commands)
+    _add_init(commands)
+    _add_check(commands)
+    _add_config(commands)
+    _add_replay(commands)
+    _add_pressure(commands)
     remote.add_commands(commands)
     service.add_commands(commands)
-
-    whole = commands.add_parser(
-        "up", help="start model servers, LiteLLM and the proxy on this machine"
-    )
-    up.add_arguments(whole)
-    whole.set_defaults(run=up.run)
+    _add_up(commands)
     return parser
 
 
-def _add_config(parser: argparse.ArgumentParser) -> None:
+def _config_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         metavar="FILE",
         help="default: $MLX_STACK_CONFIG, then ./config.yaml, then the defaults alone",
     )
+
+
+def _add_serve(commands: Any) -> None:
+    parser = commands.add_parser("serve", help="run the proxy")
+    _config_option(parser)
+    parser.add_argument("--host", help="overrides server.host")
+    parser.add_argument("--port", type=int, help="overrides server.port")
+    parser.add_argument(
+        "--env-file", metavar="FILE", type=Path, help="more of the environment; mode 0600"
+    )
+    parser.add_argument(
+        "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
+    )
+    parser.set_defaults(run=_serve)
 
 
 def _serve(args: argparse.Namespace) -> int:
@@ -126,12 +91,43 @@ def _serve(args: argparse.Namespace) -> int:
     return server.serve(given.read(), log_to=args.log_file, given=given)
 
 
+def _add_init(commands: Any) -> None:
+    from .init import command
+
+    parser = commands.add_parser("init", help="write a first config.yaml, from what is here")
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
+
+
+def _add_check(commands: Any) -> None:
+    parser = commands.add_parser("check", help="check the configuration, LiteLLM and the tiers")
+    parser.description = (
+        "Check the configuration, LiteLLM and its models; then ask each tier of this machine for a "
+        "token, a stream and a tool call. Exit code: 0 all is well, 1 a line says FAIL."
+    )
+    _config_option(parser)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--settings", action="store_true", help="only print every setting and where it comes from"
+    )
+    how.add_argument("--no-probe", action="store_true", help="ask no model anything")
+    how.add_argument("--cloud", action="store_true", help="ask the tiers in the cloud, too")
+    parser.set_defaults(run=_check)
+
+
 def _check(args: argparse.Namespace) -> int:
     from . import check
 
     if args.settings:
         return check.show(args.config)
     return check.run(args.config, probe=not args.no_probe, cloud=args.cloud)
+
+
+def _add_config(commands: Any) -> None:
+    parser = commands.add_parser("config", help="about the configuration file")
+    about = parser.add_subparsers(required=True, metavar="WHAT")
+    schema = about.add_parser("schema", help="print its JSON Schema, for editors")
+    schema.set_defaults(run=_config_schema)
 
 
 def _config_schema(_: argparse.Namespace) -> int:
@@ -141,13 +137,41 @@ def _config_schema(_: argparse.Namespace) -> int:
     return 0
 
 
-def _pressure(args: argparse.Namespace) -> int:
-    from . import pressure
-
-    return pressure.run(args)
+def _add_replay(commands: Any) -> None:
+    parser = commands.add_parser("replay", help="run recorded exchanges through the stages")
+    parser.add_argument("file", metavar="FILE.jsonl", help="one record a line; - is stdin")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    _config_option(parser)
+    parser.set_defaults(run=_replay)
 
 
 def _replay(args: argparse.Namespace) -> int:
     from . import replay
 
     return replay.run(args, load(args.config))
+
+
+def _add_pressure(commands: Any) -> None:
+    parser = commands.add_parser("pressure", help="how short this machine's memory is")
+    parser.add_argument("--serve", action="store_true", help="answer GET / with it, until Ctrl-C")
+    parser.add_argument("--host", default="127.0.0.1", help="with --serve; default: %(default)s")
+    parser.add_argument("--port", type=int, default=4110, help="with --serve; default: %(default)s")
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    _config_option(parser)
+    parser.set_defaults(run=_pressure)
+
+
+def _pressure(args: argparse.Namespace) -> int:
+    from . import pressure
+
+    return pressure.run(args)
+
+
+def _add_up(commands: Any) -> None:
+    from .local_stack import up
+
+    parser = commands.add_parser(
+        "up", help="start model servers, LiteLLM and the proxy on this machine"
+    )
+    up.add_arguments(parser)
+    parser.set_defaults(run=up.run)

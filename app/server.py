@@ -164,7 +164,7 @@ def serve(
     workers.check_state(settings)
     log.configure(settings.observability)
     if settings.server.workers > 1:
-        return workers.Workers(settings, log_to, on_ready, given).run()
+        return workers.Workers(work, settings, log_to, on_ready, given).run()
     server = Server(main.build_services(settings), on_ready, given=given)
     if on_ready is None:
         server.on_ready = server.say_listening

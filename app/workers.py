@@ -28,6 +28,10 @@ BACKLOG = 2048
 RESTART_SECONDS = 1.0
 _SPAWN = multiprocessing.get_context("spawn")
 
+# Settings, the listening socket, what to call when ready, where settings come from; a function of
+# a module's, for the worker's process finds it by its name.
+Work = Callable[[Settings, socket.socket, Callable[[], None], Given | None], int]
+
 
 def check_state(settings: Settings) -> None:
     """Raises :class:`SettingsError` where several workers could not count together."""
@@ -43,15 +47,17 @@ def check_state(settings: Settings) -> None:
 
 
 class Workers:
-    """``on_ready``: called once, when all of them serve."""
+    """``work``: serves in a worker's process; the exit code. ``on_ready``: once, when all serve."""
 
     def __init__(
         self,
+        work: Work,
         settings: Settings,
         log_to: Path | None,
         on_ready: Callable[[], None] | None,
         given: Given | None = None,
     ) -> None:
+        self._work = work
         self._settings = settings
         self._log_to = log_to
         self._given = given
@@ -97,9 +103,8 @@ class Workers:
 
     def _start(self, listener: socket.socket) -> None:
         ours, theirs = _SPAWN.Pipe(duplex=False)
-        process = _SPAWN.Process(
-            target=_work, args=(self._settings, listener, self._log_to, theirs, self._given)
-        )
+        what = (self._settings, listener, self._given)
+        process = _SPAWN.Process(target=_run, args=(self._work, what, self._log_to, theirs))
         process.start()
         theirs.close()
         self._running[process.sentinel] = process
@@ -153,16 +158,13 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
-def _work(
-    settings: Settings,
-    listener: socket.socket,
+def _run(
+    work: Work,
+    what: tuple[Settings, socket.socket, Given | None],
     log_to: Path | None,
     ready: Connection,
-    given: Given | None,
 ) -> None:
     """One worker's process."""
-    from . import server
-
     os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
     if log_to is not None:
         log_file.take_over(log_to)
@@ -171,4 +173,5 @@ def _work(
         ready.send_bytes(b"ready")
         ready.close()
 
-    raise SystemExit(server.work(settings, listener, say, given))
+    settings, listener, given = what
+    raise SystemExit(work(settings, listener, say, given))

@@ -24,7 +24,6 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 def build(services: Services, lifespan: Lifespan) -> FastAPI:
     """The FastAPI app of these endpoints."""
-    access = Access(services.settings)
     app = FastAPI(
         title="mlx-stack reliability proxy",
         version=__version__,
@@ -33,7 +32,14 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
         redoc_url=None,
         openapi_url=None,
     )
+    _add_state(app, services)
+    _add_models(app, services)
+    app.include_router(admin.build(services))
+    _add_errors(app, services)
+    return app
 
+
+def _add_state(app: FastAPI, services: Services) -> None:
     @app.get("/health")
     async def health() -> Response:
         return _json(
@@ -58,6 +64,10 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
             services.metrics.store_errors.inc()
         return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
+
+def _add_models(app: FastAPI, services: Services) -> None:
+    access = Access(services.settings)
+
     @app.head("/v1/models")
     @app.get("/v1/models")
     async def models(request: Request) -> Response:
@@ -76,8 +86,8 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
             ProxyError(404, INVALID_REQUEST, f"unknown model {name[:64]!r}", param="model")
         )
 
-    app.include_router(admin.build(services))
 
+def _add_errors(app: FastAPI, services: Services) -> None:
     @app.exception_handler(ProxyError)
     async def refused(request: Request, error: ProxyError) -> Response:
         return _error(error)
@@ -93,8 +103,6 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
         what = f"{request.method} {request.url.path[:128]}"
         sentence = f"{what}: there is nothing here; chat completions are at /v1/chat/completions"
         return _error(ProxyError(error.status_code, INVALID_REQUEST, sentence))
-
-    return app
 
 
 async def readiness(services: Services) -> dict[str, Any]:

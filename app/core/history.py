@@ -17,7 +17,8 @@ import orjson
 
 from .call_keys import Call, digest, walked
 from .progress import Brought, Tally
-from .turns import MAX_TURNS, NOTHING_YET, Inputs, Result, Transcript, Turn, output
+from .turn import NOTHING_YET, Inputs, Result, Turn
+from .turns import MAX_TURNS, Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
 MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents

@@ -15,13 +15,11 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ..tool_calls.names import words
 from .call_keys import Call
-
-if TYPE_CHECKING:
-    from .turns import Inputs, Result, Turn
+from .turn import Inputs, Result, Turn
 
 
 class Progress(IntEnum):

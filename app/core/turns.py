@@ -1,9 +1,4 @@
-"""A transcript as turns: what came in, and what the assistant did about it.
-
-A turn is the messages since the previous assistant message and the assistant message that answers
-them (DESIGN §2). Turns are small: digests of 64 bits, and the assistant's text where it is short
-enough to be compared word by word.
-"""
+"""A transcript as turns: its messages read, one after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ..frozen import frozen
 from . import call_keys, told_calls
 from .call_keys import Call, digest
 from .chunks import text_of
 from .progress import Tally
 from .tool_errors import is_error, says_nothing
+from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
 MAX_WORDS: Final = 4000  # characters kept of a text for comparing
@@ -51,64 +46,6 @@ _FACTS: Final[tuple[tuple[str | re.Pattern[str], str], ...]] = (
 @functools.lru_cache(maxsize=256)
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.MULTILINE)
-
-
-class Result(NamedTuple):
-    """A tool's answer. ``error``: it says that the call failed; ``nothing``: that nothing was found
-    or done. ``empty``: there is no text in it, nor anything else.
-    """
-
-    digest: int
-    error: bool
-    empty: bool
-    nothing: bool = False
-
-
-@frozen
-class Inputs:
-    """What came since the last assistant message.
-
-    ``results``: the answers to that message's calls, in the order of its ``calls``; None where
-    none came. ``user``: a user message is among it. ``known`` False: nothing can have come yet.
-    ``starts_task``: the user speaks after an assistant message without calls, or first of all.
-    ``interjected``: the user speaks beside tool results, where the input before had none of his.
-    """
-
-    digest: int = 0
-    results: tuple[Result | None, ...] = ()
-    user: bool = False
-    known: bool = True
-    starts_task: bool = False
-    interjected: bool = False
-
-
-NOTHING_YET: Final = Inputs(known=False)
-
-
-@frozen
-class Turn:
-    """``inputs`` and the assistant's output.
-
-    ``text``: digest of the text with whitespace collapsed; ``words``: that text, of a long one its
-    sentences' hashes, empty where it is too long for that or unknown; ``facts``: digest of its
-    numbers, paths, quoted strings and of calls written in it. ``calls``: in
-    an order of their own, whichever they came in. ``place``: names the transcript up to and with
-    this turn, by what it says; this process's own.
-    """
-
-    inputs: Inputs
-    text: int
-    words: str
-    facts: int
-    calls: tuple[Call, ...] = ()
-    place: int = 0
-
-    @property
-    def action(self) -> int:
-        """What was done, as a digest: the calls without their noise, else the text."""
-        if not self.calls:
-            return self.text
-        return digest(*(call.loose.to_bytes(8, "little") for call in self.calls))
 
 
 def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Turn:

@@ -7,7 +7,7 @@ import pytest
 from app.core import call_keys
 from app.core.progress import News, Progress, changes_things
 from app.core.tool_errors import says_nothing
-from app.core.turns import Result
+from app.core.turn import Result
 
 
 @pytest.mark.parametrize(

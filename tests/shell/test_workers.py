@@ -198,7 +198,8 @@ def test_a_hangup_ends_them_only_where_a_terminal_is_gone(
     sent: list[tuple[int, int]] = []
     monkeypatch.setattr(workers.os, "kill", lambda pid, sig: sent.append((pid, sig)))
     monkeypatch.setattr(workers.sys.stderr, "isatty", lambda: terminal)
-    them = workers.Workers(Settings(**proxy_config("http://127.0.0.1:9")), None, None, None)
+    settings = Settings(**proxy_config("http://127.0.0.1:9"))
+    them = workers.Workers(server.work, settings, None, None, None)
     them._running[1] = Process()
     them._pass_on(signal.SIGHUP, None)
     assert sent == [(7, told)]

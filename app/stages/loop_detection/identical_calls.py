@@ -17,7 +17,7 @@ from typing import Final
 from ...core.call_keys import Call, digest
 from ...core.history import History
 from ...core.progress import News, Progress, changes_things
-from ...core.turns import Result, Turn
+from ...core.turn import Result, Turn
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State, times

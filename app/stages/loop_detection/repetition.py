@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from ...core.call_keys import digest
 from ...core.history import History
-from ...core.turns import Turn
+from ...core.turn import Turn
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State, times

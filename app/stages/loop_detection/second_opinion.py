@@ -7,7 +7,7 @@ place, and told nothing, sees what is to be done next.
 from __future__ import annotations
 
 from ...core.history import History
-from ...core.turns import Turn
+from ...core.turn import Turn
 from ...settings import LoopDetectionSettings
 from .finding import Finding, State
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from ...core.turns import Turn
+from ...core.turn import Turn
 
 # Scripts without blanks between words (kana, Chinese, Thai): each character counts.
 _UNSPACED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
