@@ -42,6 +42,7 @@ class Answer:
         self._metadata = metadata
         self._said: dict[str, str] = {}
         self._late_writes: set[asyncio.Task[None]] = set()
+        self._unsent = b""  # what a time limit took the turn of, while the client read slowly
         self.public: RawHeaders = []
 
     @property
@@ -58,16 +59,17 @@ class Answer:
         self._downstream.last_write = now
 
     async def send(self, data: bytes) -> None:
+        """Send what the reply brought; where that is cancelled, it waits for what goes out next."""
+        self._unsent = data = self._unsent + data
         if self._late_writes:
             await self._late_writes_end()
-        if not self._downstream.started:
-            await self._start_stream(running=1)
-        await self._downstream.write(data)
+        await self._write(data)
+        self._unsent = b""
 
     def send_later(self, data: bytes, now: float) -> None:
         """Send what a timer let out; ``data`` empty: a sign of life."""
         self.last_write = now
-        write = asyncio.ensure_future(self._write_late(data or _KEEPALIVE))
+        write = asyncio.ensure_future(self._write(data or _KEEPALIVE))
         self._late_writes.add(write)
         write.add_done_callback(self._late_writes.discard)
 
@@ -91,15 +93,15 @@ class Answer:
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 
-    async def _write_late(self, data: bytes) -> None:
+    async def _write(self, data: bytes) -> None:
         if not self._downstream.started:
             await self._start_stream(running=1)
         await self._downstream.write(data)
 
     async def _start_stream(self, running: int) -> None:
-        self._exchange.headers_sent = True
         headers = [*EVENT_STREAM, *self._own_headers(running), *self.public]
         await self._downstream.start(200, headers)
+        self._exchange.headers_sent = True
 
     def _own_headers(self, running: int = 0) -> RawHeaders:
         """``running``: upstream calls that have no record yet."""
@@ -119,7 +121,7 @@ class Answer:
         if not self._downstream.started:
             await self._start_stream(running=0)
             note = b""
-        await self._downstream.end(attempt.rest(note, metadata))
+        await self._downstream.end(self._unsent + attempt.rest(note, metadata))
 
     async def _pass_on(self, step: PassOn) -> None:
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
@@ -130,7 +132,8 @@ class Answer:
     async def _fail(self, error: ProxyError) -> None:
         if self._downstream.started:
             _, note = self._closing_words()
-            await self._downstream.end(data_frame(error.encoded()) + note + DONE_FRAME)
+            last = data_frame(error.encoded()) + note + DONE_FRAME
+            await self._downstream.end(self._unsent + last)
             return
         headers = [*error.headers(), *self._own_headers()]
         await self._downstream.whole(error.status, headers, error.encoded())

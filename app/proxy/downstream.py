@@ -28,11 +28,18 @@ class Downstream:
         self.last_write = clock()
 
     async def start(self, status: int, headers: Headers) -> None:
-        self.started = True
-        await self.send({"type": "http.response.start", "status": status, "headers": headers})
+        self.writing = True
+        try:
+            await self.send({"type": "http.response.start", "status": status, "headers": headers})
+            self.started = True
+        finally:
+            self.writing = False
 
     async def write(self, data: bytes) -> None:
-        """Send a part of the body; waits while the client reads more slowly than we write."""
+        """Send a part of the body; waits while the client reads more slowly than we write.
+
+        Where that wait is cancelled, nothing of ``data`` has gone out.
+        """
         self.writing = True
         try:
             await self.send({"type": "http.response.body", "body": data, "more_body": True})

@@ -52,6 +52,8 @@ from tests.support.scripted_server import SILENCE, Call, Delay, Reply, ScriptedS
 
 JSON = (("content-type", "application/json"),)
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
+# More than the sockets between take; a comment is no work but to pass it on.
+MUCH = b": " + b"x" * 9_000_000 + b"\n\n"
 BAD_CALL = with_role(
     {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "nope", "arguments": "{}"}}]},
     finish="tool_calls",
@@ -90,8 +92,7 @@ async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_w
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({"stream.keepalive_seconds": 0.2})
-    long = data(chunk({"content": long_text(9_000_000)}))  # more than the sockets between take
-    upstream.will(Reply.sse(ROLE, long, Delay(1), END, DONE))
+    upstream.will(Reply.sse(ROLE, TEXT, MUCH, Delay(1), END, DONE))
     client = await slow_client(proxy, post(body(stream=True)))
     call = await upstream.next_call()
     async with asyncio.timeout(20):

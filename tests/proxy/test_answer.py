@@ -1,0 +1,101 @@
+"""What a client gets where the way to it is blocked, and a time limit comes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from app.core.attempt import Attempt
+from app.core.next_step import Deliver, Fail
+from app.errors import ProxyError
+from app.proxy.answer import Answer
+from app.proxy.downstream import Downstream
+from app.proxy.memory_probe import MemoryProbe
+from app.settings import MemoryPressureSettings
+from tests.core.exchanges import attempt, exchange
+from tests.support.replies import DONE, data, text_chunks
+
+ROLE, TEXT, END = (data(one) for one in text_chunks("all of it"))
+FAILED = ProxyError(502, "all_tiers_failed", "no more")
+
+
+class Client:
+    """Takes what is sent while it is ``open``, else the sender waits."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.status = 0
+        self.body = b""
+        self.whole = False
+
+    async def take(self, message: Any) -> None:
+        await self.open.wait()
+        if message["type"] == "http.response.start":
+            assert not self.status, "two heads"
+            self.status = message["status"]
+            return
+        assert self.status, "a body before its head"
+        self.body += message["body"]
+        self.whole = not message["more_body"]
+
+
+def answering(client: Client) -> tuple[Answer, Attempt, bytes]:
+    """An answer, and what is to go out of an attempt whose end is still held."""
+    one = exchange()
+    memory = MemoryProbe(MemoryPressureSettings(enabled=False), None, time.monotonic)
+    answer = Answer(one, Downstream(client.take, time.monotonic), memory, metadata=False)
+    running = attempt(one)
+    return answer, running, running.feed(ROLE + TEXT + END + DONE, 0.0)
+
+
+async def interrupted(answer: Answer, out: bytes) -> None:
+    """A time limit comes while it is being sent."""
+    sending = asyncio.create_task(answer.send(out))
+    await asyncio.sleep(0)
+    sending.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await sending
+
+
+async def test_text_whose_turn_a_time_limit_took_goes_out_with_the_end() -> None:
+    client = Client()
+    answer, running, out = answering(client)
+    await interrupted(answer, out)
+    client.open.set()
+    assert await answer.finish(Deliver(), running) == "ok"
+    assert client.body == ROLE + TEXT + END + DONE
+    assert client.whole
+
+
+async def test_it_goes_out_where_a_sign_of_life_was_before_it() -> None:
+    client = Client()
+    answer, running, out = answering(client)
+    answer.send_later(b"", time.monotonic())
+    await interrupted(answer, out)
+    client.open.set()
+    await answer.finish(Deliver(), running)
+    assert client.body.startswith(b": keep-alive\n\n" + ROLE + TEXT + END)
+    assert client.body.endswith(DONE)
+
+
+async def test_it_goes_out_before_what_another_attempt_brings() -> None:
+    client = Client()
+    answer, running, out = answering(client)
+    await interrupted(answer, ROLE)
+    client.open.set()
+    await answer.send(out.removeprefix(ROLE))
+    await answer.finish(Deliver(), running)
+    assert client.body.startswith(ROLE + TEXT + END)
+    assert client.body.endswith(DONE)
+
+
+async def test_where_not_even_the_head_is_out_a_failure_has_its_status() -> None:
+    client = Client()
+    answer, running, out = answering(client)
+    await interrupted(answer, out)
+    client.open.set()
+    await answer.finish(Fail(FAILED), running)
+    assert client.status == 502
+    assert client.body == FAILED.encoded()
