@@ -11,9 +11,16 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from app.settings import DEFAULT_TIERS, Settings, TierSettings, is_loopback
+from app.settings import (
+    DEFAULT_TIERS,
+    ServerSettings,
+    Settings,
+    TierSettings,
+    UpstreamSettings,
+    is_loopback,
+)
 from app.settings_source import SettingsError, from_mapping, load
 
 Json = dict[str, Any]
@@ -597,3 +604,15 @@ def test_an_empty_name_of_a_file_is_none(empty_folder: Path) -> None:
 def test_a_base_url_that_is_none_says_so_in_our_words() -> None:
     (said,) = problems({"upstream": {"base_url": "http://[::1"}})
     assert said.startswith("upstream.base_url: must be a URL such as ")
+
+
+def test_an_empty_key_is_none() -> None:
+    """As from a template whose variable is not set: it would let in whoever sends no key."""
+    with pytest.raises(ValidationError, match=r"api_keys\.0"):
+        ServerSettings(api_keys=("",))
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://h:abc", "http://h:99999", "http://a b"])
+def test_an_address_that_is_none_stops_the_start(url: str) -> None:
+    with pytest.raises(ValidationError, match="must be a URL such as"):
+        UpstreamSettings(base_url=url)

@@ -195,3 +195,15 @@ def test_a_long_reply_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert message["content"] == ["x"] * 3
     assert message["reasoning"] == ["y"] * 3
     assert builder.build()["choices"][0]["message"]["content"] == "xxx"
+
+
+def test_an_empty_id_in_a_later_piece_is_no_id() -> None:
+    builder = CompletionBuilder()
+    whole = {"index": 0, "id": "call_1", "type": "function"}
+    function = {"name": "look", "arguments": '{"a":'}
+    builder.add(chunk({"tool_calls": [{**whole, "function": function}]}))
+    more = {"index": 0, "id": "", "type": "", "function": {"name": "", "arguments": "1}"}}
+    builder.add(chunk({"tool_calls": [more]}, "tool_calls"))
+    [call] = builder.build()["choices"][0]["message"]["tool_calls"]
+    function = {"name": "look", "arguments": '{"a":1}'}
+    assert call == {"id": "call_1", "type": "function", "function": function}

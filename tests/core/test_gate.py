@@ -217,3 +217,15 @@ def test_the_order_is_kept_and_nothing_is_lost(
     went += gate.release()
     assert len(went) == len(came)
     assert all(a is b for a, b in zip(came, went, strict=True))
+
+
+def test_text_that_time_does_not_release_is_not_waited_for_again() -> None:
+    class Nothing:
+        def feed(self, delta: str) -> str:
+            return ""
+
+    gate = Gate(hold_seconds=1, text_hold=Nothing())
+    assert gate.push(made(chunk({"content": "<tool_call>"})), 0) == []
+    assert gate.next_release() == 1
+    assert gate.tick(1) == []
+    assert gate.next_release() is None

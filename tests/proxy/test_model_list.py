@@ -14,6 +14,7 @@ from app.proxy import model_list
 from app.proxy.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_in
 from app.proxy.upstream import Upstream, UpstreamError
 from app.settings import UpstreamSettings
+from tests.support.clock import Clock
 
 MODELS = "http://litellm.test:4000/v1/models"
 ALL = frozenset({"fast", "standard"})
@@ -23,16 +24,9 @@ def listing(*names: str) -> dict[str, Any]:
     return {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(0.0)
 
 
 @pytest.fixture

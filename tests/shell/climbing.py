@@ -6,11 +6,14 @@ from typing import Any
 
 from tests.faults.catalogue import good
 from tests.shell.conftest import StartProxy
+from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
 ESCALATION = "reliability.escalation"
 CHAIN = ("fast", "standard", "longctx")
+# What LiteLLM says of a model server that is gone.
+DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 
 
 def by_model(**replies: Reply) -> WhenWhole:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.clock import Clock
 from tests.support.forced_memory import ForcedMemory
+from tests.support.redis_server import RedisServer
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import ScriptedServer
 
@@ -47,3 +50,17 @@ async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
 @pytest.fixture
 async def proxy(start_proxy: StartProxy) -> RunningProxy:
     return await start_proxy()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    """A real one, for this test alone."""
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.shell.asking import CHAT, MESSAGES, ask, ask_raw, body, checked_error
+from app.api import incoming
+from app.core import client_request
+from tests.shell.asking import CHAT, MESSAGES, ask, ask_raw, body, checked_error, checked_error_body
 from tests.shell.conftest import StartProxy
+from tests.shell.sockets import raw_answer, raw_answer_head
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
@@ -237,3 +240,44 @@ async def test_paths_we_do_not_have(upstream: ScriptedServer, proxy: RunningProx
         assert response.status_code == 404, path
         assert "error" in response.json(), path
     assert upstream.calls == []
+
+
+async def test_headers_are_bounded_before_they_have_all_come(proxy: RunningProxy) -> None:
+    line = b"x-filler: " + b"a" * 16_000 + b"\r\n"
+    pieces = [line] * 64
+    answer = await raw_answer(proxy, b"POST /v1/chat/completions HTTP/1.1\r\n", *pieces)
+    assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_what_is_no_http_gets_the_error_body_too(proxy: RunningProxy) -> None:
+    answer = await raw_answer(proxy, b"HELLO\r\n\r\n")
+    head, _, content = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    checked_error_body(json.loads(content), "invalid_request_error")
+
+
+async def test_a_body_that_trickles_is_given_up(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "BODY_SECONDS", 0.2)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n"
+    answer = await raw_answer_head(proxy, head + b"content-type: application/json\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_too_many_messages_are_refused(
+    proxy: RunningProxy, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_request, "MAX_MESSAGES", 3)
+    message = {"role": "user", "content": "hi"}
+    error = checked_error(await ask(proxy, messages=[message] * 4), 400, "invalid_request_error")
+    assert error["param"] == "messages"
+    assert not upstream.calls
+
+
+async def test_a_large_body_arrives_whole(proxy: RunningProxy, upstream: ScriptedServer) -> None:
+    upstream.will(text_stream("Read."))
+    text = "long " * 500_000
+    response = await ask(proxy, messages=[{"role": "user", "content": text}])
+    assert response.status_code == 200
+    assert (await upstream.next_call()).json()["messages"][0]["content"] == text

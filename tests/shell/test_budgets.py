@@ -3,38 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+
+import pytest
 
 from tests.shell.asking import ask, checked_error, text_of, without_notes
 from tests.shell.calling import note_of
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT, BUDGET, OTHER, USED, budget, session_of
 from tests.support.replies import (
     DONE,
+    END,
+    ROLE,
+    TEXT,
     TOP,
     chunk,
     data,
     litellm_error,
-    text_chunks,
     text_stream,
 )
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
 # What `text_stream` says it used is 9 + 4 tokens.
-USED = 13
-BUDGET = "reliability.token_budget"
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
-OTHER = {"X-MLX-Stack-Session": "agent-two"}
-ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
-
-
-def rules(**given: Any) -> dict[str, Any]:
-    return {f"{BUDGET}.{key}": value for key, value in given.items()}
 
 
 async def test_the_most_used_budget_is_told(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await start_proxy(rules(per_session=30, per_hour=1000))
+    proxy = await start_proxy(budget(per_session=30, per_hour=1000))
     upstream.always(lambda _: text_stream("Hello"))
     said = []
     for question in ("One?", "Two?", "Three?", "Four?"):
@@ -45,7 +40,7 @@ async def test_the_most_used_budget_is_told(
 
 
 async def test_a_stream_is_told_too(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(rules(per_session=10))
+    proxy = await start_proxy(budget(per_session=10))
     upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
     response = await ask(proxy, AGENT, stream=True)
@@ -55,7 +50,7 @@ async def test_a_stream_is_told_too(upstream: ScriptedServer, start_proxy: Start
 async def test_hard_stop_refuses_before_any_call(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await start_proxy(rules(per_session=USED, policy="hard_stop"))
+    proxy = await start_proxy(budget(per_session=USED, policy="hard_stop"))
     upstream.always(lambda _: text_stream("Hello"))
     assert (await ask(proxy, AGENT, max_tokens=4)).status_code == 200
     response = await ask(proxy, AGENT, max_tokens=4)
@@ -70,7 +65,7 @@ async def test_hard_stop_refuses_before_any_call(
 async def test_what_fits_only_without_others_waits_for_them(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    limits = rules(per_hour=100, policy="hard_stop")
+    limits = budget(per_hour=100, policy="hard_stop")
     proxy = await start_proxy({**limits, "tiers.fast.queue_timeout": 30})
     go_on = asyncio.Event()
     upstream.will(Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE), text_stream("Second"))
@@ -89,7 +84,7 @@ async def test_escalate_sends_the_rest_of_the_session_down(
 ) -> None:
     proxy = await start_proxy(
         {
-            **rules(per_session=10, policy="escalate", downgrade_tier="fast"),
+            **budget(per_session=10, policy="escalate", downgrade_tier="fast"),
             "reliability.escalation.chain": ["fast", "standard"],
         }
     )
@@ -108,13 +103,6 @@ async def test_escalate_sends_the_rest_of_the_session_down(
     assert named.headers["x-mlx-stack-tier"] == "standard"
 
 
-async def used_by(proxy: Any, session: str = "agent-one") -> int:
-    response = await proxy.client.get(f"/mlx-stack/sessions/{session}")
-    assert response.status_code == 200, response.text
-    used: int = response.json()["used"]
-    return used
-
-
 async def test_failed_and_retried_attempts_count(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -122,7 +110,7 @@ async def test_failed_and_retried_attempts_count(
     upstream.will(text_stream(""), text_stream("Hello"))  # empty: tried again
     response = await ask(proxy, AGENT)
     assert response.headers["x-mlx-stack-attempts"] == "2"
-    assert await used_by(proxy) == 2 * USED
+    assert (await session_of(proxy))["used"] == 2 * USED
 
 
 async def test_without_usage_it_is_estimated_and_never_zero(
@@ -131,7 +119,7 @@ async def test_without_usage_it_is_estimated_and_never_zero(
     proxy = await start_proxy()
     upstream.will(text_stream("x", usage=False))
     await ask(proxy, AGENT)
-    assert await used_by(proxy) > 1
+    assert (await session_of(proxy))["used"] > 1
 
 
 async def test_a_client_that_leaves_has_used_what_was_generated(
@@ -186,10 +174,10 @@ async def test_cached_tokens_count_only_where_they_are_to(
     }
     ending = data({**TOP, "object": "chat.completion.chunk", "choices": [], "usage": usage})
     for counted, expected in ((False, 14), (True, 104)):
-        proxy = await start_proxy(rules(count_cached_prompt=counted))
+        proxy = await start_proxy(budget(count_cached_prompt=counted))
         upstream.will(Reply.sse(ROLE, TEXT, END, ending, DONE))
         await ask(proxy, AGENT)
-        assert await used_by(proxy) == expected
+        assert (await session_of(proxy))["used"] == expected
 
 
 async def test_budgets_of_one_key_and_one_tier(
@@ -218,7 +206,7 @@ async def test_fifty_at_once_cannot_all_pass_on_the_last_tokens(
 ) -> None:
     limit = 20 * USED
     proxy = await start_proxy(
-        {**rules(per_hour=limit, policy="hard_stop"), "tiers.fast.queue_timeout": 5}
+        {**budget(per_hour=limit, policy="hard_stop"), "tiers.fast.queue_timeout": 5}
     )
     upstream.always(lambda _: text_stream("Hello"))
     answers = await asyncio.gather(
@@ -232,7 +220,7 @@ async def test_fifty_at_once_cannot_all_pass_on_the_last_tokens(
 async def test_sessions_are_listed_shown_and_reset(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await start_proxy(rules(per_session=10))
+    proxy = await start_proxy(budget(per_session=10))
     upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
     await ask(proxy, OTHER)
@@ -263,7 +251,7 @@ async def test_admin_needs_its_key_where_there_is_one(
 async def test_what_passes_through_is_counted_and_refused_likewise(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await start_proxy(rules(per_session=50, policy="hard_stop"))
+    proxy = await start_proxy(budget(per_session=50, policy="hard_stop"))
     usage = {"prompt_tokens": 60, "total_tokens": 60}
     upstream.always(lambda _: Reply.json({"data": [], "usage": usage}))
     first = await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=AGENT)
@@ -271,3 +259,19 @@ async def test_what_passes_through_is_counted_and_refused_likewise(
     second = await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=AGENT)
     assert checked_error(second, 429, "budget_exceeded")["used"] == 60
     checked_error(await ask(proxy, AGENT, max_tokens=4), 429, "budget_exceeded")
+
+
+@pytest.mark.parametrize("off", ["disabled", "bypassed"])
+async def test_a_limit_is_sent_without_the_budget_stage_too(
+    off: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """mlx-lm's own limit is 512 tokens."""
+    disabled = {"reliability.token_budget.enabled": False}
+    proxy = await start_proxy(disabled if off == "disabled" else {"server.allow_bypass": True})
+    upstream.always(text_stream("Hello"))
+    headers = {} if off == "disabled" else {"X-MLX-Stack-Bypass": "budget"}
+    await ask(proxy, headers)
+    assert (await upstream.next_call()).json()["max_tokens"] == 16_384
+    await ask(proxy, headers, max_completion_tokens=7)
+    second = (await upstream.next_call()).json()
+    assert (second.get("max_tokens"), second["max_completion_tokens"]) == (None, 7)

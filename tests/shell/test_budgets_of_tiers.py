@@ -8,25 +8,20 @@ from typing import Any
 from tests.shell.asking import ask, checked_error
 from tests.shell.climbing import ESCALATION, asked, three_tiers
 from tests.shell.conftest import StartProxy
-from tests.support.replies import DONE, data, litellm_error, text_chunks, text_stream
-from tests.support.running_proxy import RunningProxy
+from tests.shell.counting import AGENT, BUDGET, NO_LOOPS, OTHER, USED, events_of
+from tests.support.replies import (
+    DONE,
+    END,
+    ROLE,
+    TEXT,
+    litellm_error,
+    text_stream,
+)
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
-
-USED = 13  # what `text_stream` says it used
-BUDGET = "reliability.token_budget"
-NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
-OTHER = {"X-MLX-Stack-Session": "agent-two"}
-ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 
 
 def rules(policy: str, **per_tier: Any) -> dict[str, Any]:
     return {**NO_LOOPS, f"{BUDGET}.policy": policy, f"{BUDGET}.per_tier": per_tier}
-
-
-async def events(proxy: RunningProxy, kind: str) -> list[dict[str, Any]]:
-    found = (await proxy.client.get(f"/mlx-stack/events?kind={kind}")).json()["events"]
-    return [event["detail"] for event in found]
 
 
 async def test_warn_and_continue_says_it_and_goes_on(
@@ -43,8 +38,8 @@ async def test_warn_and_continue_says_it_and_goes_on(
     assert said == [None, None, None, "130%"]
     assert asked(upstream) == ["fast", "fast", "standard", "fast"]
     scopes = {"scope": "tier", "limit": 20}
-    assert await events(proxy, "budget_warning") == [{**scopes, "threshold": 0.8}]
-    assert await events(proxy, "budget_exceeded") == [{**scopes, "threshold": 1.0}]
+    assert await events_of(proxy, "budget_warning") == [{**scopes, "threshold": 0.8}]
+    assert await events_of(proxy, "budget_exceeded") == [{**scopes, "threshold": 1.0}]
 
 
 async def test_hard_stop_goes_past_a_tier_whose_budget_is_used_up(

@@ -13,29 +13,17 @@ from app.state.memory import MemoryStore
 from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT, BUDGET, hard, session_of
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
-BUDGET = "reliability.token_budget"
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
 USAGE = {"prompt_tokens": 60, "total_tokens": 60}
 EMBEDDED = Reply.json({"data": [], "usage": USAGE})
 
 
-def hard(**given: Any) -> dict[str, Any]:
-    rules = {f"{BUDGET}.{key}": value for key, value in given.items()}
-    return {f"{BUDGET}.policy": "hard_stop", **rules}
-
-
 async def embed(proxy: RunningProxy, headers: dict[str, str] | None = None) -> Any:
     return await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=headers)
-
-
-async def used(proxy: RunningProxy) -> int:
-    found = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()
-    tokens: int = found["used"]
-    return tokens
 
 
 async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
@@ -98,7 +86,7 @@ async def test_it_is_counted_before_its_end_is_told(
     upstream.always(lambda _: Reply.sse(data({"usage": USAGE})))
     for number in range(1, 6):
         await embed(proxy, AGENT)
-        assert await used(proxy) == 60 * number
+        assert (await session_of(proxy))["used"] == 60 * number
 
 
 async def test_a_crossed_threshold_is_told(
@@ -123,7 +111,7 @@ async def test_a_compressed_replys_usage_counts(
     offer = {**AGENT, "accept-encoding": "br, gzip;q=0.8, zstd"}
     response = await embed(proxy, offer)
     assert response.json()["usage"] == USAGE
-    assert await used(proxy) == 60
+    assert (await session_of(proxy))["used"] == 60
     # What hides the usage from us is not asked for.
     assert upstream.calls[0].header("accept-encoding") == "gzip;q=0.8"
 
@@ -148,7 +136,7 @@ async def test_anthropics_streams_count(
         )
     )
     await proxy.client.post("/v1/messages", json={"messages": []}, headers=AGENT)
-    assert await used(proxy) == tokens
+    assert (await session_of(proxy))["used"] == tokens
 
 
 async def test_one_name_under_several_keys_is_no_session_yet(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,35 +16,18 @@ from app.state.redis import RedisStore
 from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error, frames
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT, BUDGET, OTHER, USED, events_of, hard, session_of
 from tests.shell.polling import until, until_metric
 from tests.support.redis_server import RedisServer
-from tests.support.replies import DONE, data, text_chunks, text_stream
+from tests.support.replies import DONE, END, ROLE, TEXT, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
-USED = 13  # what `text_stream` says it used
-BUDGET = "reliability.token_budget"
-NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
-OTHER = {"X-MLX-Stack-Session": "agent-two"}
-ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 USAGE = data({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
-
-
-def hard(**given: Any) -> dict[str, Any]:
-    rules = {f"{BUDGET}.{key}": value for key, value in given.items()}
-    return {**NO_LOOPS, f"{BUDGET}.policy": "hard_stop", **rules}
 
 
 def held(go_on: asyncio.Event) -> Reply:
     return Reply.sse(ROLE, TEXT, Wait(go_on), END, USAGE, DONE)
-
-
-async def session(proxy: RunningProxy, name: str = "agent-one") -> dict[str, Any]:
-    response = await proxy.client.get(f"/mlx-stack/sessions/{name}")
-    assert response.status_code == 200, response.text
-    found: dict[str, Any] = response.json()
-    return found
 
 
 def reserved(proxy: RunningProxy) -> int:
@@ -100,7 +81,7 @@ async def test_retries_do_not_overshoot_by_more_than_a_reply(
     assert (error["used"], error["limit"]) == (limit, limit)
     assert [one["reason"] for one in error["attempts"]] == ["empty_response"]
     assert len(upstream.calls) == 3
-    assert (await session(proxy))["used"] == limit
+    assert (await session_of(proxy))["used"] == limit
 
 
 async def test_a_request_that_may_need_more_than_is_left_begins_all_the_same(
@@ -273,11 +254,6 @@ async def test_a_stream_that_waits_for_others_names_its_tier(
 # What is said of it
 
 
-async def events(proxy: RunningProxy, kind: str) -> list[dict[str, Any]]:
-    found = (await proxy.client.get(f"/mlx-stack/events?kind={kind}")).json()["events"]
-    return [event["detail"] for event in found]
-
-
 async def test_of_many_at_once_one_event_for_each_threshold(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -292,8 +268,8 @@ async def test_of_many_at_once_one_event_for_each_threshold(
         await upstream.next_call()
     go_on.set()
     await asyncio.gather(*running)
-    assert len(await events(proxy, "budget_warning")) == 1
-    assert len(await events(proxy, "budget_exceeded")) == 1
+    assert len(await events_of(proxy, "budget_warning")) == 1
+    assert len(await events_of(proxy, "budget_exceeded")) == 1
 
 
 async def test_refusals_are_kept_once_a_minute_of_a_session(
@@ -302,12 +278,12 @@ async def test_refusals_are_kept_once_a_minute_of_a_session(
     proxy = await start_proxy(hard(per_session=USED))
     upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
-    before = len(await events(proxy, "budget_exceeded"))
+    before = len(await events_of(proxy, "budget_exceeded"))
     for _ in range(5):
         checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
-    refused = (await events(proxy, "budget_exceeded"))[before:]
+    refused = (await events_of(proxy, "budget_exceeded"))[before:]
     assert refused == [{"scope": "session", "used": USED, "limit": USED}]
-    assert (await session(proxy))["turns"] == 1, "to be refused is no use of a session"
+    assert (await session_of(proxy))["turns"] == 1, "to be refused is no use of a session"
 
 
 async def test_when_there_is_room_again(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
@@ -350,7 +326,7 @@ async def test_a_bypassed_budget_counts_and_refuses_nobody(
     upstream.always(lambda _: text_stream("Hello"))
     past = {**AGENT, "X-MLX-Stack-Bypass": "budget"}
     assert [(await ask(proxy, past)).status_code for _ in range(3)] == [200] * 3
-    assert (await session(proxy))["used"] == 3 * USED
+    assert (await session_of(proxy))["used"] == 3 * USED
     checked_error(await ask(proxy, AGENT), 429, "budget_exceeded")
 
 
@@ -360,9 +336,9 @@ async def test_what_is_estimated_is_marked_as_such(
     proxy = await start_proxy()
     upstream.will(text_stream("Hello"), text_stream("Hello", usage=False))
     await ask(proxy, AGENT)
-    assert (await session(proxy))["estimated"] == 0
+    assert (await session_of(proxy))["estimated"] == 0
     await ask(proxy, AGENT)
-    found = await session(proxy)
+    found = await session_of(proxy)
     assert found["used"] - USED == found["estimated"] > 0
 
 
@@ -376,7 +352,7 @@ async def test_a_fault_in_the_books_keeps_no_reply_back(
     monkeypatch.setattr(budgets, "crossed", broken)
     upstream.always(lambda _: text_stream("Hello"))
     assert (await ask(proxy, AGENT)).status_code == 200
-    assert (await session(proxy))["used"] == USED
+    assert (await session_of(proxy))["used"] == USED
     await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="books")
 
 
@@ -384,12 +360,10 @@ async def test_a_fault_in_the_books_keeps_no_reply_back(
 
 
 @pytest.fixture
-def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+def redis(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
+    """One that is soon asked again, where it has failed."""
     monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
+    return redis
 
 
 async def test_a_reservation_whose_answer_came_too_late_is_given_back(
@@ -415,7 +389,7 @@ async def test_a_reservation_whose_answer_came_too_late_is_given_back(
     assert error["scope"] == "store"
     monkeypatch.undo()
     async with asyncio.timeout(10):
-        while (await session(proxy))["reserved"]:  # noqa: ASYNC110
+        while (await session_of(proxy))["reserved"]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert (await ask(proxy, AGENT)).status_code == 200
 

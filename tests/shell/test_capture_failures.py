@@ -21,18 +21,25 @@ from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, TOOLS, calling, delta
 from tests.shell.climbing import by_model
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT
+from tests.shell.failing import SETTINGS, TEXT_CALL
+from tests.shell.looping import STUCK, Agent, a_b_a_b, endless
 from tests.shell.polling import until_metric
-from tests.shell.test_loops_across_turns import Agent, a_b_a_b
-from tests.shell.test_loops_within_a_reply import STUCK, endless
-from tests.shell.test_numbers import ROLE, SETTINGS, TEXT_CALL
-from tests.support.replies import data, litellm_error, stream, text_chunks, text_stream, with_role
+from tests.support.replies import (
+    ROLE,
+    data,
+    litellm_error,
+    stream,
+    text_chunks,
+    text_stream,
+    with_role,
+)
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, ScriptedServer
 from tests.tool_calls.calls import parameters, tool
 
 Json = dict[str, Any]
 GENEROUS = 5  # seconds; what takes longer hangs
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
 
 
 @pytest.fixture

@@ -9,14 +9,17 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.shell.asking import CHAT, ask, body
+from tests.shell.asking import CHAT, KEEP_ALIVE, ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
-from tests.support.replies import data, long_text, text_chunks, text_stream
+from tests.shell.sockets import post, read_all, slow_client
+from tests.support.replies import DONE, chunk, data, long_text, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import SILENCE, Delay, Reply, ScriptedServer, Wait
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
+# More than the sockets between take; a comment is no work but to pass it on.
+MUCH = b": " + b"x" * 9_000_000 + b"\n\n"
 SECOND = 1.0  # the contract's own limit
 
 
@@ -182,3 +185,62 @@ async def test_a_timeout_of_the_client_is_leaving(
     with pytest.raises(httpx.ReadTimeout):
         await proxy.client.post(CHAT, json=body(), timeout=0.3)
     assert await (await upstream.next_call()).left_within(SECOND)
+
+
+async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_whole(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"stream.keepalive_seconds": 0.2})
+    upstream.will(Reply.sse(ROLE, TEXT, MUCH, Delay(1), END, DONE))
+    client = await slow_client(proxy, post(body(stream=True)))
+    call = await upstream.next_call()
+    async with asyncio.timeout(20):
+        await call.answered.wait()
+    await asyncio.sleep(0.3)
+    received = await read_all(client)
+    client.close()
+    assert KEEP_ALIVE in received
+    assert b'"finish_reason": "stop"' in received[-400:]
+    assert DONE in received[-40:]
+
+
+async def test_a_client_that_never_reads_gives_its_place_back_in_the_end(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    limits = {"max_concurrency": 1, "total_timeout": 1}
+    proxy = await start_proxy({f"tiers.fast.{key}": value for key, value in limits.items()})
+    long = data(chunk({"content": long_text(500_000)}))
+    upstream.will(Reply.sse(ROLE, *[long] * 40, SILENCE), text_stream("next"))
+    client = await slow_client(proxy, post(body(stream=True)))
+    stuck = await upstream.next_call()
+    async with asyncio.timeout(10):
+        assert (await ask(proxy)).status_code == 200
+    assert stuck.gone.is_set()
+    client.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_client_leaves_a_passed_through_path_before_any_answer(
+    method: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.raw(SILENCE))
+    request = post({"prompt": "x"}, "/v1/completions")
+    if method == "GET":
+        request = b"GET /v1/files HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    _, writer = await proxy.raw(request)
+    call = await upstream.next_call()
+    await asyncio.sleep(0.05)
+    writer.close()
+    assert await call.left_within(1)
+
+
+async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(
+    upstream: ScriptedServer, proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream.always(text_stream())
+    _, writer = await proxy.raw(post({"file": "x" * 100}, "/v1/files")[:-20])
+    call = await upstream.next_call()
+    writer.close()
+    assert await call.left_within(1)
+    await asyncio.sleep(0.05)
+    assert "internal_error" not in capsys.readouterr().err

@@ -10,15 +10,15 @@ import pytest
 from tests.faults.catalogue import good
 from tests.faults.clients import ANSWER
 from tests.shell.asking import ask, checked_error
-from tests.shell.climbing import asked, by_model
+from tests.shell.climbing import DEAD, asked, by_model
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import session
 from tests.shell.polling import until_metric
 from tests.support.ports import free_port
 from tests.support.replies import data, litellm_error, text_chunks, usage_chunk
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
-DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 LOCAL = ("fast", "standard")
 MOST = 1000  # tokens of an hour
 NAMED = {"X-MLX-Stack-Tier": "premium"}
@@ -63,10 +63,6 @@ async def start(
         },
     }
     return await start_proxy(given, url)
-
-
-def session(name: str) -> dict[str, str]:
-    return {"X-MLX-Stack-Session": f"session-{name}"}
 
 
 def costing(tokens: int) -> Reply:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,65 +12,24 @@ from typing import Any
 import httpx
 import openai
 import pytest
-import yaml
 
 from tests.shell.asking import CHAT, body
-from tests.support.ports import free_port
+from tests.shell.counting import USED
+from tests.support.proxy_process import ProxyProcess
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
-from tests.support.running_proxy import proxy_config
 from tests.support.scripted_server import ScriptedServer
 
-USED = 13  # tokens of `text_stream`
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))
-STARTED_SECONDS = 60
 CLIENTS = 8
 
 
-class Proxy:
-    """A proxy in a process of its own, on a port that it keeps over restarts."""
-
-    def __init__(self, folder: Path, upstream: str, name: str = "proxy", **changes: Any) -> None:
-        self.port = free_port()
-        settings = {"server.port": self.port, **changes}
-        self._config = folder / f"{name}.yaml"
-        self._config.write_text(yaml.safe_dump(proxy_config(upstream, settings)))
-        self.process: asyncio.subprocess.Process | None = None
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    async def start(self) -> None:
-        command = (sys.executable, "-m", "app", "serve", "--config", str(self._config))
-        quiet = asyncio.subprocess.DEVNULL
-        self.process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
-        async with asyncio.timeout(STARTED_SECONDS), httpx.AsyncClient() as client:
-            while True:
-                assert self.process.returncode is None, "it ended by itself"
-                with contextlib.suppress(httpx.TransportError):
-                    await client.get(f"{self.url}/health")
-                    return
-                await asyncio.sleep(0.05)
-
-    async def end(self, how: int) -> None:
-        assert self.process is not None
-        if self.process.returncode is None:
-            self.process.send_signal(how)
-        await self.process.wait()
-
-    async def session(self, name: str) -> dict[str, Any]:
-        async with httpx.AsyncClient(base_url=self.url) as client:
-            response = await client.get(f"/mlx-stack/sessions/{name}")
-        found: dict[str, Any] = response.json()
-        return found if response.status_code == 200 else {"used": 0, "turns": 0}
-
-
-@contextlib.asynccontextmanager
-async def ended(*proxies: Proxy) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        for proxy in proxies:
-            if proxy.process is not None:
-                await proxy.end(signal.SIGKILL)
+async def counted_for(proxy: ProxyProcess, name: str) -> dict[str, Any]:
+    """What it has counted for a session; nothing, where it knows none."""
+    async with proxy.client() as client:
+        response = await client.get(f"/mlx-stack/sessions/{name}")
+    found: dict[str, Any] = response.json()
+    return found if response.status_code == 200 else {"used": 0, "turns": 0}
 
 
 class Agents:
@@ -113,12 +69,11 @@ async def test_what_a_client_saw_finished_is_counted_and_nothing_twice(
 ) -> None:
     upstream.always(lambda _: text_stream("Hello"))
     store = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
-    proxy = Proxy(tmp_path, upstream.url, **store)
     finished = asked = 0
-    async with ended(proxy):
+    async with ProxyProcess(tmp_path, upstream.url, store) as proxy:
         for _ in range(ROUNDS if how == signal.SIGKILL else 1):
             await proxy.start()
-            counted = (await proxy.session("killed-agent"))["used"]
+            counted = (await counted_for(proxy, "killed-agent"))["used"]
             assert finished * USED <= counted <= asked * USED
             agents = Agents(proxy.url, "killed-agent")
             running = asyncio.create_task(agents.run())
@@ -129,26 +84,29 @@ async def test_what_a_client_saw_finished_is_counted_and_nothing_twice(
             finished += agents.finished
             asked += agents.asked
         await proxy.start()
-        found = await proxy.session("killed-agent")
+        found = await counted_for(proxy, "killed-agent")
         assert finished * USED <= found["used"] <= asked * USED
         assert found["used"] % USED == 0
 
 
 async def test_two_replicas_share_one_exact_budget(
-    tmp_path: Path, upstream: ScriptedServer, redis_here: RedisServer
+    tmp_path: Path, upstream: ScriptedServer, redis: RedisServer
 ) -> None:
     limit = 40 * USED
     upstream.always(lambda _: text_stream("Hello"))
     changes = {
         "state.backend": "redis",
-        "state.redis_url": redis_here.url,
+        "state.redis_url": redis.url,
         "reliability.token_budget.per_hour": limit,
         "reliability.token_budget.policy": "hard_stop",
         "tiers.fast.queue_timeout": 10,
         "tiers.fast.max_concurrency": 32,
     }
-    proxies = [Proxy(tmp_path, upstream.url, f"replica{n}", **changes) for n in range(2)]
-    async with ended(*proxies):
+    async with (
+        ProxyProcess(tmp_path, upstream.url, changes, name="one") as one,
+        ProxyProcess(tmp_path, upstream.url, changes, name="other") as other,
+    ):
+        proxies = (one, other)
         await asyncio.gather(*(proxy.start() for proxy in proxies))
         async with httpx.AsyncClient(timeout=60) as client:
             answers = await asyncio.gather(
@@ -167,16 +125,7 @@ async def test_two_replicas_share_one_exact_budget(
         # What is reserved is an estimate, so a few tokens may stay unused, but none too many is.
         assert 0 < good * USED <= limit
         # A session that one replica has served is known to the other.
-        seen = await proxies[1].session("agent-0000")
-        assert seen == await proxies[0].session("agent-0000")
-
-
-@pytest.fixture
-def redis_here(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server  # type: ignore[misc]
-    server.stop()
+        assert await counted_for(one, "agent-0000") == await counted_for(other, "agent-0000")
 
 
 async def test_fifty_threads_of_the_sdk_do_not_overshoot_a_hard_stop(
@@ -185,18 +134,15 @@ async def test_fifty_threads_of_the_sdk_do_not_overshoot_a_hard_stop(
     reply = " ".join(f"word{n}" for n in range(300))
     upstream.always(lambda _: text_stream(reply, usage=False))
     limit = 100_000
-    proxy = Proxy(
-        tmp_path,
-        upstream.url,
-        **{
-            "state.backend": "sqlite",
-            "state.path": str(tmp_path / "state.db"),
-            "reliability.token_budget.per_hour": limit,
-            "reliability.token_budget.policy": "hard_stop",
-            "tiers.fast.queue_timeout": 30,
-            "tiers.fast.max_concurrency": 50,
-        },
-    )
+    changes = {
+        "state.backend": "sqlite",
+        "state.path": str(tmp_path / "state.db"),
+        "reliability.token_budget.per_hour": limit,
+        "reliability.token_budget.policy": "hard_stop",
+        "tiers.fast.queue_timeout": 30,
+        "tiers.fast.max_concurrency": 50,
+    }
+    proxy = ProxyProcess(tmp_path, upstream.url, changes)
 
     def ask_until_refused(number: int) -> int:
         """How many replies one thread got."""
@@ -217,15 +163,14 @@ async def test_fifty_threads_of_the_sdk_do_not_overshoot_a_hard_stop(
                     return got
                 got += 1
 
-    async with ended(proxy):
+    async with proxy:
         await proxy.start()
         with ThreadPoolExecutor(50) as pool:
             loop = asyncio.get_running_loop()
             got = await asyncio.gather(
                 *(loop.run_in_executor(pool, ask_until_refused, n) for n in range(50))
             )
-        used = 0
-        async with httpx.AsyncClient(base_url=proxy.url) as client:
+        async with proxy.client() as client:
             found = (await client.get("/mlx-stack/sessions?limit=100")).json()["sessions"]
             used = sum(session["used"] for session in found)
     each = used / sum(got)

@@ -13,22 +13,16 @@ from app.state.store import EventQuery
 from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask, body, checked_error
-from tests.shell.climbing import asked, by_model, three_tiers
+from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value, until_metric
-from tests.shell.test_escalation_sticky import Clock
-from tests.shell.test_reader_found import post, slow_client
+from tests.shell.sockets import post, slow_client
+from tests.support.clock import Clock
 from tests.support.replies import chunk, data, litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
-DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 FAILURES, COOLDOWN = 5, 30.0
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import ANSWER, TOOLS
 from tests.shell.asking import ask, checked_error, payloads, text_of
 from tests.shell.calling import note_of
-from tests.shell.climbing import asked, by_model, settings, three_tiers
+from tests.shell.climbing import DEAD, asked, by_model, settings, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import chunk, data, litellm_error
@@ -23,7 +23,6 @@ from tests.support.scripted_server import (
     Wait,
 )
 
-DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 SILENT = Reply.sse(SILENCE)
 SHORT = {
     f"tiers.{tier}.{name}": 0.3

@@ -9,13 +9,12 @@ import pytest
 
 from tests.faults.catalogue import EMPTY
 from tests.shell.asking import ask, checked_error
-from tests.shell.climbing import asked, by_model, three_tiers
+from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
-from tests.support.replies import litellm_error
+from tests.support.clock import Clock
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
 
-DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 MINE = {"X-MLX-Stack-Session": "session-one"}
 OTHER = {"X-MLX-Stack-Session": "session-two"}
 
@@ -26,19 +25,6 @@ _turns = itertools.count()
 def turn() -> list[dict[str, str]]:
     """A new question each time: the same one with the same answer would be a loop."""
     return [{"role": "user", "content": f"Where does quokka number {next(_turns)} live?"}]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_780_000_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
 
 
 @pytest.fixture

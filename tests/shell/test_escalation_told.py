@@ -12,13 +12,11 @@ from tests.faults.catalogue import BAD_CALL, calling, good, looping_history
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask, checked_error
 from tests.shell.calling import messages_of
-from tests.shell.climbing import asked, by_model, three_tiers
+from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer
-
-DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 
 
 def in_turn(*replies: Reply) -> Callable[[Call], Reply]:

@@ -9,19 +9,17 @@ import pytest
 
 from tests.faults.catalogue import good
 from tests.shell.asking import ask, checked_error
-from tests.shell.climbing import asked, by_model, three_tiers
+from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import session
 from tests.shell.polling import until_metric
-from tests.shell.test_escalation_breaker import DEAD, Clock, degrade, with_breaker
+from tests.shell.test_escalation_breaker import degrade, with_breaker
+from tests.support.clock import Clock
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 FAILS = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 ONE_PLACE = {"tiers.fast.max_concurrency": 1}
-
-
-def session(number: int) -> dict[str, str]:
-    return {"X-MLX-Stack-Session": f"session-{number}"}
 
 
 async def ask_behind(

@@ -7,7 +7,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from app.proxy import event_feed
 from app.server import Server
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT
 from tests.support.redis_server import RedisServer
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -28,7 +29,6 @@ from tests.support.scripted_server import ScriptedServer
 Json = dict[str, Any]
 URL = "/mlx-stack/events"
 STREAM = {"Accept": "text/event-stream"}
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
 HASH = "0123456789abcdef0123456789abcdef"
 GENEROUS = 20  # seconds; what takes longer hangs
 
@@ -77,14 +77,6 @@ async def following(
         assert response.status_code == 200, await response.aread()
         assert response.headers["content-type"].startswith("text/event-stream")
         yield Follower(response)
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])

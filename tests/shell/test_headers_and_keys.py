@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.shell.asking import CHAT, ask, body
+from tests.shell.asking import CHAT, ask, body, checked_error
 from tests.shell.conftest import StartProxy
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -222,3 +222,22 @@ async def test_a_header_with_odd_bytes_passes_or_is_dropped(
 ) -> None:
     upstream.will(Reply.json({"ok": 1}).with_headers(("x-odd", "caf\xe9")))
     assert (await proxy.client.get("/v1/files")).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://[x", "http://[::1", "http://[:::1]"])
+async def test_an_origin_that_is_no_url_is_a_foreign_one(origin: str, proxy: RunningProxy) -> None:
+    checked_error(await ask(proxy, {"Origin": origin}), 403, "invalid_request_error")
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("model", ["a\r\nset-cookie: b=c", "a\0b", "m" * 512, "mödel €"])
+async def test_any_model_name_can_be_answered(
+    model: str, streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.escalation.unknown_models": "passthrough"})
+    upstream.will(text_stream("fine"))
+    response = await ask(proxy, model=model, stream=streamed)
+    assert response.status_code == 200
+    assert "set-cookie" not in response.headers
+    assert len(response.headers["x-mlx-stack-tier"]) <= 512
+    assert (await upstream.next_call()).json()["model"] == model

@@ -9,8 +9,8 @@ import pytest
 
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
+from tests.shell.looping import TOOLS
 from tests.shell.polling import metric_value
-from tests.shell.test_loops_across_turns import TOOLS
 from tests.support.replies import stream, text_chunks, with_role
 from tests.support.scripted_server import ScriptedServer
 

@@ -14,8 +14,8 @@ from app.core.pressure import Level
 from app.proxy import background, judging
 from tests.shell.asking import MESSAGES, ask, checked_error, text_of
 from tests.shell.conftest import StartProxy
+from tests.shell.looping import TOOLS, calling
 from tests.shell.polling import metric_value, until_metric
-from tests.shell.test_loops_across_turns import TOOLS, calling
 from tests.support.forced_memory import ForcedMemory
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy

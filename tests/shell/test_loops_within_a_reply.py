@@ -10,24 +10,17 @@ import pytest
 from tests.shell.asking import ask, checked_error, payloads, text_of
 from tests.shell.calling import deltas, finishes, messages_of
 from tests.shell.conftest import StartProxy
+from tests.shell.looping import RULES, STUCK, endless
 from tests.shell.polling import until_metric
-from tests.support.replies import DONE, chunk, data, text_stream
+from tests.support.replies import DONE, ROLE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Piece, Reply, ScriptedServer
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 from tests.tool_calls.calls import parameters, tool
 
 Json = dict[str, Any]
-RULES = "reliability.loop_detection"
+
 TOOLS = [tool("look", parameters("query", query="string"))]
-ROLE = data(chunk({"role": "assistant", "content": ""}))
-STUCK = "I will look at the file again. "
 SECOND = 1.0
-
-
-def endless(delta: Json, times: int = 200) -> Reply:
-    """The same delta again and again; then the server goes on computing."""
-    pieces: list[Piece] = [ROLE, *[data(chunk(delta))] * times, SILENCE]
-    return Reply.sse(*pieces)
 
 
 def call_delta(index: int) -> Json:

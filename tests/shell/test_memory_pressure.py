@@ -13,6 +13,7 @@ from tests.shell.asking import CHAT, KEEP_ALIVE, ask, body, checked_error
 from tests.shell.calling import TOOLS, note_of
 from tests.shell.climbing import asked, by_model
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import events_of, session
 from tests.shell.polling import metric_value, until_metric
 from tests.support.forced_memory import HOUR, ForcedMemory
 from tests.support.replies import data, litellm_error, text_chunks
@@ -95,15 +96,6 @@ class Gate:
             gate.set()
 
 
-def session(name: str) -> dict[str, str]:
-    return {"X-MLX-Stack-Session": f"session-{name}"}
-
-
-async def events(proxy: RunningProxy, kind: str = "pressure_changed") -> list[dict[str, Any]]:
-    found = (await proxy.client.get("/mlx-stack/events", params={"kind": kind})).json()
-    return [event["detail"] for event in found["events"]]
-
-
 async def gauge(proxy: RunningProxy) -> float | None:
     return metric_value((await proxy.client.get("/metrics")).text, "mlx_stack_memory_pressure")
 
@@ -167,7 +159,9 @@ async def test_the_full_course(
     assert HEADER not in response.headers
     assert response.headers["x-mlx-stack-tier"] == "fast"
     assert await gauge(proxy) == 0
-    assert [(one["from"], one["to"], one["cause"]) for one in await events(proxy)] == [
+    assert [
+        (one["from"], one["to"], one["cause"]) for one in await events_of(proxy, "pressure_changed")
+    ] == [
         ("normal", "warning", "system"),
         ("warning", "critical", "system"),
         ("critical", "warning", "system"),

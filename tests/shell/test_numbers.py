@@ -9,24 +9,12 @@ from tests.shell.asking import ask, ask_raw
 from tests.shell.calling import BAD, GOOD, TOOLS, calling
 from tests.shell.climbing import by_model
 from tests.shell.conftest import StartProxy
-from tests.shell.test_loops_within_a_reply import STUCK, endless
-from tests.support.replies import chunk, data, litellm_error, stream, text_chunks, text_stream
+from tests.shell.failing import SETTINGS, TEXT_CALL
+from tests.shell.looping import STUCK, endless
+from tests.support.replies import ROLE, litellm_error, stream, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import CLOSE, SILENCE, Reply, ScriptedServer
 
-SETTINGS = {
-    "reliability.escalation": {
-        "chain": ["fast", "standard"],
-        "max_retries_before_escalate": 1,
-        "sticky_seconds": 0,
-        "degrade": {"failures": 1000},
-    },
-    "reliability.tool_validation.max_retries": 1,
-    "tiers.fast.first_token_timeout": 1.0,
-    "tiers.fast.tool_silence_timeout": 1.0,
-}
-ROLE = data(chunk({"role": "assistant", "content": ""}))
-TEXT_CALL = '<tool_call>{"name": "search", "arguments": {"query": "quokka"}}</tool_call>'
 COUNTERS = re.compile(r"mlx_stack_(\w+?)(?:_total)?(?:\{(.*)\})? (\S+)")
 UNSTEADY = ("tokens", "tokens_saved")  # estimated where no usage came
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.shell.asking import MESSAGES
 from tests.shell.conftest import StartProxy
-from tests.shell.test_loops_across_turns import BROKEN, CHAIN, HINTED, RULES, TOOLS, calling
+from tests.shell.looping import BROKEN, CHAIN, HINTED, RULES, TOOLS, calling
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole

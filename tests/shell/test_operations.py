@@ -7,13 +7,13 @@ import os
 
 import pytest
 
-from tests.shell.asking import ask
+from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import RESET, Reply, ScriptedServer
+from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer
 
 
 async def test_models_lists_auto_and_the_tiers_first(
@@ -117,3 +117,36 @@ async def test_metrics_have_no_label_that_a_client_makes_up(
     await ask(proxy, {"X-MLX-Stack-Session": "session-xyzzy"}, model="model-xyzzy", user="xyzzy")
     await proxy.client.get("/v1/path-xyzzy")
     assert "xyzzy" not in (await proxy.client.get("/metrics")).text
+
+
+async def test_models_are_not_listed_with_our_key_where_others_can_ask(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
+    proxy = await start_proxy({"server.host": "0.0.0.0"})
+    asked: list[str | None] = []
+    own_reply = upstream.own_reply
+
+    def noted(call: Call) -> Reply | None:
+        asked.append(call.header("authorization"))
+        return own_reply(call)
+
+    monkeypatch.setattr(upstream, "own_reply", noted)
+    await proxy.client.get("/v1/models")
+    await proxy.client.get("/v1/models/fast", headers={"Authorization": "Bearer sk-theirs"})
+    assert asked == [None, "Bearer sk-theirs"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/fast"])
+async def test_a_list_of_models_that_is_none_is_an_error(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>")
+    checked_error(await proxy.client.get(path), 502, "all_tiers_failed")
+    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>", status=502)
+    assert (await proxy.client.get(path)).status_code == 502
+
+
+async def test_models_answers_head(proxy: RunningProxy) -> None:
+    response = await proxy.client.head("/v1/models")
+    assert (response.status_code, response.content) == (200, b"")

@@ -8,16 +8,13 @@ import httpx
 
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import session
 from tests.shell.polling import until_metric
 from tests.support.replies import data, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, Wait
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("ok"))
-
-
-def session(name: str) -> dict[str, str]:
-    return {"X-MLX-Stack-Session": f"session-{name}"}
 
 
 class Gates:

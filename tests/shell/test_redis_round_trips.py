@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
@@ -12,27 +11,18 @@ from redis.asyncio import Redis
 from app.state.redis import RedisStore
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, RULES, TOOLS, calling
-from tests.shell.climbing import ESCALATION, by_model
+from tests.shell.climbing import DEAD, ESCALATION, by_model
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import BUDGET
 from tests.support.redis_server import RedisServer
-from tests.support.replies import litellm_error, text_stream
+from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
-BUDGET = "reliability.token_budget"
 HARD_STOP = {f"{BUDGET}.policy": "hard_stop"}
 RETRIES = {f"{RULES}.max_retries": 3, f"{ESCALATION}.max_retries_before_escalate": 2}
 CLIMBS = {f"{ESCALATION}.chain": ["fast", "standard"]}
-DEAD = litellm_error(500, "litellm.InternalServerError: Connection error.")
 HELLO = text_stream("Hello")
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
 
 
 @asynccontextmanager

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import copy
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 
 from app import main
 from app.settings import Settings
 from tests.shell.asking import CHAT, ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
-from tests.support.ports import free_port
+from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import data, litellm_error, text_chunks, text_stream
-from tests.support.running_proxy import RunningProxy, proxy_config
+from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("ok"))
@@ -159,47 +156,29 @@ async def test_sighup_and_a_changed_file_in_the_real_process(
     upstream: ScriptedServer, tmp_path: Path
 ) -> None:
     upstream.always(text_stream("fine"))
-    port = free_port()
-    file, log = tmp_path / "config.yaml", tmp_path / "proxy.log"
-
-    def write(**tier: Any) -> None:
-        config = proxy_config(upstream.url, {"server.port": port})
-        config["tiers"]["fast"] |= tier
-        file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    log = tmp_path / "proxy.log"
+    proxy = ProxyProcess(tmp_path, upstream.url, options=("--log-file", str(log)))
 
     async def until_said(event: str, times: int = 1) -> None:
         async with asyncio.timeout(SECONDS):
             while log.read_text(encoding="utf-8").count(f'"event":"{event}"') < times:
-                assert process.returncode is None
+                assert proxy.process.returncode is None
                 await asyncio.sleep(0.02)
 
-    write()
-    arguments = ("serve", "--config", str(file), "--log-file", str(log))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "app", *arguments)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=SECONDS) as client:
-            async with asyncio.timeout(SECONDS):
-                while True:
-                    assert process.returncode is None
-                    with contextlib.suppress(httpx.TransportError):
-                        await client.get("/health")
-                        break
-                    await asyncio.sleep(0.05)
-            write(model="standard")
-            process.send_signal(signal.SIGHUP)
-            await until_said("settings_changed")
-            await client.post(CHAT, json=body())
-            assert upstream.calls[-1].json()["model"] == "standard"
-            write(modle="x")
-            process.send_signal(signal.SIGHUP)
-            await until_said("settings_refused")
-            await client.post(CHAT, json=body())
-            assert upstream.calls[-1].json()["model"] == "standard"
-            write(model="third")
-            await until_said("settings_changed", 2)  # without a signal
-            await client.post(CHAT, json=body())
-            assert upstream.calls[-1].json()["model"] == "third"
-    finally:
-        process.terminate()
-        assert await process.wait() == 0
+    async with proxy, proxy.client() as client:
+        await proxy.start()
+        proxy.configure({"tiers.fast.model": "standard"})
+        proxy.process.send_signal(signal.SIGHUP)
+        await until_said("settings_changed")
+        await client.post(CHAT, json=body())
+        assert upstream.calls[-1].json()["model"] == "standard"
+        proxy.configure({"tiers.fast.modle": "x"})
+        proxy.process.send_signal(signal.SIGHUP)
+        await until_said("settings_refused")
+        await client.post(CHAT, json=body())
+        assert upstream.calls[-1].json()["model"] == "standard"
+        proxy.configure({"tiers.fast.model": "third"})
+        await until_said("settings_changed", 2)  # without a signal
+        await client.post(CHAT, json=body())
+        assert upstream.calls[-1].json()["model"] == "third"
+        assert await proxy.end(signal.SIGTERM) == 0

@@ -18,13 +18,13 @@ from app.cli import main
 from app.state.store import SessionDelta
 from tests.shell.asking import ask, body
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT
 from tests.support.ports import free_port
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy, proxy_config
 from tests.support.scripted_server import Reply, ScriptedServer
 
 GENEROUS = 30  # seconds; what takes longer hangs
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
 
 
 async def said(

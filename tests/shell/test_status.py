@@ -18,7 +18,7 @@ from app.state.store import StoreError
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, TOOLS, calling
 from tests.shell.conftest import StartProxy
-from tests.shell.test_numbers import SETTINGS
+from tests.shell.failing import SETTINGS
 from tests.support.replies import data, litellm_error, long_text, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait

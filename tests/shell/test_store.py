@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +13,20 @@ import pytest
 from app.state import redis_link
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT, BUDGET, NO_LOOPS, USED
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
 
-USED = 13  # what `text_stream` says it used
-AGENT = {"X-MLX-Stack-Session": "agent-one"}
-BUDGET = "reliability.token_budget"
-NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
 HARD = {f"{BUDGET}.policy": "hard_stop"}
 
 
 @pytest.fixture
-def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+def redis(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
+    """One that is soon asked again, where it has failed."""
     monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
+    return redis
 
 
 def shared(redis: RedisServer) -> dict[str, Any]:

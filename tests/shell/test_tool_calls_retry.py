@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.shell.asking import (
@@ -25,9 +27,9 @@ from tests.shell.calling import (
     messages_of,
 )
 from tests.shell.conftest import StartProxy
-from tests.support.replies import chunk, stream, text_stream, with_role
+from tests.support.replies import DONE, ROLE, TEXT, chunk, data, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
 
 @pytest.fixture
@@ -188,3 +190,14 @@ async def test_a_reply_that_misses_its_format(
     assert response.headers["x-mlx-stack-retries"] == "1"
     (only,) = messages_of(upstream.calls[1])
     assert "The response was: Sure!" in only["content"]
+
+
+async def test_a_retry_closes_the_response_of_the_attempt_before(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
+    first = [data(one) for one in with_role(delta("{}", name="nope"), finish="tool_calls")]
+    upstream.will(Reply.sse(*first, DONE, SILENCE), Reply.sse(ROLE, TEXT, SILENCE))
+    asking = asyncio.create_task(ask(proxy, tools=TOOLS))
+    assert await (await upstream.next_call()).left_within(3)
+    asking.cancel()

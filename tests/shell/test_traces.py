@@ -17,8 +17,8 @@ from app.proxy import traces
 from app.proxy.traces import Traces
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
+from tests.shell.failing import SETTINGS
 from tests.shell.polling import until_metric
-from tests.shell.test_numbers import SETTINGS
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer

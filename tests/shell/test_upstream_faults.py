@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -22,23 +23,26 @@ from tests.support import replies
 from tests.support.ports import free_port
 from tests.support.replies import (
     DONE,
+    END,
+    ROLE,
+    TEXT,
     USAGE,
     chunk,
+    completion,
     data,
     html_page,
     litellm_error,
-    text_chunks,
 )
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import (
     CLOSE,
     RESET,
     SILENCE,
+    Delay,
     Reply,
     ScriptedServer,
 )
 
-ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 STREAM_ERROR = data({"error": {"message": "Connection error", "type": None, "code": "500"}})
 both = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -300,3 +304,20 @@ async def test_a_finished_reply_whose_stream_stays_open_is_delivered(
     else:
         assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
     assert await (await upstream.next_call()).left_within(1)
+
+
+JSON = (("content-type", "application/json"),)
+
+
+async def test_an_answer_asked_for_whole_has_no_first_token_to_wait_for(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    tier = {"first_token_timeout": 0.1, "tool_silence_timeout": 0.1, "total_timeout": 30}
+    proxy = await start_proxy(
+        {"upstream.stream": "as_requested", **{f"tiers.fast.{k}": v for k, v in tier.items()}}
+    )
+    upstream.will(
+        Reply(200, JSON, (Delay(0.5), json.dumps(completion({"content": "Hi"})).encode()))
+    )
+    response = await ask(proxy)
+    assert response.json()["choices"][0]["message"]["content"] == "Hi"

@@ -5,35 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 import pytest
-import yaml
 
 from app import server, workers
 from app.settings import Settings
 from app.settings_source import SettingsError
 from tests.shell.asking import CHAT, body
-from tests.support.ports import free_port
+from tests.support.proxy_process import GENEROUS, ProxyProcess
 from tests.support.redis_server import RedisServer
 from tests.support.replies import USAGE, text_stream
 from tests.support.running_proxy import proxy_config
 from tests.support.scripted_server import ScriptedServer
-
-GENEROUS = 90  # seconds to start three interpreters; a hang is what would fail here
-
-
-@pytest.fixture
-def redis(tmp_path: Path) -> Iterator[RedisServer]:
-    running = RedisServer(tmp_path)
-    running.start()
-    yield running
-    running.stop()
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "memory"])
@@ -53,17 +40,26 @@ def is_gone(process: psutil.Process) -> bool:
         return True
 
 
-class Serving:
-    def __init__(self, process: asyncio.subprocess.Process, url: str, log: Path) -> None:
-        self.process = process
-        self.url = url
-        self.log = log
-        self.parent = psutil.Process(process.pid)
+class Serving(ProxyProcess):
+    """Two workers on one Redis, and what they log."""
+
+    def __init__(self, upstream: ScriptedServer, redis: RedisServer, folder: Path) -> None:
+        self.log = folder / "proxy.log"
+        self.settings = {
+            "server.workers": 2,
+            "server.shutdown_grace_seconds": 5,
+            "state.backend": "redis",
+            "state.redis_url": redis.url,
+        }
+        options = ("--log-file", str(self.log))
+        super().__init__(folder, upstream.url, self.settings, options=options)
+        self._orphans: list[psutil.Process] = []
 
     def workers(self) -> list[psutil.Process]:
         """Those that run; not multiprocessing's own helper."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            return [p for p in self.parent.children() if "spawn_main" in " ".join(p.cmdline())]
+            found = psutil.Process(self.process.pid).children()
+            return [p for p in found if "spawn_main" in " ".join(p.cmdline())]
         return []
 
     async def until(self, condition: Any) -> None:
@@ -73,52 +69,23 @@ class Serving:
 
     async def ask(self, session: str = "shared") -> httpx.Response:
         """Over a connection of its own, so that any worker may take it."""
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS) as one:
+        async with self.client() as one:
             return await one.post(CHAT, json=body(), headers={"X-MLX-Stack-Session": session})
 
     async def get(self, path: str) -> Any:
-        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS) as one:
+        async with self.client() as one:
             return (await one.get(path)).json()
 
-    async def ended(self) -> int:
-        async with asyncio.timeout(GENEROUS):
-            return await self.process.wait()
+    async def start(self, stderr: int = asyncio.subprocess.DEVNULL) -> None:
+        await super().start(stderr)
+        await self.until(lambda: len(self.workers()) == 2)
+        self._orphans = self.workers()
 
-
-@contextlib.asynccontextmanager
-async def serving(upstream: ScriptedServer, redis_url: str, folder: Path) -> AsyncIterator[Serving]:
-    changes = {
-        "server.port": free_port(),
-        "server.workers": 2,
-        "server.shutdown_grace_seconds": 5,
-        "state.backend": "redis",
-        "state.redis_url": redis_url,
-    }
-    file = folder / "config.yaml"
-    file.write_text(yaml.safe_dump(proxy_config(upstream.url, changes)))
-    log = folder / "proxy.log"
-    arguments = ("serve", "--config", str(file), "--log-file", str(log))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "app", *arguments)
-    running = Serving(process, f"http://127.0.0.1:{changes['server.port']}", log)
-    orphans: list[psutil.Process] = []
-    try:
-        async with asyncio.timeout(GENEROUS):
-            while True:
-                assert process.returncode is None, log.read_text()
-                with contextlib.suppress(httpx.TransportError):
-                    await running.get("/health")
-                    break
-                await asyncio.sleep(0.05)
-        await running.until(lambda: len(running.workers()) == 2)
-        orphans = running.workers()
-        yield running
-    finally:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            orphans += running.workers()
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        for one in orphans:
+    async def __aexit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._orphans += self.workers()
+        await super().__aexit__()
+        for one in self._orphans:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.kill()
 
@@ -127,7 +94,8 @@ async def test_two_workers_share_a_port_and_what_they_count(
     upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
 ) -> None:
     upstream.always(text_stream("Hello"))
-    async with serving(upstream, redis.url, tmp_path) as proxy:
+    async with Serving(upstream, redis, tmp_path) as proxy:
+        await proxy.start()
         for stopped in proxy.workers():  # the other one answers
             stopped.suspend()
             assert (await proxy.ask()).status_code == 200
@@ -143,15 +111,15 @@ async def test_two_workers_share_a_port_and_what_they_count(
         assert "worker_ended" in proxy.log.read_text()
 
         last = proxy.workers()
-        proxy.process.send_signal(signal.SIGTERM)
-        assert await proxy.ended() == 0
+        assert await proxy.end(signal.SIGTERM) == 0
         assert all(map(is_gone, last))
 
 
 async def test_workers_do_not_outlive_their_parent(
     upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
 ) -> None:
-    async with serving(upstream, redis.url, tmp_path) as proxy:
+    async with Serving(upstream, redis, tmp_path) as proxy:
+        await proxy.start()
         workers_then = proxy.workers()
         proxy.process.kill()
         await proxy.ended()
@@ -175,11 +143,9 @@ def test_a_taken_port_is_a_line_and_an_exit_code(
 async def test_a_hangup_reloads_every_worker(
     upstream: ScriptedServer, redis: RedisServer, tmp_path: Path
 ) -> None:
-    async with serving(upstream, redis.url, tmp_path) as proxy:
-        file = tmp_path / "config.yaml"
-        config = yaml.safe_load(file.read_text())
-        config["tiers"]["fast"]["model"] = "standard"
-        file.write_text(yaml.safe_dump(config))
+    async with Serving(upstream, redis, tmp_path) as proxy:
+        await proxy.start()
+        proxy.configure({**proxy.settings, "tiers.fast.model": "standard"})
         proxy.process.send_signal(signal.SIGHUP)
         await proxy.until(lambda: proxy.log.read_text().count('"event":"settings_changed"') == 2)
         assert len(proxy.workers()) == 2

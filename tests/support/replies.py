@@ -50,6 +50,10 @@ def text_chunks(*texts: str, finish: str = "stop") -> list[Json]:
     ]
 
 
+# The frames of a short stream, for what happens between them.
+ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
+
+
 def stream_bytes(chunks: list[Json], usage: bool = True, end: bytes = b"\n\n") -> bytes:
     """A whole stream as a server sends it, `[DONE]` included."""
     payloads = [*chunks, usage_chunk()] if usage else chunks

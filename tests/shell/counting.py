@@ -1,0 +1,43 @@
+"""Sessions and budgets: who asks, what the settings are called, what was counted and kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.replies import USAGE
+from tests.support.running_proxy import RunningProxy
+
+Json = dict[str, Any]
+BUDGET = "reliability.token_budget"
+USED = USAGE["total_tokens"]  # what `text_stream` says it used
+AGENT = {"X-MLX-Stack-Session": "agent-one"}
+OTHER = {"X-MLX-Stack-Session": "agent-two"}
+NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
+
+
+def session(name: object) -> dict[str, str]:
+    """The header of a session."""
+    return {"X-MLX-Stack-Session": f"session-{name}"}
+
+
+def budget(**rules: Any) -> Json:
+    """Settings of `token_budget`."""
+    return {f"{BUDGET}.{key}": value for key, value in rules.items()}
+
+
+def hard(**rules: Any) -> Json:
+    return {**NO_LOOPS, **budget(policy="hard_stop", **rules)}
+
+
+async def session_of(proxy: RunningProxy, name: str = "agent-one") -> Json:
+    """What the proxy knows of a session, of which it must know."""
+    response = await proxy.client.get(f"/mlx-stack/sessions/{name}")
+    assert response.status_code == 200, response.text
+    found: Json = response.json()
+    return found
+
+
+async def events_of(proxy: RunningProxy, kind: str) -> list[Json]:
+    """The details of the events of a kind, oldest first."""
+    found = (await proxy.client.get("/mlx-stack/events", params={"kind": kind})).json()
+    return [event["detail"] for event in found["events"]]

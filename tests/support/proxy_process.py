@@ -1,0 +1,87 @@
+"""Runs `mlx-stack-proxy serve` as a process of its own: killed, restarted, told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import yaml
+
+from tests.support.ports import free_port
+from tests.support.running_proxy import proxy_config
+
+GENEROUS = 90  # seconds to start or to end in; a hang is what would fail here
+
+
+class ProxyProcess:
+    """``changes``: as those of `proxy_config`. ``options``: further ones of the command.
+
+    It keeps its port over restarts. What is left of it at the end of the block is killed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        upstream: str,
+        changes: dict[str, Any] | None = None,
+        *,
+        options: tuple[str, ...] = (),
+        name: str = "proxy",
+    ) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._upstream = upstream
+        self._file = folder / f"{name}.yaml"
+        self._options = options
+        self._process: asyncio.subprocess.Process | None = None
+        self.configure(changes)
+
+    @property
+    def process(self) -> asyncio.subprocess.Process:
+        assert self._process is not None, "it was not started"
+        return self._process
+
+    def configure(self, changes: dict[str, Any] | None = None) -> None:
+        """Write its configuration, in place of the one before."""
+        config = proxy_config(self._upstream, {"server.port": self.port, **(changes or {})})
+        self._file.write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    def client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=GENEROUS)
+
+    async def start(self, stderr: int = asyncio.subprocess.DEVNULL) -> None:
+        """Until it answers."""
+        command = (sys.executable, "-m", "app", "serve", "--config", str(self._file))
+        self._process = await asyncio.create_subprocess_exec(
+            *command, *self._options, stdout=asyncio.subprocess.DEVNULL, stderr=stderr
+        )
+        async with asyncio.timeout(GENEROUS), self.client() as client:
+            while True:
+                assert self._process.returncode is None, "it ended by itself"
+                with contextlib.suppress(httpx.TransportError):
+                    await client.get("/health")
+                    return
+                await asyncio.sleep(0.05)
+
+    async def end(self, how: int) -> int:
+        """Send the signal; its exit code, once it has ended."""
+        if self.process.returncode is None:
+            self.process.send_signal(how)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        async with asyncio.timeout(GENEROUS):
+            return await self.process.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.kill()
+            await self._process.wait()
