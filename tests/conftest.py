@@ -30,6 +30,13 @@ def no_state_at_home() -> Iterator[None]:
     assert path.exists() == before, f"a test made {path}"
 
 
+@pytest.fixture
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the test runs: without the config.yaml of whoever runs it."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def missing(what: str) -> None:
     """End this test because something outside PyPI isn't here: a skip, or in CI a failure."""
     if IN_CI:

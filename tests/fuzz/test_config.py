@@ -18,7 +18,7 @@ from app import cli
 from app.settings import Settings
 from app.settings_source import SettingsError, from_mapping, load
 from tests.fuzz.mutations import JSON, TEXTS, damaged, few
-from tests.test_settings import EXAMPLE, leaves
+from tests.test_settings_example import EXAMPLE, leaves
 
 PATHS = sorted(set(leaves(Settings)))
 EXAMPLE_TEXT = EXAMPLE.read_text("utf-8")

@@ -1,0 +1,311 @@
+"""What is said of mistakes in the file and the environment: path, what is allowed, no secret."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from app.settings import ServerSettings, Settings, UpstreamSettings, is_loopback
+from app.settings_source import SettingsError, from_mapping, load
+from tests.settings_problems import (
+    Json,
+    at,
+    environment_problems,
+    problems,
+)
+
+pytestmark = pytest.mark.usefixtures("empty_folder")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("sever", "sever: unknown key `sever`; did you mean `server`?"),
+        ("server.prot", "server.prot: unknown key `prot`; did you mean `port`?"),
+        (
+            "reliability.loop_detection.generation.min_lap",
+            "reliability.loop_detection.generation.min_lap: unknown key `min_lap`; "
+            "did you mean `min_laps`?",
+        ),
+        ("tiers.fast.modle", "tiers.fast.modle: unknown key `modle`; did you mean `model`?"),
+        ("tiers.tools.modle", "tiers.tools.modle: unknown key `modle`; did you mean `model`?"),
+        (
+            "reliability.token_budget.per_tier.fast.per_hours",
+            "reliability.token_budget.per_tier.fast.per_hours: unknown key `per_hours`; "
+            "did you mean `per_hour`?",
+        ),
+        (
+            "reliability.loop_detection.tool_calls.frequency_overrides.bash.wran",
+            "reliability.loop_detection.tool_calls.frequency_overrides.bash.wran: unknown key "
+            "`wran`; did you mean `warn`?",
+        ),
+        ("stream.zzz", "stream.zzz: unknown key `zzz`; known: mode, hold_seconds, "),
+        ("port", "port: unknown key `port`; it belongs under `server`"),
+        (
+            "server.idle_timeout",
+            "server.idle_timeout: unknown key `idle_timeout`; it belongs under `tiers.NAME`",
+        ),
+        (
+            "max_retries_before_escalate",
+            "max_retries_before_escalate: unknown key `max_retries_before_escalate`; it belongs "
+            "under `reliability.escalation`",
+        ),
+        (
+            "reliability.max_output_tokens",
+            "reliability.max_output_tokens: unknown key `max_output_tokens`; known: "
+            "loop_detection, ",
+        ),
+        ("_env_file", "_env_file: unknown key `_env_file`; known: server, "),
+        ("self", "self: unknown key `self`; known: server, "),
+    ],
+)
+def test_an_unknown_key_names_its_path_and_the_nearest(path: str, said: str) -> None:
+    assert any(problem.startswith(said) for problem in problems(at(path, 1)))
+
+
+def test_keys_that_are_no_strings() -> None:
+    assert problems({1: 2}) == [
+        "1: unknown key `1`; known: server, upstream, stream, tiers, reliability, state, "
+        "observability"
+    ]
+    assert problems({"server": {1: 2}})[0].startswith("server.1: ")
+    assert problems({"tiers": {1: {}}})[0].startswith("tiers.1")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("server.port", "x", "server.port: input should be a valid integer"),
+        ("server.port", 65_536, "server.port: input should be less than or equal to 65535"),
+        ("server", [], "server: must hold keys of its own"),
+        ("server.api_keys", 7, "server.api_keys: must be a list"),
+        ("tiers", {}, "tiers: "),
+        ("tiers", [], "tiers: must hold keys of its own"),
+        ("tiers.fast", "qwen", "tiers.fast: must hold keys of its own"),
+        ("tiers.fast.tools", "x", "tiers.fast.tools: input should be 'auto', True or False"),
+        ("tiers.fast.max_concurrency", 0, "tiers.fast.max_concurrency: input should be greater"),
+        ("tiers.fast.idle_timeout", float("nan"), "tiers.fast.idle_timeout: input should be a f"),
+        ("tiers.fast.total_timeout", float("inf"), "tiers.fast.total_timeout: input should be a "),
+        ("upstream.base_url", "localhost:4000", "upstream.base_url: string should match"),
+        (
+            "stream.mode",
+            "life",
+            "stream.mode: input should be 'live' or 'buffered', not 'life'; di",
+        ),
+        ("observability.log_level", "warn", "observability.log_level: input should be 'debug', "),
+        (
+            "reliability.escalation.escalate_on",
+            ["timeot"],
+            "reliability.escalation.escalate_on.0: input should be ",
+        ),
+        ("reliability.memory_pressure.source", "ftp://x", "reliability.memory_pressure.source: "),
+        (
+            "reliability.escalation.cloud_fallback",
+            {},
+            "reliability.escalation.cloud_fallback.model: is required",
+        ),
+        (
+            "reliability.loop_detection.similarity_threshold",
+            1.1,
+            "reliability.loop_detection.similarity_threshold: input should be less than or equal",
+        ),
+    ],
+)
+def test_a_bad_value_names_its_path_and_what_is_allowed(path: str, value: Any, said: str) -> None:
+    assert [problem for problem in problems(at(path, value)) if problem.startswith(said)]
+
+
+def test_a_word_that_is_nearly_right() -> None:
+    found = problems(at("reliability.escalation.escalate_on", ["timeot"]))
+    assert found[0].endswith("not 'timeot'; did you mean `timeout`?")
+
+
+def test_all_mistakes_are_said_at_once() -> None:
+    found = problems({"sever": 1, "server": {"prot": 1, "port": "x"}, "stream": {"mode": "x"}})
+    places = {problem.split(":")[0] for problem in found}
+    assert places == {"sever", "server.prot", "server.port", "stream.mode"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("escalation.chain", ["fats"], "unknown tier `fats`; did you mean `fast`?"),
+        ("escalation.chain", [], "needs at least one tier"),
+        ("escalation.chain", ["fast", "fast"], "names a tier twice"),
+        ("escalation.aliases", {"gpt": "zzz"}, "unknown tier `zzz`; known: fast, standard, "),
+        ("token_budget.per_tier", {"fats": {}}, "unknown tier `fats`; did you mean `fast`?"),
+        (
+            "token_budget",
+            {"policy": "escalate", "downgrade_tier": "fats"},
+            "unknown tier `fats`; did you mean `fast`?",
+        ),
+        (
+            "loop_detection.judge",
+            {"enabled": True, "tier": "fats"},
+            "unknown tier `fats`; did you mean `fast`?",
+        ),
+    ],
+)
+def test_names_of_tiers_are_checked(path: str, value: Any, said: str) -> None:
+    (problem,) = problems(at(f"reliability.{path}", value))
+    assert problem.startswith(f"reliability.{path}") and said in problem
+
+
+def test_a_tier_that_is_named_but_not_used_is_not_asked_for() -> None:
+    found = from_mapping({"tiers": {"only": {}}})  # downgrade_tier and judge.tier have defaults
+    assert found.reliability.token_budget.downgrade_tier == "fast"
+
+
+def test_auto_is_no_name_for_a_tier() -> None:
+    assert "tiers.auto" in problems({"tiers": {"auto": {}}})[0]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "-a", "ü", "x" * 65])
+def test_names_that_no_tier_can_have(name: str) -> None:
+    assert problems({"tiers": {name: {}}})[0].startswith(f"tiers.{name}")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
+def test_any_key_is_let_in_on_loopback(host: str) -> None:
+    assert is_loopback(host)
+    from_mapping({"server": {"host": host, "api_keys": ["*"]}})
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "127.0.0.1.example.org", ""]
+)
+def test_and_nowhere_else(host: str) -> None:
+    assert not is_loopback(host)
+    (problem,) = problems({"server": {"host": host, "api_keys": ["k", "*"]}})
+    assert problem.startswith('server.api_keys: "*" lets anyone in')
+    from_mapping({"server": {"host": host, "api_keys": ["k"]}})
+
+
+def test_an_unknown_section_names_the_variable() -> None:
+    said = environment_problems(SEVER__PORT="1")
+    assert said == (
+        "environment variable MLX_STACK_SEVER__PORT: unknown section `sever`; "
+        "did you mean `server`?"
+    )
+
+
+def test_an_unknown_key_in_the_environment_names_its_path() -> None:
+    assert environment_problems(SERVER__PROT="1").startswith("server.prot: unknown key `prot`")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SERVER__API_KEYS", "sk-secret"),
+        ("SERVER", "sk-secret"),
+        ("RELIABILITY__ESCALATION__ALIASES", '{"sk-secret": '),
+        ("TIERS__FAST__PARAMS", "sk-secret"),
+    ],
+)
+def test_what_is_no_json_names_the_variable_but_not_its_value(name: str, value: str) -> None:
+    said = environment_problems(**{name: value})
+    assert f"environment variable MLX_STACK_{name}: " in said or "tiers.fast.params" in said
+    assert "JSON" in said or "mapping" in said
+
+
+SECRET = "sk-secret-1234"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        at("server.api_keys", SECRET),
+        at("server.api_keys", [[SECRET]]),
+        at("server.api_keys", {SECRET: 1}),
+        at("server.admin_key", [SECRET]),
+        at("server.admin_key", {"a": SECRET}),
+        at("reliability.token_budget.per_key", {SECRET: 5}),
+        at("reliability.token_budget.per_key", {SECRET: {"per_hour": "x"}}),
+        at("reliability.token_budget.per_key", {SECRET: {"per_hours": 5}}),
+        at("reliability.token_budget.per_key", SECRET),
+    ],
+    ids=repr,
+)
+def test_no_message_holds_a_key(data: Json) -> None:
+    with pytest.raises(SettingsError) as caught:
+        from_mapping(data)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["SERVER__API_KEYS", "SERVER", "RELIABILITY__TOKEN_BUDGET__PER_KEY"]
+)
+def test_no_message_about_the_environment_holds_a_key(name: str) -> None:
+    assert SECRET not in environment_problems(**{name: SECRET})
+
+
+VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+
+
+def of_model(model: type[BaseModel], depth: int = 0) -> st.SearchStrategy[Any]:
+    """Mappings with the right keys more often than not, and anything at all under them."""
+    inner: dict[str, st.SearchStrategy[Any]] = {}
+    for name, field in model.model_fields.items():
+        found = [m for m in models_in(field.annotation) if depth < 3]
+        inner[name] = VALUE | of_model(found[0], depth + 1) if found else VALUE
+    return st.fixed_dictionaries({}, optional=inner) | st.dictionaries(
+        st.text(max_size=3) | st.integers(0, 3), VALUE, max_size=2
+    )
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from models_in(argument)
+
+
+@given(of_model(Settings))
+def test_no_mapping_raises_anything_else(data: Json) -> None:
+    try:
+        assert isinstance(from_mapping(data), Settings)
+    except SettingsError as error:
+        assert error.problems and all(error.problems)
+
+
+@given(st.dictionaries(st.text("ABCDEFX_", max_size=12), st.text(max_size=8), max_size=3))
+def test_no_environment_raises_anything_else(variables: dict[str, str]) -> None:
+    named = {f"MLX_STACK_SERVER__{key}": value for key, value in variables.items()}
+    try:
+        load(None, named)
+    except SettingsError as error:
+        assert error.problems
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_a_switch_is_no_number(value: bool) -> None:
+    said = problems({"tiers": {"fast": {"max_concurrency": value}}})
+    assert said == [f"tiers.fast.max_concurrency: must be a number, not {str(value).lower()}"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}])
+def test_params_must_fit_into_json(value: Any) -> None:
+    (said,) = problems({"tiers": {"fast": {"params": {"temperature": value}}}})
+    assert said.startswith("tiers.fast.params: must be values that JSON can hold")
+
+
+def test_a_base_url_that_is_none_says_so_in_our_words() -> None:
+    (said,) = problems({"upstream": {"base_url": "http://[::1"}})
+    assert said.startswith("upstream.base_url: must be a URL such as ")
+
+
+def test_an_empty_key_is_none() -> None:
+    """As from a template whose variable is not set: it would let in whoever sends no key."""
+    with pytest.raises(ValidationError, match=r"api_keys\.0"):
+        ServerSettings(api_keys=("",))
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://h:abc", "http://h:99999", "http://a b"])
+def test_an_address_that_is_none_stops_the_start(url: str) -> None:
+    with pytest.raises(ValidationError, match="must be a URL such as"):
+        UpstreamSettings(base_url=url)
