@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -68,8 +69,9 @@ def run(args: argparse.Namespace) -> int:
     _report(found, proposal)
     if not proposal.tiers:
         _say(
-            "No model was found to make a tier of. Start LiteLLM first, or name its file with "
-            "--litellm-config; `mlx-stack-proxy up` starts a whole stack of its own."
+            "No model was found to make a tier of. LiteLLM has to run and to list its models, or "
+            "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
+            "own."
         )
         return 1
     upstream = {"base_url": args.base_url, "api_key_env": found.key_variable}
@@ -79,10 +81,10 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         sys.stdout.write(text)
         return 0
-    return _write(output, text)
+    return _write(output, text, found.key_variable or _DEFAULT.api_key_env or "")
 
 
-def _write(output: Path, text: str) -> int:
+def _write(output: Path, text: str, key_variable: str) -> int:
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -94,6 +96,7 @@ def _write(output: Path, text: str) -> int:
         f"mlx-stack-proxy check{named}",
         f"mlx-stack-proxy serve{named}",
         "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
+        *([f"export OPENAI_API_KEY=${key_variable}"] if os.environ.get(key_variable) else []),
     ):
         sys.stderr.write(f"    {line}\n")
     return 0

@@ -127,8 +127,9 @@ async def _ask(upstream: Upstream, key: str | None, where: str, said: list[str])
         said.append(f"{where}: {str(error) or 'no answer in time'}.")
         return None
     if status != 200 or names_in(body) is None:
-        hint = "" if key else "; is its key in the environment, as $LITELLM_MASTER_KEY?"
-        said.append(f"{where} answered status {status} when asked for its models{hint}.")
+        # LiteLLM may answer 500 where it gets no key.
+        wants = "Is the key right?" if key else "Has it a key? `export LITELLM_MASTER_KEY=…`."
+        said.append(f"{where} answered status {status} when asked for its models. {wants}")
         return None
     groups = from_model_list(orjson.loads(body))
     told = await _details(upstream, key)

@@ -171,7 +171,7 @@ def _on_places(tiers: list[ProposedTier]) -> Iterator[str]:
         place: [tier.name for tier in tiers if tier.group.place == place]
         for place in ("network", "cloud", "unknown")
     }
-    if not any(tier.group.place in ("here", "network", "unknown") for tier in tiers):
+    if tiers and all(tier.group.place == "cloud" for tier in tiers):
         yield "No model of this machine was found; the proxy is made for those."
     if near := by_place["network"]:
         yield (

@@ -40,10 +40,14 @@ class Remove:
 
 @frozen
 class Run:
-    """``may_fail``: what it says is passed on, and the next step follows in any case."""
+    """``may_fail``: what it says is passed on, and the next step follows in any case.
+
+    ``hint``: what may be the matter where it fails.
+    """
 
     argv: tuple[str, ...]
     may_fail: bool = False
+    hint: str = ""
 
 
 Step = MakeFolder | WriteFile | Remove | Run
@@ -73,7 +77,7 @@ def _shown(step: Step) -> str:
             return f"# write {path} (mode {mode:04o}){unless}:\n{shown or content}"
         case Remove(path):
             return f"# remove {path}, if it is there"
-        case Run(argv, may_fail):
+        case Run(argv, may_fail, _):
             return shlex.join(argv) + ("   # may fail" if may_fail else "")
 
 
@@ -89,11 +93,11 @@ def _do(step: Step) -> None:
                 path.rmdir()
             else:
                 path.unlink(missing_ok=True)
-        case Run(argv, may_fail):
-            run(argv, may_fail)
+        case Run(argv, may_fail, hint):
+            run(argv, may_fail, hint)
 
 
-def run(argv: tuple[str, ...], may_fail: bool = False) -> int:
+def run(argv: tuple[str, ...], may_fail: bool = False, hint: str = "") -> int:
     """Run a program of the system's with our output; its exit code.
 
     Raises :class:`ServiceError` where it isn't there, or fails and may not.
@@ -103,7 +107,8 @@ def run(argv: tuple[str, ...], may_fail: bool = False) -> int:
     except FileNotFoundError:
         raise ServiceError(f"the program {argv[0]} is not on this machine") from None
     if code and not may_fail:
-        raise ServiceError(f"`{shlex.join(argv)}` failed with exit code {code}")
+        said = f"`{shlex.join(argv)}` failed with exit code {code}"
+        raise ServiceError(f"{said}: {hint}" if hint else said)
     return code
 
 

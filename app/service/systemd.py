@@ -21,6 +21,10 @@ _NO_NAMESPACES = (
     (Path("/proc/sys/kernel/unprivileged_userns_clone"), "0"),
     (Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"), "1"),
 )
+NO_SYSTEMD = (
+    "is there a systemd here? In a container there is none: let that run `mlx-stack-proxy serve`"
+)
+NO_USERS_SYSTEMD = f"{NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
 
 
 class UserUnit:
@@ -48,7 +52,7 @@ class UserUnit:
             environment_step(spec),
             WriteFile(self.definition, unit("user", spec)),
             WriteFile(self._sandbox, sandbox) if self.sandboxed else Remove(self._sandbox),
-            Run((*self._systemctl, "daemon-reload")),
+            Run((*self._systemctl, "daemon-reload"), hint=NO_USERS_SYSTEMD),
             Run((*self._systemctl, "enable", UNIT)),
             Run((*self._systemctl, "restart", UNIT)),
             # Or it would end with the last login of its user.
@@ -96,7 +100,7 @@ class SystemUnit:
             MakeFolder(spec.env_file.parent, 0o755),
             environment_step(spec),
             WriteFile(self.definition, unit("system", spec)),
-            Run(("systemctl", "daemon-reload")),
+            Run(("systemctl", "daemon-reload"), hint=NO_SYSTEMD),
             Run(("systemctl", "enable", UNIT)),
             Run(("systemctl", "restart", UNIT)),
         ]

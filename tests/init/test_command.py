@@ -98,6 +98,7 @@ async def test_what_litellm_tells_becomes_a_file_that_passes_check(
         assert tiers["standard"].health_url is None
         out, err = capsys.readouterr()
         assert out == "" and "Wrote config.yaml. Next:" in err and "sk-9" not in err
+        assert "export OPENAI_API_KEY=$LITELLM_MASTER_KEY" in err
         assert await asyncio.to_thread(check.run, "config.yaml", probe=False) == 0
 
 
@@ -197,8 +198,9 @@ async def test_litellm_that_refuses_to_tell(capsys: pytest.CaptureFixture[str]) 
         litellm.routes["GET", "/v1/models"] = Reply.json({}, 401)
         assert await asyncio.to_thread(init, "--base-url", litellm.url) == 1
     err = " ".join(capsys.readouterr().err.split())
-    assert "answered status 401 when asked for its models; is its key in the environment" in err
+    assert "answered status 401 when asked for its models. Has it a key? `export LITE" in err
     assert "No model was found to make a tier of." in err
+    assert "No model of this machine" not in err
 
 
 def test_a_file_that_is_there_stays(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

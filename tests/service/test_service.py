@@ -341,7 +341,7 @@ def test_a_step_that_fails_ends_it_with_a_sentence(
     on("linux", monkeypatch)
     said = fake_programs(tmp_path, monkeypatch, fails="daemon-reload")
     assert cli.main(["service", "install"]) == 1
-    assert "daemon-reload` failed with exit code 3" in capsys.readouterr().err
+    assert "daemon-reload` failed with exit code 3: is there a systemd" in capsys.readouterr().err
     assert "restart" not in said.read_text()
 
 
