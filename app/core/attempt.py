@@ -15,7 +15,7 @@ from .chunk_reader import ChunkReader
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
 from .client_view import ClientView
 from .completion import CompletionBuilder, apply_mended
-from .events import Finish, TextDelta, Tick, UpstreamErrorEvent, Usage
+from .events import Finish, OtherDelta, RefusalDelta, TextDelta, Tick, UpstreamErrorEvent, Usage
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
@@ -24,6 +24,7 @@ from .rewrite import rewritten, without_reasoning
 from .upstream_answers import failure_inside
 from .verdicts import Cut, UpstreamFailed, Verdict
 
+_OTHER = (RefusalDelta, OtherDelta)
 _OF_ONE_CHUNK = frozenset({"choices", "usage"})
 
 
@@ -42,13 +43,14 @@ class Attempt:
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
-        self._after_text = committed is not None and bool(committed.text)
+        self._after_text = committed is not None and committed.stays
         self._continues = committed is not None
         self.request = request
         self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None
+        self._other_out = False
         self._top: dict[str, Any] = {}  # what the fields of a chunk made by us are
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
@@ -72,7 +74,8 @@ class Attempt:
         if self.identity is None:
             return None
         choice = self.reply.choices.get(0)
-        return Committed(choice.text[: self._gate.flowed] if choice else "", self.identity)
+        text = choice.text[: self._gate.flowed] if choice else ""
+        return Committed(text, self.identity, self._other_out)
 
     def go_on_from(self, committed: Committed) -> None:
         """Another attempt's beginning has gone out, though none of its text: this one follows."""
@@ -238,7 +241,12 @@ class Attempt:
         for chunk in released:
             if self.identity is None and chunk.payload is not None:
                 self.identity = {k: chunk.payload.get(k) for k in ("id", "created")}
-            out.append(chunk.raw if chunk.unread and view.only_usage else view.frame(chunk))
+            if chunk.unread and view.only_usage:
+                out.append(chunk.raw)
+                continue
+            if not self._other_out:
+                self._other_out = any(isinstance(event, _OTHER) for event in chunk.events)
+            out.append(view.frame(chunk))
 
     def _final(self) -> list[Chunk]:
         """What is held, as it is to be delivered."""

@@ -94,11 +94,18 @@ class AttemptRecord:
 class Committed:
     """What has reached the client of a reply that streams, over all attempts.
 
-    ``identity``: the first attempt's ``id`` and ``created``, which later ones take on.
+    ``identity``: the first attempt's ``id`` and ``created``, which later ones take on. ``other``:
+    something of a refusal, audio or an image has.
     """
 
     text: str = ""
     identity: dict[str, Any] = field(default_factory=dict)
+    other: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether the client has what no further attempt can take back, as it can reasoning."""
+        return self.other or bool(self.text)
 
 
 # What is kept for the post-mortem; docs/events.md says when, and what each tells.

@@ -312,7 +312,7 @@ class _Rules:
     @property
     def text_is_out(self) -> bool:
         committed = self._exchange.committed
-        return committed is not None and bool(committed.text)
+        return committed is not None and committed.stays
 
     @property
     def _retries_before_escalate(self) -> int:

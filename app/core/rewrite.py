@@ -38,10 +38,11 @@ def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
             continue
         choices = []
         for choice in payload["choices"]:
-            delta = choice.get("delta") or {}
-            kept = {k: v for k, v in delta.items() if k not in dropped}
+            # Some servers have a `message` in place of a `delta`.
+            key = "message" if isinstance(choice.get("message"), dict) else "delta"
+            kept = {k: v for k, v in (choice.get(key) or {}).items() if k not in dropped}
             if choice.get("finish_reason") or any(kept.values()):
-                choices.append({**choice, "delta": kept})
+                choices.append({**choice, key: kept})
         if choices:
             chunks.append(made({**payload, "choices": choices}))
     return chunks

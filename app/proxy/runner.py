@@ -172,6 +172,7 @@ class Run:
             return
         before = self._exchange.committed or Committed(identity=attempt.committed.identity)
         before.text += attempt.committed.text
+        before.other = before.other or attempt.committed.other
         self._exchange.committed = before
 
     def _prepare(self, step: Retry | Move, verdict: Verdict | None) -> None:
@@ -182,7 +183,7 @@ class Run:
         if isinstance(verdict, LoopDetected) and verdict.doubt:
             self._doubted = climbing.doubted(exchange, attempt)
         exchange.reply_notes.clear()
-        exchange.text_retried = exchange.committed is not None and bool(exchange.committed.text)
+        exchange.text_retried = exchange.committed is not None and exchange.committed.stays
         # What one tier was told is none of the next one's business.
         exchange.hint = step.hint or ("" if isinstance(step, Move) else exchange.hint)
         if isinstance(verdict, OutputTruncated):

@@ -176,6 +176,24 @@ def test_nothing_goes_out_before_content() -> None:
     assert one.timing[0]
 
 
+@pytest.mark.parametrize(
+    ("delta", "stays"),
+    [
+        ({"content": "Yes"}, True),
+        ({"refusal": "I can't"}, True),
+        ({"audio": {"data": "AA=="}}, True),
+        ({"reasoning_content": "Hm"}, False),
+    ],
+    ids=str,
+)
+def test_what_a_later_attempt_can_not_take_back(delta: Any, stays: bool) -> None:
+    one = attempt()
+    assert one.committed is None
+    assert one.feed(data(chunk({"role": "assistant"})) + data(chunk(delta)), 0.0)
+    assert one.committed is not None
+    assert one.committed.stays is stays
+
+
 def test_calls_wait_until_the_reply_is_judged() -> None:
     call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
     parts = [chunk({"content": "Let me look."}), call, chunk({}, "tool_calls"), usage_chunk()]

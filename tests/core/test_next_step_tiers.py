@@ -75,6 +75,7 @@ def test_what_retries_did_not_help_goes_up(verdict: Verdict, reason: str) -> Non
         step(whole, verdict, escalation={"max_attempts": 1}),
         step(whole, verdict, now=540.0),
         step(replace(whole, committed=text, text_retried=True), verdict),
+        step(replace(whole, committed=Committed(other=True), text_retried=True), verdict),
         step(replace(whole, tier="longctx"), verdict),
     ):
         assert isinstance(forbidden, (Fail, Deliver))

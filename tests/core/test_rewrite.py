@@ -143,12 +143,17 @@ def test_reasoning_of_a_second_attempt_is_left_out() -> None:
         chunk({"role": "assistant", "content": ""}),
         chunk({"reasoning_content": "Hm."}),
         chunk({"reasoning": "Hm.", "content": "Yes."}),
+        {
+            **chunk({}),
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "So."}}],
+        },
         chunk({}, "stop"),
         usage_chunk(),
     )
     held.append(Chunk(b": x\n\n", None, ()))
     assert [one.payload for one in without_reasoning(held)] == [
         chunk({"content": "Yes."}),
+        {**chunk({}), "choices": [{"index": 0, "message": {"content": "So."}}]},
         chunk({}, "stop"),
         usage_chunk(),
         None,
