@@ -130,7 +130,9 @@ async def faults(world: World) -> str:
     found = await catalogued(world, client, directive, *FAULTS[number].after)
     # A call that two tiers agree on, or the last one left insists on, is delivered.
     agreed = FAULTS[number].after and found.startswith("wrong: calls")
-    return GOOD if agreed or not found.startswith("wrong") else f"{found} ({FAULTS[number].name})"
+    if agreed:
+        return GOOD
+    return f"{found} ({FAULTS[number].name})" if found.startswith("wrong") else found
 
 
 async def catalogued(world: World, client: Client, directive: str, *after: Json) -> str:
