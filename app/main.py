@@ -83,7 +83,7 @@ def build_services(
 def _count_from_zero(services: Services) -> None:
     """A counter that begins with its first fault has not grown for Prometheus: no alert."""
     beside = [one.name for one in (services.capture, services.traces) if one is not None]
-    for part in (*(stage.name for stage in services.stages), "books", *beside):
+    for part in (*(stage.name for stage in services.stages), "books", "text_hold", *beside):
         services.metrics.inc(services.metrics.stage_faults, part, by=0)
 
 

@@ -97,5 +97,6 @@ def test_a_part_that_may_fail_begins_at_zero() -> None:
     settings = Settings(**proxy_config("http://127.0.0.1:9", observed))
     text = build_services(settings).metrics.render().decode()
     found = re.findall(r'mlx_stack_stage_faults_total\{stage="(\w+)"\} (\S+)', text)
-    stages = ("loop_detection", "tool_validation", "budget", "escalation", "books", "capture")
-    assert dict(found) == dict.fromkeys(stages, "0.0")
+    stages = ("loop_detection", "tool_validation", "budget", "escalation")
+    parts = (*stages, "books", "text_hold", "capture")
+    assert dict(found) == dict.fromkeys(parts, "0.0")

@@ -7,6 +7,7 @@ and :meth:`Attempt.rest` or :meth:`Attempt.completion` gives what is left to del
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ class Attempt:
             hold_whole=hold_whole,
             hold_seconds=hold_seconds,
             text_hold=None if hold_whole else self._pipeline.text_hold(),
+            report=functools.partial(report, "text_hold"),
         )
         self._reader = sse.FrameReader()
         self._chunks = ChunkReader()

@@ -13,6 +13,7 @@ Order is kept: once something is held, everything after it waits too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from .chunks import Chunk, split_text
@@ -33,6 +34,7 @@ class Gate:
     """Holds and releases the chunks of one attempt. Times are in seconds on the given clock.
 
     ``flowed``: characters of the (only) choice's text that were released while it came.
+    ``report``: is given the fault of a ``text_hold``, after which the rest is held.
     """
 
     __slots__ = (
@@ -41,6 +43,7 @@ class Gate:
         "_committed",
         "_held",
         "_hold_seconds",
+        "_report",
         "_text_hold",
         "_text_since",
         "flowed",
@@ -52,7 +55,9 @@ class Gate:
         hold_whole: bool = False,
         hold_seconds: float = 0.0,
         text_hold: TextHold | None = None,
+        report: Callable[[Exception], None] | None = None,
     ) -> None:
+        self._report = report
         self._held: list[Chunk] = []
         self._closed = hold_whole
         self._committed = False
@@ -79,10 +84,16 @@ class Gate:
             flows = True
             if isinstance(event, TextDelta):
                 text += len(event.text)
-                if self._text_hold is not None:
-                    self._allowed += len(self._text_hold.feed(event.text))
-                else:
+                if self._text_hold is None:
                     self._allowed += len(event.text)
+                    continue
+                try:
+                    self._allowed += len(self._text_hold.feed(event.text))
+                except Exception as error:
+                    self._closed = True
+                    if self._report is not None:
+                        self._report(error)
+                    return []
         if not flows and not self._committed and _is_empty(chunk):
             return []
         if self._hold_seconds and not self._committed and self._waits(now):

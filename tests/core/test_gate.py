@@ -136,6 +136,19 @@ def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows(place: str) -
     assert last is third
 
 
+def test_a_hold_that_fails_lets_nothing_more_out_until_the_end() -> None:
+    class Broken(Held):
+        def feed(self, delta: str) -> str:
+            raise RuntimeError(delta)
+
+    said: list[str] = []
+    gate = Gate(text_hold=Broken(), report=lambda error: said.append(str(error)))
+    chunks = [made(chunk({"content": text})) for text in ("a", "b")]
+    assert [gate.push(one, 0.0) for one in chunks] == [[], []]
+    assert gate.release() == chunks
+    assert said == ["a"]
+
+
 def test_text_that_turns_out_to_be_no_call_goes_out_as_the_chunks_that_came() -> None:
     class Undecided(Held):
         def feed(self, delta: str) -> str:
