@@ -27,12 +27,13 @@ class Repetition:
         for period, length in _runs(turns, rules):
             lap, laps = turns[-period:], length // period
             begins = turns[-length].place
+            made = _made(turns, period, length, rules)
             names = [call.name for turn in lap for call in turn.calls]
             warn, hard = overrides.repetition(names, rules)
             if laps >= hard:
-                return _finding(State.CIRCUIT_BREAK, lap, laps, begins)
+                return _finding(State.CIRCUIT_BREAK, lap, laps, begins, made)
             if best is None and laps >= warn and _shows_no_progress(history, period, laps, rules):
-                best = _finding(State.WARNING, lap, laps, begins)
+                best = _finding(State.WARNING, lap, laps, begins, made)
         return best
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
@@ -78,12 +79,16 @@ def _matching(turns: Sequence[Turn], period: int, rules: LoopDetectionSettings, 
 def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
     if rules.compare == "turn" and one.inputs.digest != other.inputs.digest:
         return False
+    return _same_calls(one, other, rules) and same_text(one, other, rules.similarity_threshold)
+
+
+def _same_calls(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
     if len(one.calls) != len(other.calls):
         return False
     for mine, its in zip(one.calls, other.calls, strict=True):
         if mine.exact != its.exact or mine.name in rules.exempt_tools:
             return False
-    return same_text(one, other, rules.similarity_threshold)
+    return True
 
 
 def _shows_no_progress(
@@ -108,7 +113,18 @@ def _shows_no_progress(
     return True
 
 
-def _finding(level: State, lap: Sequence[Turn], laps: int, begins: int) -> Finding:
+def _made(turns: Sequence[Turn], period: int, length: int, rules: LoopDetectionSettings) -> int:
+    """How many laps an agent has seen itself make.
+
+    Of a run of single turns the first answered to something else, so it is no part of the laps, but
+    its calls were the same and brought the same results.
+    """
+    before = len(turns) - length - 1
+    also = period == 1 and before >= 0 and _same_calls(turns[before], turns[-1], rules)
+    return length // period + also
+
+
+def _finding(level: State, lap: Sequence[Turn], laps: int, begins: int, made: int) -> Finding:
     tools = list(dict.fromkeys(call.name for turn in lap for call in turn.calls))
     return Finding(
         "repetition",
@@ -116,7 +132,7 @@ def _finding(level: State, lap: Sequence[Turn], laps: int, begins: int) -> Findi
         laps,
         tools[0] if tools else "",
         _pattern(lap),
-        _hint(tools, len(lap), laps),
+        _hint(tools, len(lap), made),
         begins,
         frozenset(turn.action for turn in lap),
     )

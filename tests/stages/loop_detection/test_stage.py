@@ -100,7 +100,7 @@ def test_states() -> None:
 def test_a_hint_is_given_once_for_a_pattern_and_again_when_it_comes_back() -> None:
     stage = LoopDetection(settings())
     messages = [TASK, *steps(A, A, A)]
-    assert "You have called search with the same arguments twice" in hint(stage, messages)
+    assert "You have called search with the same arguments 3 times" in hint(stage, messages)
     assert hint(stage, messages), "the same request again, as in a retry"
     messages += steps(A)
     assert hint(stage, messages) == ""
