@@ -10,7 +10,8 @@ from ..core.attempt import Attempt
 from ..core.exchange import Exchange
 from ..core.next_step import Deliver, Fail, PassOn
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
-from ..errors import ProxyError
+from ..core.upstream_answers import quoted_error
+from ..errors import ProxyError, invalid
 from . import response_headers
 from .downstream import EVENT_STREAM, Downstream
 from .memory_probe import MemoryProbe
@@ -124,6 +125,10 @@ class Answer:
         await self._downstream.end(self._unsent + attempt.rest(note, metadata))
 
     async def _pass_on(self, step: PassOn) -> None:
+        if self._downstream.started:  # by a sign of life, since it was decided
+            said = quoted_error(step.body) or f"status {step.status}"
+            await self._fail(invalid(said, status=step.status))
+            return
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
         headers += [(name, value) for name, value in step.headers if name in _PASSED]
         headers.append((b"x-should-retry", b"false"))

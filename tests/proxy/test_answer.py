@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from app.core.attempt import Attempt
-from app.core.next_step import Deliver, Fail
+from app.core.next_step import Deliver, Fail, PassOn
 from app.errors import ProxyError
 from app.proxy.answer import Answer
 from app.proxy.downstream import Downstream
@@ -88,6 +88,18 @@ async def test_it_goes_out_before_what_another_attempt_brings() -> None:
     await answer.send(out.removeprefix(ROLE))
     await answer.finish(Deliver(), running)
     assert client.body.startswith(ROLE + TEXT + END)
+    assert client.body.endswith(DONE)
+
+
+async def test_an_answer_to_pass_on_goes_into_a_stream_that_has_begun() -> None:
+    client = Client()
+    client.open.set()
+    answer, _, _ = answering(client)
+    answer.send_later(b"", time.monotonic())
+    refused = PassOn(400, (), b'{"error": {"message": "no such thing"}}')
+    assert await answer.finish(refused, None) == "client_error"
+    assert client.status == 200
+    assert b'"message":"no such thing"' in client.body
     assert client.body.endswith(DONE)
 
 
