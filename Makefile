@@ -36,7 +36,7 @@ types: $(DEV)  ## mypy, strict
 # What shares one real stack runs by itself, after all else: it is about who answers in time.
 unit: $(DEV)
 ifeq ($(ARGS),)
-	$(BIN)/pytest -rs -n auto --maxprocesses 4 --dist loadfile --cov=app --cov-report= \
+	$(BIN)/pytest -rs -n auto --dist loadfile --cov=app --cov-report= \
 		--ignore tests/e2e --ignore tests/faults
 	$(BIN)/pytest -rs tests/e2e tests/faults --cov=app --cov-append --cov-report=term:skip-covered
 else

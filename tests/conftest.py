@@ -37,6 +37,14 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: many tests wait, for sockets and time limits.
+
+    Eight at most; each of them is an interpreter with the proxy, its servers and their clients.
+    """
+    return min((os.cpu_count() or 1) + 1, 8)
+
+
 def missing(what: str) -> None:
     """End this test because something outside PyPI isn't here: a skip, or in CI a failure."""
     if IN_CI:

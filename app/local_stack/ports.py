@@ -21,14 +21,15 @@ def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
         if port in purposes:
             raise PortTaken(f"port {port} is meant for both {purposes[port]} and {purpose}")
         purposes[port] = purpose
-        if not _is_free(port):
+        if not is_free(port):
             raise PortTaken(
                 f"port {port} (for {purpose}) is taken by {_owner(port)}; "
                 f"end that, or choose another with {option}"
             )
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether 127.0.0.1 can be listened on at this port, and nothing does."""
     # macOS lets 127.0.0.1 be bound beside a listener on all addresses: so connect as well.
     with socket.socket() as probe:
         probe.settimeout(1)

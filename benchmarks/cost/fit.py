@@ -43,15 +43,6 @@ def power(xs: Sequence[float], ys: Sequence[float]) -> Fit:
     return best
 
 
-def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Of the whole cost on log-log axes: what doubling x does to it, seen over the whole range."""
-    logs = [(math.log(x), math.log(y)) for x, y in zip(xs, ys, strict=True)]
-    mean_x = sum(x for x, _ in logs) / len(logs)
-    mean_y = sum(y for _, y in logs) / len(logs)
-    below = sum((x - mean_x) ** 2 for x, _ in logs)
-    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / below
-
-
 def _relative_mean(ys: Sequence[float]) -> float:
     """The constant with the least relative error."""
     return sum(1 / y for y in ys) / sum(1 / y**2 for y in ys)

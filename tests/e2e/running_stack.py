@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -24,16 +23,6 @@ REPOSITORY = Path(__file__).parents[2]
 # On two busy cores it takes half a minute.
 START_SECONDS = 300.0
 READY_LINE = "Ctrl-C stops all of it."
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str) -> float:

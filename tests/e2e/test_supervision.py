@@ -8,7 +8,9 @@ import sys
 import httpx
 import pytest
 
-from .running_stack import REPOSITORY, RunningStack, is_free, wait_until
+from app.local_stack.ports import is_free
+
+from .running_stack import REPOSITORY, RunningStack, wait_until
 
 RESTART_SECONDS = 120
 

@@ -110,8 +110,14 @@ async def test_streams_without_chunked_encoding(
     assert without_notes(response.content) == whole
 
 
-async def test_a_chunk_of_ten_megabytes(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    big = random.Random(1).randbytes(5_000_000).hex()
+# All of a text is searched for loops: ten megabytes of it take seconds, and show nothing that one
+# doesn't.
+@pytest.mark.parametrize(("megabytes", "searched"), [(1, True), (10, False)])
+async def test_a_chunk_of_megabytes(
+    megabytes: int, searched: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.loop_detection.generation.enabled": searched})
+    big = replies.long_text(megabytes * 1_000_000)
     chunks = text_chunks(big)
     upstream.always(lambda _: Reply.sse(stream_bytes(chunks)))
     response = await ask(proxy, **WITH_USAGE)
