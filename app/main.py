@@ -175,6 +175,8 @@ async def _restore(services: Services) -> None:
 
 
 def build_app(services: Services) -> Edge:
+    """The ASGI app, which opens at its start what ``services`` hold, and closes it at its end."""
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await services.store.open()

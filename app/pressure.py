@@ -104,6 +104,7 @@ def build(probe: MemoryProbe) -> Starlette:
 def serve(
     host: str, port: int, rules: MemoryPressureSettings, observability: ObservabilitySettings
 ) -> int:
+    """Answer until Ctrl-C; the exit code, 1 where nothing tells the level or the port is taken."""
     log.configure(observability)
     probe = probe_of(rules)
     if probe.source is None:

@@ -19,6 +19,7 @@ def pack(window: tuple[bytes, ...]) -> bytes:
 
 
 def unpack(packed: bytes) -> tuple[bytes, ...]:
+    """A window from what :func:`pack` made of it."""
     window, at = [], 0
     while at < len(packed):
         end = at + 2 + int.from_bytes(packed[at : at + 2])
@@ -30,6 +31,7 @@ def unpack(packed: bytes) -> tuple[bytes, ...]:
 
 
 def session(name: str, state: SessionState) -> tuple[Any, ...]:
+    """A session as the row of its table: window and sticky tiers as JSON."""
     sticky = {model: (entry.tier, entry.until) for model, entry in state.sticky.items()}
     return (
         name,
@@ -43,6 +45,7 @@ def session(name: str, state: SessionState) -> tuple[Any, ...]:
 
 
 def session_of(row: tuple[Any, ...]) -> SessionState:
+    """The session of a row, without its counts."""
     session, turns, tier, window, sticky, first_seen, last_seen = row
     return SessionState(
         session,

@@ -116,7 +116,8 @@ async def test_streams_without_chunked_encoding(
 async def test_a_chunk_of_megabytes(
     megabytes: int, searched: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    proxy = await start_proxy({"reliability.loop_detection.generation.enabled": searched})
+    search = {"reliability.loop_detection.generation.enabled": searched}
+    proxy = await start_proxy({**search, "stream.keepalive_seconds": 100})
     big = replies.long_text(megabytes * 1_000_000)
     chunks = text_chunks(big)
     upstream.always(lambda _: Reply.sse(stream_bytes(chunks)))
