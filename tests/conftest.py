@@ -37,12 +37,13 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One worker more than there are cores: many tests wait, for sockets and time limits.
 
-    Eight at most; each of them is an interpreter with the proxy, its servers and their clients.
+    Four at most: a container may show more cores than it is given time on.
     """
-    return min((os.cpu_count() or 1) + 1, 8)
+    return min((os.cpu_count() or 1) + 1, 4)
 
 
 def missing(what: str) -> None:
