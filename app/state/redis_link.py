@@ -164,7 +164,7 @@ class RedisLink:
 
 
 async def _unless_cancelled(call: Any) -> Any:
-    """What a call gives.
+    """What a call gives, or raises.
 
     ``asyncio.wait_for``, by which redis-py sends, may lose a cancellation in Python 3.11, and
     whoever cancelled would wait for ever.
@@ -172,7 +172,12 @@ async def _unless_cancelled(call: Any) -> Any:
     task = asyncio.current_task()
     assert task is not None
     before = task.cancelling()
-    answer = await call
+    try:
+        answer = await call
+    except Exception:
+        if task.cancelling() > before:  # it is no failure then, which some take lightly
+            raise asyncio.CancelledError from None
+        raise
     if task.cancelling() > before:
         raise asyncio.CancelledError
     return answer

@@ -321,3 +321,25 @@ async def test_a_cancelled_call_is_cancelled_wherever_it_is(replicas: list[Redis
         if asking.cancel():
             ended += await asyncio.gather(asking, return_exceptions=True)
     assert ended and all(isinstance(one, asyncio.CancelledError) for one in ended)
+
+
+async def test_a_cancelled_call_is_cancelled_though_the_server_hangs(
+    own_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not failed: who takes failures lightly would go on."""
+    monkeypatch.setattr(redis_link, "SOCKET_SECONDS", 0.2)
+    store = redis_store(own_server.url)
+    await store.open()
+    ended: list[object] = []
+    for turns in [*range(20)] * 3:
+        await until(lambda: store.trouble is None)
+        await store.load("a", NOW)
+        own_server.freeze()
+        asking = asyncio.create_task(store.events(EventQuery(limit=1)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asking.cancel()
+        ended += await asyncio.gather(asking, return_exceptions=True)
+        own_server.thaw()
+    assert all(isinstance(one, asyncio.CancelledError) for one in ended), ended
+    await store.close()
