@@ -5,13 +5,15 @@ Only what we or every server would trip over is checked; unknown fields pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from ..errors import invalid
 from . import legacy
+from .blocks import Blocks, Remembered
 from .exchange import ClientRequest
 
 _MAX_CHOICES = 128
@@ -33,22 +35,24 @@ def parse(raw: bytes) -> ClientRequest:
         value = body.get(name)
         if value is not None and (problem := check(value)):
             raise invalid(f"`{name}` {problem}", name)
-    _check_messages(body.get("messages"))
-    for name in ("tools", "functions"):
-        _check_tools(body.get(name), name)
-    uses_functions = legacy.is_used(body)
+    _check_list(body.get("messages"))
     options = body.get("stream_options") or {}
-    return ClientRequest(
-        body=legacy.to_tools(body) if uses_functions else body,
+    request = ClientRequest(
+        body=body,
         model=body.get("model") or "",
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
-        legacy_functions=uses_functions,
         size=len(raw),
     )
+    _check_messages(request.blocks)
+    for name in ("tools", "functions"):
+        _check_tools(body.get(name), name)
+    if legacy.is_used(body):
+        return replace(request, body=legacy.to_tools(body), legacy_functions=True)
+    return request
 
 
-def _check_messages(messages: Any) -> None:
+def _check_list(messages: Any) -> None:
     if messages is None:
         raise invalid("`messages` is missing", "messages")
     if not isinstance(messages, list):
@@ -57,12 +61,26 @@ def _check_messages(messages: Any) -> None:
         raise invalid("`messages` is empty; send at least one message", "messages")
     if len(messages) > MAX_MESSAGES:
         raise invalid(f"`messages` has more than {MAX_MESSAGES:,} messages", "messages")
+
+
+def _check_messages(blocks: Blocks) -> None:
+    for start, problem in _problems.parts(blocks):
+        if problem is not None:
+            position, key, what = problem
+            where = f"messages[{start + position}]{key}"
+            raise invalid(f"`{where}` {what}", where)
+
+
+def _first_problem(messages: Sequence[Any]) -> tuple[int, str, str] | None:
+    """Which message is the first with something wrong, where in it, and what."""
     for position, message in enumerate(messages):
         problem = _message_problem(message)
         if problem is not None:
-            key, what = problem
-            where = f"messages[{position}]{key}"
-            raise invalid(f"`{where}` {what}", where)
+            return position, *problem
+    return None
+
+
+_problems = Remembered(_first_problem)
 
 
 def _message_problem(message: Any) -> tuple[str, str] | None:

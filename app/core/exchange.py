@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ..frozen import frozen
+from .blocks import Blocks
 from .pressure import NO_PRESSURE, Pressure
-from .prompt_size import estimate_prompt_tokens
+from .prompt_size import estimate_of
 from .session_id import SessionId
 from .tiers import Route
 from .verdicts import Verdict
@@ -39,7 +40,17 @@ class ClientRequest:
     @cached_property
     def prompt_tokens(self) -> int:
         """An estimate; asked for by many, and a long history is long to go through."""
-        return estimate_prompt_tokens(self.body)
+        return estimate_of(self.blocks, self.body.get("tools"))
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The messages, known again where they came before."""
+        messages = self.body.get("messages")
+        return Blocks(messages if isinstance(messages, list) else ())
+
+    def blocks_of(self, messages: Sequence[Any]) -> Blocks:
+        """Those of an attempt's messages, which mostly are the client's own."""
+        return self.blocks if messages is self.blocks.messages else Blocks(messages)
 
     @property
     def max_tokens(self) -> int | None:

@@ -15,7 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from .call_keys import Call, digest, walked
+from .blocks import BLOCK, Blocks, dumped
+from .call_keys import Call, digest
 from .progress import Brought, Tally
 from .turn import NOTHING_YET, Inputs, Result, Turn
 from .turns import MAX_TURNS, Transcript, output
@@ -25,8 +26,6 @@ MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents
 # An agent may edit its last messages (a cache mark that moves, surroundings taken out again), so
 # the beginnings before the last few replies of a branch are kept beside the whole.
 _STEPS_BACK: Final = 3
-_BLOCK: Final = 32  # messages that are hashed at once
-_SYSTEM: Final = ("system", "developer")
 
 
 @dataclass(frozen=True)
@@ -104,13 +103,12 @@ class HistoryReader:
         self._max_branches = max_branches
         self._sessions: OrderedDict[str, list[_Branch]] = OrderedDict()
 
-    def read(self, session: str, messages: Sequence[Mapping[str, Any]]) -> History:
+    def read(self, session: str, blocks: Blocks) -> History:
         """The history that the messages of a request tell. ``session``: its hash."""
-        first = next((i for i, m in enumerate(messages) if m.get("role") not in _SYSTEM), 0)
-        said = messages[first:] if first else messages
+        said = blocks.said
         # Mostly there is one right before the last message.
         if any(message.get("role") == "assistant" for message in reversed(said)):
-            transcript = self._continued(self._branches(session), said)
+            transcript = self._continued(self._branches(session), blocks)
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
             transcript = Transcript(Tally())
@@ -134,13 +132,13 @@ class HistoryReader:
         self._sessions.move_to_end(session)
         return known
 
-    def _continued(self, branches: list[_Branch], said: Sequence[Mapping[str, Any]]) -> Transcript:
-        names = _Names(said)
+    def _continued(self, branches: list[_Branch], blocks: Blocks) -> Transcript:
+        names = _Names(blocks)
         branch, steps = _longest(branches, names)
         if steps == len(branch) and branch:
             branches.remove(branch)  # it is gone on with; else they part here
         begun = branch[:steps]
-        transcript = _read_on(begun, said, names)
+        transcript = _read_on(begun, blocks.said, names)
         branches.append(begun[-_STEPS_BACK - 1 :])
         del branches[: -self._max_branches]
         return transcript
@@ -197,15 +195,12 @@ def _read_on(branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names) 
 
 
 class _Names:
-    """The names of the beginnings of one request's messages.
+    """The names of the beginnings of one request's messages."""
 
-    All of a transcript goes through here with every request, so whole blocks are hashed at a time,
-    at about the speed of memory.
-    """
-
-    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        self._messages = messages
-        self._blocks = [0]  # the hash of no block, of the first one, of the first two …
+    def __init__(self, blocks: Blocks) -> None:
+        self._messages = blocks.said
+        self._blocks = blocks.names
+        self._chain = [0]  # the hash of no block, of the first one, of the first two …
         self._lasts: dict[int, int] = {}
 
     def begin_with(self, one: _Beginning) -> bool:
@@ -224,26 +219,17 @@ class _Names:
     def _last(self, length: int) -> int:
         found = self._lasts.get(length)
         if found is None:
-            found = self._lasts[length] = hash(_dumped(self._messages[length - 1]))
+            found = self._lasts[length] = hash(dumped(self._messages[length - 1]))
         return found
 
     def _digest(self, length: int) -> int:
-        blocks, rest = divmod(length, _BLOCK)
-        while len(self._blocks) <= blocks:
-            start = (len(self._blocks) - 1) * _BLOCK
-            block = _dumped(self._messages[start : start + _BLOCK])
-            self._blocks.append(hash((self._blocks[-1], block)))
+        blocks, rest = divmod(length, BLOCK)
+        while len(self._chain) <= blocks:
+            self._chain.append(hash((self._chain[-1], self._blocks[len(self._chain) - 1])))
         if not rest:
-            return self._blocks[blocks]
-        tail = _dumped(self._messages[length - rest : length])
-        return hash((self._blocks[blocks], tail))
-
-
-def _dumped(value: Any) -> bytes:
-    try:
-        return orjson.dumps(value)
-    except (TypeError, ValueError):  # a lone surrogate, deep nesting, or what never came from JSON
-        return walked(value)
+            return self._chain[blocks]
+        tail = dumped(self._messages[length - rest : length])
+        return hash((self._chain[blocks], tail))
 
 
 # The stored window: for named sessions whose requests hold no transcript.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
+
+from .blocks import Blocks, Remembered
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
@@ -21,11 +23,31 @@ TOKENS_PER_IMAGE = 1000
 
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     """Tokens of a request's messages and tools, estimated from their bytes."""
-    size = 0
-    extra = 0
     messages = body.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        extra += TOKENS_PER_MESSAGE
+    found = _size(messages) if isinstance(messages, list) else (0, 0)
+    return _tokens([found], body.get("tools"))
+
+
+def estimate_of(blocks: Blocks, tools: Any) -> int:
+    """The same, of messages that may have come before."""
+    return _tokens([found for _, found in _sizes.parts(blocks)], tools)
+
+
+def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
+    size = extra = 0
+    for more, more_extra in sizes:
+        size += more
+        extra += more_extra
+    if tools:
+        size += len(orjson.dumps(tools))
+    return int(size / BYTES_PER_TOKEN) + extra
+
+
+def _size(messages: Sequence[Any]) -> tuple[int, int]:
+    """Bytes of text and calls, and the tokens that come beside them."""
+    size = 0
+    extra = TOKENS_PER_MESSAGE * len(messages)
+    for message in messages:
         if not isinstance(message, dict):
             continue
         content = message.get("content")
@@ -40,9 +62,10 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
                     extra += TOKENS_PER_IMAGE
         if calls := message.get("tool_calls"):
             size += len(orjson.dumps(calls))
-    if body.get("tools"):
-        size += len(orjson.dumps(body["tools"]))
-    return int(size / BYTES_PER_TOKEN) + extra
+    return size, extra
+
+
+_sizes = Remembered(_size)
 
 
 def _bytes(text: str) -> int:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import orjson
-
 from . import call_keys, told_calls
+from .blocks import dumped
 from .call_keys import Call, digest
 from .chunks import text_of
 from .progress import Tally
@@ -219,18 +218,11 @@ def _result(content: Any, *, of_tool: bool) -> Result:
     text = collapse(raw)
     parts: list[bytes] = []
     if isinstance(content, list):
-        parts = [_dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
+        parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     failed = of_tool and is_error(raw)
     empty = not text and not parts
     nothing = of_tool and not parts and not empty and says_nothing(text)
     return Result(digest(text, *parts), failed, empty, nothing)
-
-
-def _dumped(part: Any) -> bytes:
-    try:
-        return orjson.dumps(part)
-    except (TypeError, ValueError):
-        return call_keys.walked(part)
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -17,6 +17,7 @@ import time
 import tracemalloc
 from typing import Any
 
+from app.core.blocks import Blocks
 from app.core.exchange import ClientRequest, Controls, Exchange, Request
 from app.core.history import HistoryReader
 from app.core.reply import Reply, ToolCall
@@ -92,10 +93,10 @@ def read_ms(messages: list[Json], seen: list[Json]) -> tuple[float, float]:
     taken = []
     for _ in range(ROUNDS):
         reader = HistoryReader()
-        reader.read("s", fresh(seen))
+        reader.read("s", Blocks(fresh(seen)))
         again = fresh(messages)
         start = time.thread_time()
-        reader.read("s", again)
+        reader.read("s", Blocks(again))
         taken.append(time.thread_time() - start)
     return least_and_median(taken)
 
@@ -106,7 +107,7 @@ def session_bytes(messages: list[Json]) -> int:
     gc.collect()
     tracemalloc.start()
     for count in range(2, len(messages) + 1, 2):
-        reader.read("s", messages[:count])
+        reader.read("s", Blocks(messages[:count]))
     gc.collect()
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()

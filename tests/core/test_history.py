@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core import turns as turns_module
+from app.core.blocks import Blocks
 from app.core.history import MAX_BRANCHES, History, HistoryReader, encoded, of_window
 from app.core.tool_errors import is_error
 from app.core.turns import MAX_TURNS
@@ -44,7 +45,7 @@ def run(count: int) -> list[Json]:
 
 
 def read(messages: list[Json], reader: HistoryReader | None = None) -> History:
-    return (reader or HistoryReader()).read("s", messages)
+    return (reader or HistoryReader()).read("s", Blocks(messages))
 
 
 def told(whole: History) -> list[Any]:
@@ -69,7 +70,7 @@ class Counting(HistoryReader):
 
     def read_new(self, messages: list[Json], session: str = "s") -> int:
         before = self.count
-        found = self.read(session, copy.deepcopy(messages))
+        found = self.read(session, Blocks(copy.deepcopy(messages)))
         count = self.count - before
         assert told(found) == told(read(messages)), "the same as read from its beginning"
         return count
@@ -245,10 +246,12 @@ def test_memory_is_bounded_both_ways() -> None:
     reader = HistoryReader(max_sessions=3)
     for session in range(9):
         for branch in range(30):
-            reader.read(str(session), [{"role": "user", "content": str(branch)}, *run(3)[1:]])
+            reader.read(
+                str(session), Blocks([{"role": "user", "content": str(branch)}, *run(3)[1:]])
+            )
         run_of_one = [{"role": "user", "content": "one"}, *run(40)[1:]]
         for end in range(60, len(run_of_one) + 1):
-            reader.read(str(session), run_of_one[:end])
+            reader.read(str(session), Blocks(run_of_one[:end]))
     assert len(reader._sessions) == 3
     for branches in reader._sessions.values():
         assert len(branches) == MAX_BRANCHES
@@ -257,8 +260,8 @@ def test_memory_is_bounded_both_ways() -> None:
 
 def test_the_last_turns_of_a_very_long_run_are_kept() -> None:
     reader = HistoryReader()
-    assert len(reader.read("s", run(MAX_TURNS + 20)).turns) == MAX_TURNS
-    whole = reader.read("s", run(MAX_TURNS + 21))
+    assert len(reader.read("s", Blocks(run(MAX_TURNS + 20))).turns) == MAX_TURNS
+    whole = reader.read("s", Blocks(run(MAX_TURNS + 21)))
     assert len(whole.turns) == MAX_TURNS
     assert len(whole.closed_by("", []).turns) == MAX_TURNS
 
@@ -278,9 +281,9 @@ MESSAGES = st.lists(
 def test_what_was_seen_before_never_changes_what_is_read(transcripts: list[list[Json]]) -> None:
     reader = HistoryReader()
     for messages in transcripts:
-        assert told(reader.read("s", messages)) == told(read(messages))
+        assert told(reader.read("s", Blocks(messages))) == told(read(messages))
         longer = [*messages, *transcripts[0]]
-        assert told(reader.read("s", longer)) == told(read(longer))
+        assert told(reader.read("s", Blocks(longer))) == told(read(longer))
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["content", "tool_calls", "name"]), ODD)))
@@ -360,7 +363,7 @@ def test_what_is_kept_up_is_what_counting_again_gives() -> None:
     whole += [*step(3), *step(1), *step(1)]
     reader = HistoryReader()
     for end in (3, 5, 7, 5, 8, 9, 11, 15, 13, 9, 15):
-        kept, counted = reader.read("s", whole[:end]), read(whole[:end])
+        kept, counted = reader.read("s", Blocks(whole[:end])), read(whole[:end])
         for name in ("task_start", "names", "counts", "calls", "turns", "pending"):
             assert getattr(kept, name) == getattr(counted, name), (end, name)
         plain = History(counted.turns, counted.pending)
@@ -372,7 +375,7 @@ def test_what_is_kept_up_of_a_task_longer_than_what_is_kept_of_it() -> None:
     whole = [USER, *(message for number in range(MAX_TURNS + 20) for message in step(number))]
     reader = HistoryReader()
     for end in range(len(whole) - 8, len(whole) + 1, 2):
-        history = reader.read("s", whole[:end])
+        history = reader.read("s", Blocks(whole[:end]))
     assert len(history.turns) == len(history.names) == len(history.calls) == MAX_TURNS
     assert sum(history.counts.values()) == MAX_TURNS
     assert history.task_start == 0
@@ -389,5 +392,5 @@ def test_a_content_nested_deeply_is_read() -> None:
         said,
         {"role": "assistant", "content": "a"},
     ]
-    turns = HistoryReader().read("s", messages).turns
+    turns = HistoryReader().read("s", Blocks(messages)).turns
     assert turns[0].inputs.digest == turns[1].inputs.digest

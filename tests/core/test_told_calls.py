@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core import told_calls
+from app.core.blocks import Blocks
 from app.core.history import HistoryReader
 from tests.core.test_history import USER, assistant, call, tool
 
@@ -30,7 +31,7 @@ def observed(result: str) -> Json:
 
 
 def read(*messages: Json) -> Any:
-    return HistoryReader().read("s", [USER, *messages])
+    return HistoryReader().read("s", Blocks([USER, *messages]))
 
 
 def test_they_are_what_the_field_says_otherwise() -> None:

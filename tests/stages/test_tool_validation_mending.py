@@ -257,6 +257,24 @@ def test_a_readable_history_is_sent_as_it_came(arguments: Any) -> None:
     assert whole.incidents == []
 
 
+def test_unparsable_arguments_deep_in_a_history_are_mended_in_every_request() -> None:
+    bad = {"role": "assistant", "content": None, "tool_calls": [call("search", "plain words")]}
+    history = [{"role": "user", "content": str(number)} for number in range(70)]
+    history[40] = bad
+    for more in range(3):
+        whole = asked(messages=[*history, *([{"role": "user", "content": "go on"}] * more)])
+        one = attempt(whole, stages=[stage()])
+        one.on_request()
+        sent = one.request.body["messages"]
+        assert json.loads(sent[40]["tool_calls"][0]["function"]["arguments"]) == {
+            "_unparsed": "plain words"
+        }
+        assert [sent[:40], sent[41:]] == [
+            whole.request.body["messages"][:40],
+            whole.request.body["messages"][41:],
+        ]
+
+
 def test_a_long_unparsable_text_is_shortened() -> None:
     whole = asked(messages=[{"role": "assistant", "tool_calls": [call("search", "x" * 9000)]}])
     one = attempt(whole, stages=[stage()])

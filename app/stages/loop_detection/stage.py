@@ -81,7 +81,7 @@ class LoopDetection:
     def history(self, exchange: Exchange) -> History:
         """What the request's messages tell; else what was stored, for sessions with a name."""
         session = exchange.session
-        history = self._reader.read(session.hash, exchange.request.body["messages"])
+        history = self._reader.read(session.hash, exchange.request.blocks)
         if session.derived:
             return history
         if history.turns:

@@ -7,27 +7,28 @@ call that a framework kept would end the whole conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import orjson
 
+from ...core.blocks import Blocks, Remembered
+
 MAX_KEPT = 2000  # characters of the unparsable text
-KNOWN = 4096  # arguments of which it is known whether they can be read
-MAX_KNOWN = 1024  # characters of each at most
 
 
-def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
+def readable(blocks: Blocks) -> tuple[Sequence[Any], int]:
     """The messages with unparsable arguments as ``{"_unparsed": "…"}``, and how many those were.
 
-    The given messages are not changed; without anything to do, the list holds the very same ones.
+    The given messages are not changed; without anything to do, they are what is given back.
     """
+    suspect = [start + at for start, found in _suspects.parts(blocks) for at in found]
+    if not suspect:
+        return blocks.messages, 0
     count = 0
-    mended = list(messages)
-    for position, message in enumerate(messages):
-        calls = message.get("tool_calls") if isinstance(message, dict) else None
-        if not calls or not isinstance(calls, list) or all(map(_is_readable, calls)):
-            continue
+    mended = list(blocks.messages)
+    for position in suspect:
+        message = mended[position]
+        calls = message["tool_calls"]
         new = [_readable_call(call) for call in calls]
         changed = sum(one is not call for one, call in zip(new, calls, strict=True))
         if changed:
@@ -36,11 +37,25 @@ def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
     return mended, count
 
 
+def _suspect(messages: Sequence[Any]) -> tuple[int, ...]:
+    """Which messages have calls that aren't as nearly all are, and must be looked at closely."""
+    return tuple(
+        position
+        for position, message in enumerate(messages)
+        if isinstance(message, dict)
+        and (calls := message.get("tool_calls"))
+        and isinstance(calls, list)
+        and not all(map(_is_readable, calls))
+    )
+
+
+_suspects = Remembered(_suspect)
+
+
 def _is_readable(call: Any) -> bool:
-    """Whether a call is as nearly all are; others are looked at more closely."""
     function = call.get("function") if type(call) is dict else None
     arguments = function.get("arguments") if type(function) is dict else None
-    return type(arguments) is str and len(arguments) <= MAX_KNOWN and _is_known_object(arguments)
+    return type(arguments) is str and _is_object(arguments)
 
 
 def _readable_call(call: Any) -> Any:
@@ -65,7 +80,3 @@ def _is_object(arguments: str) -> bool:
         return isinstance(orjson.loads(arguments), dict)
     except orjson.JSONDecodeError:
         return False
-
-
-# An agent sends every call of its run again with each turn.
-_is_known_object = lru_cache(KNOWN)(_is_object)

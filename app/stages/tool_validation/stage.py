@@ -80,7 +80,8 @@ class _State(StageState):
         self._lookup: Callable[[str], bool] | None = None
 
     def on_request(self, request: Request) -> None:
-        messages, count = readable(request.body["messages"])
+        blocks = self._exchange.request.blocks_of(request.body["messages"])
+        messages, count = readable(blocks)
         if count:
             request.body["messages"] = messages
             self._note("tool_call_repaired", ("unparsed_history",), count=count)

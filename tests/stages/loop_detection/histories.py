@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from app.core import call_keys
+from app.core.blocks import Blocks
 from app.core.history import History, HistoryReader
 from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
 from app.stages.loop_detection import detectors
@@ -64,7 +65,7 @@ def steps(*made: tuple[str, Json, Any]) -> list[Json]:
 
 
 def history(messages: Sequence[Json]) -> History:
-    return HistoryReader().read("s", messages)
+    return HistoryReader().read("s", Blocks(messages))
 
 
 def closed(messages: Sequence[Json], reply: Json) -> History:
@@ -97,7 +98,7 @@ class Run:
             if message is not None and message["role"] != "assistant":
                 continue
             number += 1
-            before = reader.read("s", messages[:at])
+            before = reader.read("s", Blocks(messages[:at]))
             one = next(detectors.findings(before, settings), None)
             if one is not None:
                 self.told.append((number, one.detector))

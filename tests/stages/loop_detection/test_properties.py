@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from app.core.blocks import Blocks
 from app.core.history import History, HistoryReader
 from app.stages.loop_detection import detectors
 from tests.stages.loop_detection.histories import (
@@ -134,11 +135,11 @@ def test_what_need_not_be_judged_is_foreseen(made: list[int], changes: Json, ali
 @given(st.lists(st.integers(0, 2), max_size=20), st.data())
 def test_a_history_is_judged_alike_however_it_was_read(made: list[int], data: Any) -> None:
     messages = [TASK, *steps(*((NAMES[n], {"n": n}, str(n)) for n in made))]
-    whole = HistoryReader().read("s", messages)
+    whole = HistoryReader().read("s", Blocks(messages))
     reader = HistoryReader()
     for cut in sorted(data.draw(st.sets(st.integers(0, len(messages)), max_size=4))):
-        reader.read("s", copy.deepcopy(messages[:cut]))
-    again = reader.read("s", messages)
+        reader.read("s", Blocks(copy.deepcopy(messages[:cut])))
+    again = reader.read("s", Blocks(messages))
     assert list(detectors.findings(whole, SETTINGS)) == list(detectors.findings(again, SETTINGS))
 
 
