@@ -68,7 +68,7 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
             _renderer(console, stream),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(stream),  # type: ignore[arg-type]
+        logger_factory=structlog.WriteLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
     )
     global _bound  # noqa: PLW0603  # finding and binding one anew costs as much as the line
