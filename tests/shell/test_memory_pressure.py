@@ -14,7 +14,7 @@ from tests.shell.calling import TOOLS, note_of
 from tests.shell.climbing import asked, by_model
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import events_of, session
-from tests.shell.polling import metric_value, until_metric
+from tests.shell.polling import metric_value, until, until_metric
 from tests.support.forced_memory import HOUR, ForcedMemory
 from tests.support.replies import data, litellm_error, text_chunks
 from tests.support.running_proxy import RunningProxy
@@ -454,6 +454,7 @@ async def test_a_reader_that_fails_breaks_nothing(
     upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
 ) -> None:
     proxy = await start(upstream, start_proxy, memory)
+    await until(lambda: memory.probe.reading)  # the first look, which is still well
     memory.error = OSError("it broke")
     await memory.shows(CRITICAL, after=3 * HOUR)
     response = await ask(proxy)
