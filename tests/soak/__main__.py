@@ -21,16 +21,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.bench.servers import allow_many_sockets
-from tests.soak import flat
+from tests.soak import flat, process
 from tests.soak.clients import EXPECTED, SCENARIOS, Scenario
-from tests.soak.process import CAPTURED, CAPTURED_KB, Proxy, by_label, metric
+from tests.soak.process import Proxy, by_label, metric
 from tests.soak.run import Found, Soak
 from tests.soak.upstream import Upstream
 from tests.support.redis_server import RedisServer
 
 ROUND_SECONDS = 40.0
 ROUNDS = 24  # at least, where the run is short
-LIMITS = {CAPTURED: CAPTURED_KB}
+LIMITS = {
+    process.CAPTURED: process.CAPTURED_KB,
+    process.STATE: process.STATE_KB,
+    process.KEYS: process.REDIS_KEYS,
+}
 SHOWN = 10  # of what went wrong
 
 
