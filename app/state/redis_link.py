@@ -14,17 +14,16 @@ from hashlib import sha1
 from importlib import resources
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from .. import log
+from .patience import Patience
+from .redis_connections import Connections
 from .store import NotSent, StoreError
 
-SOCKET_SECONDS = 0.5  # for the server's answer, and for a connection
+SOCKET_SECONDS = 0.5  # for the server's answer, a connection included where one is to be made
 CALL_SECONDS = 2.0  # for a call as a whole, waiting for a free connection included
 RETRY_SECONDS = 1.0
 MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
@@ -49,20 +48,10 @@ class RedisLink:
     """``prefix``: what all keys begin with; it is the scripts' only key."""
 
     def __init__(self, url: str, prefix: str) -> None:
-        pool = ConnectionPool.from_url(
-            url,
-            max_connections=2 * MAX_CONNECTIONS,  # pings and calls given up come on top
-            socket_timeout=SOCKET_SECONDS,
-            socket_connect_timeout=SOCKET_SECONDS,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            driver_info=None,  # nothing to say but the command: a connection is made in no time
-        )
-        self._redis = Redis(connection_pool=pool)
-        self._execute: Any = self._redis.execute_command  # untyped there
+        self._connections = Connections(url, CALL_SECONDS)
+        self._execute = self._connections.ask
         self._prefix = prefix
-        # First come, first served, which redis-py's own blocking pool is not.
-        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
         self._lost: str | None = _NOT_ASKED  # else why calls fail at once
         self._refused: dict[str, str] = {}  # by script: what the server said instead
         self._check = asyncio.Event()
@@ -82,8 +71,7 @@ class RedisLink:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
         with contextlib.suppress(Exception):
-            await self._redis.aclose()
-            await self._redis.connection_pool.disconnect()
+            await self._connections.drop()
         self._lost = "Redis is closed"
 
     async def run(self, script: Script, *args: str | bytes | int) -> Any:
@@ -105,10 +93,11 @@ class RedisLink:
             call.close()
             raise NotSent(self._lost)
         try:
-            async with asyncio.timeout(CALL_SECONDS), self._places:
+            async with Patience(CALL_SECONDS), self._places:
                 if self._lost is not None:  # while this one waited for its place
                     raise NotSent(self._lost)
-                answer = await _unless_cancelled(call)
+                async with Patience(SOCKET_SECONDS):
+                    answer = await call
         except (TimeoutError, RedisTimeout):
             self._check.set()  # a busy process of ours may be the reason: a ping finds out
             raise StoreError(_NO_ANSWER) from None
@@ -139,7 +128,7 @@ class RedisLink:
         while True:
             await self._check.wait()
             with contextlib.suppress(Exception):
-                await self._redis.connection_pool.disconnect(inuse_connections=False)
+                await self._connections.drop()
             await self._ping_until_answered()
 
     async def _ping_until_answered(self) -> None:
@@ -151,7 +140,7 @@ class RedisLink:
 
     async def _ping(self) -> bool:
         try:
-            async with asyncio.timeout(SOCKET_SECONDS):
+            async with Patience(SOCKET_SECONDS):
                 await self._execute("PING")
         except Exception as error:  # whatever it is, it is no answer
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))
@@ -161,23 +150,3 @@ class RedisLink:
             log.get().info("store_works")
         self._lost = None
         return True
-
-
-async def _unless_cancelled(call: Any) -> Any:
-    """What a call gives, or raises.
-
-    ``asyncio.wait_for``, by which redis-py sends, may lose a cancellation in Python 3.11, and
-    whoever cancelled would wait for ever.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    before = task.cancelling()
-    try:
-        answer = await call
-    except Exception:
-        if task.cancelling() > before:  # it is no failure then, which some take lightly
-            raise asyncio.CancelledError from None
-        raise
-    if task.cancelling() > before:
-        raise asyncio.CancelledError
-    return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -294,6 +295,36 @@ async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
         await asyncio.sleep(0.02)
     assert (await store.load("a", NOW)).turns == 3
     await store.close()
+
+
+async def test_to_look_whether_it_is_there_disturbs_no_call(replicas: list[RedisStore]) -> None:
+    store = replicas[0]
+
+    async def load(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await store.load("a", NOW)
+
+    for _ in range(20):
+        await asyncio.gather(*(load(0) for _ in range(16)))
+        store._link._check.set()  # as after a call that got no answer
+        await asyncio.gather(*(load(turns) for turns in range(8)))
+
+
+async def test_a_busy_process_is_not_the_servers_fault(
+    replicas: list[RedisStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = replicas[0]
+    await asyncio.gather(*(store.load("a", NOW) for _ in range(3)))
+    monkeypatch.setattr(redis_link, "SOCKET_SECONDS", 1.0)
+    monkeypatch.setattr(redis_link, "CALL_SECONDS", 1.0)
+    for turns in (1, 2):  # while it is being sent, and while the answer is waited for
+        loads = asyncio.gather(*(store.load("a", NOW) for _ in range(3)))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        time.sleep(1.1)  # noqa: ASYNC251  # nothing else runs in this process
+        await loads
+    assert store.trouble is None
 
 
 async def test_a_cancelled_request_leaves_no_answer_for_the_next(
