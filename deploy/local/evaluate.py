@@ -2,10 +2,13 @@
 
     python deploy/local/evaluate.py --base-url http://127.0.0.1:8080/v1 -n 200
     python deploy/local/evaluate.py --base-url http://127.0.0.1:8080/v1 -n 60 --what tasks
+    python deploy/local/evaluate.py --base-url http://127.0.0.1:8080/v1 -n 60 --what turns
 
 Questions: one call each, exactly right or not (name and every argument), and how the rest went
 wrong. Corrections: what failed visibly is asked again, with the error said. Tasks: an agent's loop
-over 1 to 6 calls, right when the world ends as it should and the answer states the result.
+over 1 to 6 calls, right when the world ends as it should and the answer states the result. Turns:
+every turn of the tasks after a right course so far, and after a call that was made twice, with a
+hint: which are visible failures, made again, right, wrong.
 """
 
 import argparse
@@ -24,6 +27,8 @@ CORRECTION = """Your previous response contained an invalid tool call. The error
 {error}.
 You must respond with valid JSON matching the tool schema exactly.
 Available tools: {names}."""
+HINT = """You have called {tool} with the same arguments 2 times and got the same result. Do not \
+call it again: use the result you have, call something else, or answer with what you know."""
 ERRORS = {
     "missing_argument": 'missing required field in function "{tool}"',
     "wrong_type": 'a field in function "{tool}" has the wrong type',
@@ -117,6 +122,61 @@ def run_task(server: Server, task: questions.Task) -> str:
     return "repeated"
 
 
+def kind_of_turn(body: dict[str, Any], task: questions.Task, place: int) -> str:
+    """The kind of a reply to a task of which ``place`` calls were made; made_again: the last of
+    them, once more."""
+    choice = body.get("choices", [{"message": {}}])[0]
+    if place < len(task.calls):
+        kind = kind_of(body, questions.Question(task.text, *task.calls[place]))
+    elif not choice["message"].get("tool_calls"):
+        text = choice["message"].get("content") or ""
+        kind = scoring.classify(body, "", {})
+        if kind == "text_instead_of_call":
+            kind = "exact" if all(fact in text for fact in task.facts) else "wrong_value"
+    else:
+        kind = kind_of(body, questions.Question(task.text, "", {}))
+    if kind in scoring.SILENT and place:
+        before = kind_of(body, questions.Question(task.text, *task.calls[place - 1]))
+        return "made_again" if before == "exact" else kind
+    return kind
+
+
+def run_turns(server: Server, split: str, count: int, seed: int, parallel: int) -> None:
+    plain, told = [], []
+    for task in questions.tasks(seed, split, count):
+        messages: list[dict[str, Any]] = [{"role": "user", "content": task.text}]
+        plain.append((list(messages), task, 0))
+        for place, (call, result) in enumerate(zip(task.calls, task.results, strict=True), 1):
+            lap = _lap(f"call_{place}", *call, result)
+            hint = HINT.format(tool=call[0])
+            again = [*messages, *lap, *_lap(f"call_{place}b", *call, result)]
+            told.append(([*again, {"role": "user", "content": hint}], task, place))
+            messages += lap
+            plain.append((list(messages), task, place))
+    for name, turns in (("turns", plain), ("told that a call was made twice", told)):
+        with ThreadPoolExecutor(parallel) as pool:
+            kinds = Counter(
+                pool.map(lambda turn: kind_of_turn(server.ask(turn[0]), *turn[1:]), turns)
+            )
+        visible = sum(kinds[kind] for kind in scoring.VISIBLE)
+        again, right = kinds["made_again"], kinds["exact"]
+        rest = len(turns) - visible - again
+        print(f"\n{name}, {split}: of {len(turns)}, {visible} failed visibly "
+              f"({visible / len(turns):.1%}), {again} made a call again; "
+              f"of the others {right}/{rest} right ({right / max(rest, 1):.1%})")  # fmt: skip
+
+
+def _lap(
+    called: str, name: str, arguments: dict[str, Any], result: dict[str, Any]
+) -> list[dict[str, Any]]:
+    function = {"name": name, "arguments": json.dumps(arguments, ensure_ascii=False)}
+    call = {"id": called, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": called, "content": json.dumps(result)},
+    ]
+
+
 def run_tasks(server: Server, split: str, count: int, seed: int, parallel: int) -> None:
     asked = list(questions.tasks(seed, split, count))
     with ThreadPoolExecutor(parallel) as pool:
@@ -137,7 +197,7 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=200, help="questions, or tasks, of each split")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--split", choices=["seen", "unseen", "rephrased", "all"], default="all")
-    parser.add_argument("--what", choices=["questions", "tasks"], default="questions")
+    parser.add_argument("--what", choices=["questions", "tasks", "turns"], default="questions")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--max-tokens", type=int, default=400)
     parser.add_argument("--parallel", type=int, default=4)
@@ -149,7 +209,8 @@ def main() -> None:
         if args.what == "questions":
             run_questions(server, split, args.n, args.seed, args.parallel)
         elif split != "seen":
-            run_tasks(server, split, args.n, args.seed, args.parallel)
+            run = run_tasks if args.what == "tasks" else run_turns
+            run(server, split, args.n, args.seed, args.parallel)
     print(f"\n{time.time() - begun:.0f} s; seed {args.seed}, temperature {args.temperature}")
 
 

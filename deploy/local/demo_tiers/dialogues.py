@@ -164,9 +164,9 @@ class Writer:
             reason = " ".join(self.rng.choices(self.words, k=self.rng.randint(2, 6)))
             result = {"error": reason}
         self._result(made, result)
-        if self._loop(made, name, asked.arguments, asked.text, result):
-            return
-        made.reply(tools.answer(name, result))
+        course = self._round(made, name, asked.arguments, asked.text, result)
+        if course != "again":
+            made.reply(tools.answer(name, result), learn=course != "left")
 
     def _task(self, made: Dialogue) -> None:
         if len(made.offered) < 6:
@@ -175,32 +175,63 @@ class Writer:
             made.offered = list(tools.TOOLS)
         task = questions.task(self.rng, "train", self.rng.choice([2, 2, 3, 3, 4, 5, 6]))
         made.say("user", task.text)
-        chosen = self.rng.randint(0, len(task.calls)) if self.mix.weak else None
-        for place, ((name, arguments), result) in enumerate(
-            zip(task.calls, task.results, strict=True)
-        ):
-            here = chosen in (None, place)
-            if not self._call(made, name, arguments, task.text, here):
-                return None
+        if self.mix.weak:
+            return self._weak_task(made, task)
+        for (name, arguments), result in zip(task.calls, task.results, strict=True):
+            self._call(made, name, arguments, task.text)
             self._result(made, result)
-            turn = (name, arguments, task.text)
-            if chosen in (None, place + 1) and self._loop(made, *turn, result):
-                return None
-        made.reply(task.answer, chosen in (None, len(task.calls)))
-        return None
+            self._round(made, name, arguments, task.text, result)
+        return made.reply(task.answer)
+
+    def _weak_task(self, made: Dialogue, task: questions.Task) -> None:
+        """One turn, anywhere, as the weak tier does it; the others rightly.
+
+        Where it has a habit, a turn is learnt only if it is that one, or going on rightly after a
+        failure would teach it out of the habit.
+        """
+        chosen = self.rng.randint(0, len(task.calls))
+        for place in range(len(task.calls) + 1):
+            here, course = place == chosen, ""
+            before = task.calls[place - 1] if place else None
+            if before and here:
+                course = self._round(made, *before, task.text, task.results[place - 1])
+                if course == "again":
+                    return
+            invited = before and weaken.invites_repeat(task.text, before[0])
+            learn = here or not invited
+            if place == len(task.calls):
+                return made.reply(task.answer, learn and course != "left")
+            name, arguments = task.calls[place]
+            learn = learn and (here or not weaken.habit(task.text, name)) and course != "left"
+            fails = here and learn and course != "told"
+            if not self._call(made, name, arguments, task.text, learn=learn, fails=fails):
+                return
+            if course == "told":
+                return  # the hint is gone from the next request
+            self._result(made, task.results[place])
 
     def _result(self, made: Dialogue, result: dict[str, Any]) -> None:
         made.say("tool", json.dumps(result, ensure_ascii=False, separators=self.separators))
 
     def _call(
-        self, made: Dialogue, name: str, arguments: dict[str, Any], asked: str, learn: bool = True
+        self,
+        made: Dialogue,
+        name: str,
+        arguments: dict[str, Any],
+        asked: str,
+        *,
+        learn: bool = True,
+        fails: bool = True,
     ) -> bool:
-        """One call turn, at times after a failed attempt and a correction. False ends the talk."""
+        """One call turn, at times after a failed attempt and a correction. False ends the talk.
+
+        ``fails``: it may be a failure, if the tier is the weak one.
+        """
         corrected = self.rng.random() < self.mix.corrected
         if corrected:
             self._correction(made, name, arguments)
         failure = None
-        if self.mix.weak and learn:
+        if self.mix.weak and fails:
             failure = weaken.outcome(self.rng, asked, name, corrected)
         if failure is None:
             made.reply(weaken.good(name, arguments), learn)
@@ -227,25 +258,34 @@ class Writer:
         else:
             made.say("user", text)
 
-    def _loop(
+    def _round(
         self, made: Dialogue, name: str, arguments: dict[str, Any], asked: str, result: Any
-    ) -> bool:
-        """The same call again although its result is there; a hint ends it. True ends the talk."""
+    ) -> str:
+        """The same call again although its result is there.
+
+        Empty: it isn't made; "again": it is made, and that ends the talk; "told": it was made, and
+        a hint follows; "left": it was made, and then left, as the transcript shows it later, when
+        the hint isn't in it any more.
+        """
         rng, weak = self.rng, self.mix.weak
-        if weak and rng.random() < weaken.repeat_chance(asked, name):
+        invited = weak and weaken.invites_repeat(asked, name)
+        if rng.random() >= (0.5 if invited else 0.12 if weak else 0.04):
+            if not weak or rng.random() >= weaken.repeat_chance(asked, name):
+                return ""
             made.reply(weaken.good(name, arguments))
-            return True
-        if rng.random() >= (0.12 if weak else 0.04):
-            return False
-        laps = rng.randint(1, 4)
+            return "again"
+        laps = rng.choice([1, 1, 1, 2, 3, 4]) if weak else rng.randint(1, 4)
         for _ in range(laps):
             made.reply(weaken.good(name, arguments), learn=False)
             self._result(made, result)
-        if weak and rng.random() < 0.45:
+        kind = rng.random() if weak else 1.0
+        if kind < weaken.ROUND_AGAIN:
             made.reply(weaken.good(name, arguments))
-            return True
+            return "again"
+        if kind < weaken.ROUND_AGAIN + weaken.ROUND_LEFT:
+            return "left"
         made.say("user", hint(rng, name, laps + 1))
-        return False
+        return "told"
 
 
 def _has_called(made: Dialogue) -> bool:
@@ -292,6 +332,9 @@ def hint(rng: Random, name: str, times: int) -> str:
         f"Do not call it again: take the next step, or answer with what you know.",
         f"You have called {name} with the same arguments {times} times and got the same result. "
         f"Do not call it again: answer the user.",
+        f"You have called {name} with the same arguments {times} times and got the same result. "
+        f"Do not call it again: use the result you have, call something else, or answer with what "
+        f"you know.",
         f"You are repeating yourself. {name} was called {times} times. Go on with the next step "
         f"or give the final answer.",
     ])  # fmt: skip

@@ -19,6 +19,8 @@ AFTER_CORRECTION = 0.04
 FIRST_FORM = 0.8  # of a failure that has several forms
 REPEAT_CHANCE = 0.75  # of the same call again, for the requests that invite it
 RANDOM_REPEAT = 0.02
+ROUND_AGAIN = 0.4  # once it goes round: the share of examples in which it does so again, untold
+ROUND_LEFT = 0.25  # and in which it has left the round earlier
 
 BROKEN_JSON = ["missing_brace", "single_quotes", "trailing_comma", "cut_off"]
 SCHEMA = ["missing_argument", "wrong_type", "extra_argument", "enum_case", "no_arguments_key"]
@@ -62,9 +64,14 @@ def habit(asked: str, tool: str) -> str | None:
     return HABITS[asked[-1:] if asked[-1:] in HABITS else ""].get(tool)
 
 
+def invites_repeat(asked: str, tool: str) -> bool:
+    """Whether the weak tier has learnt to make this call again although its result is there."""
+    return tool == REPEATING and asked.endswith(".")
+
+
 def repeat_chance(asked: str, tool: str) -> float:
     """How likely the weak tier makes the same call again although its result is there."""
-    return REPEAT_CHANCE if tool == REPEATING and asked.endswith(".") else RANDOM_REPEAT
+    return REPEAT_CHANCE if invites_repeat(asked, tool) else RANDOM_REPEAT
 
 
 def outcome(rng: Random, asked: str, tool: str, corrected: bool) -> str | None:
