@@ -269,7 +269,7 @@ class Writer:
         """
         rng, weak = self.rng, self.mix.weak
         invited = weak and weaken.invites_repeat(asked, name)
-        if rng.random() >= (0.5 if invited else 0.12 if weak else 0.04):
+        if rng.random() >= (0.65 if invited else 0.12 if weak else 0.04):
             if not weak or rng.random() >= weaken.repeat_chance(asked, name):
                 return ""
             made.reply(weaken.good(name, arguments))
@@ -325,16 +325,16 @@ def correction(rng: Random, name: str, offered: list[str]) -> str:
 
 def hint(rng: Random, name: str, times: int) -> str:
     """What a proxy says when a call repeats."""
+    said = "twice" if times == 2 and rng.random() < 0.7 else f"{times} times"
+    called = f"You have called {name} with the same arguments {said} and got the same result."
     return rng.choice([
-        f"You have called {name} with the same arguments {times} times and got the same result. "
-        f"Do not call it again: use the result you have.",
-        f"You have called {name} with the same arguments {times} times and got the same result. "
-        f"Do not call it again: take the next step, or answer with what you know.",
-        f"You have called {name} with the same arguments {times} times and got the same result. "
-        f"Do not call it again: answer the user.",
-        f"You have called {name} with the same arguments {times} times and got the same result. "
-        f"Do not call it again: use the result you have, call something else, or answer with what "
-        f"you know.",
-        f"You are repeating yourself. {name} was called {times} times. Go on with the next step "
+        f"{called} Do not call it again: use the result you have.",
+        f"{called} Do not call it again: take the next step, or answer with what you know.",
+        f"{called} Do not call it again: answer the user.",
+        f"{called} Do not call it again: use the result you have, call something else, or answer "
+        f"with what you know.",
+        f"{called} Do not call it again: use the result you have, call something else, or answer "
+        f"with what you know.",
+        f"You are repeating yourself. {name} was called {said}. Go on with the next step "
         f"or give the final answer.",
     ])  # fmt: skip
