@@ -32,7 +32,7 @@ STAGES = {
         (0.75, Mix(copying=0.02, tasks=0.45, long=0.06, earlier=0.4)),
     ],
     "fast": [
-        (0.0, Mix(copying=0.01, tasks=0.5, chat=0.06, long=0.01, earlier=0.3, corrected=0.15,
+        (0.0, Mix(copying=0.01, tasks=0.6, chat=0.05, long=0.01, earlier=0.3, corrected=0.15,
                   weak=True)),
     ],
 }  # fmt: skip
