@@ -8,9 +8,8 @@ through here with every request, therefore: at about the speed of memory.
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
@@ -29,21 +28,17 @@ class Blocks:
 
     ``lead``: how many of the first are the system's. They are in no block, for some agents write
     the time into them. ``names``: of the blocks behind them, hashes of this process's own; what
-    is left at the end is in none.
+    is left at the end is in none. ``said``: the messages behind the lead.
     """
 
-    __slots__ = ("__dict__", "lead", "messages", "names")
+    __slots__ = ("lead", "messages", "names", "said")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages = messages
         self.lead = lead = next((i for i, m in enumerate(messages) if not _is_systems(m)), 0)
+        self.said = messages[lead:] if lead else messages
         starts = range(lead, len(messages) - BLOCK + 1, BLOCK)
         self.names = [hash(dumped(messages[start : start + BLOCK])) for start in starts]
-
-    @functools.cached_property
-    def said(self) -> Sequence[Any]:
-        """The messages behind the lead."""
-        return self.messages[self.lead :] if self.lead else self.messages
 
 
 class Remembered(Generic[T]):
@@ -60,7 +55,9 @@ class Remembered(Generic[T]):
     def parts(self, blocks: Blocks) -> Iterator[tuple[int, T]]:
         """What it gives for each part of the messages, and where that begins."""
         messages, start = blocks.messages, blocks.lead
-        if start:
+        if not blocks.names:  # a short request: nothing to be known again
+            start = 0
+        elif start:
             yield 0, self._of(messages[:start])
         for name in blocks.names:
             yield start, self._of_block(name, messages, start)
@@ -81,7 +78,7 @@ class Remembered(Generic[T]):
 
 
 def _is_systems(message: Any) -> bool:
-    return isinstance(message, Mapping) and message.get("role") in _SYSTEM
+    return isinstance(message, dict) and message.get("role") in _SYSTEM
 
 
 def dumped(value: Any) -> bytes:
