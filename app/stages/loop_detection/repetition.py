@@ -27,7 +27,7 @@ class Repetition:
         for period, length in _runs(turns, rules):
             lap, laps = turns[-period:], length // period
             begins = turns[-length].place
-            made = _made(turns, period, length, rules)
+            made = _made(history, period, length, rules)
             names = [call.name for turn in lap for call in turn.calls]
             warn, hard = overrides.repetition(names, rules)
             if laps >= hard:
@@ -113,15 +113,17 @@ def _shows_no_progress(
     return True
 
 
-def _made(turns: Sequence[Turn], period: int, length: int, rules: LoopDetectionSettings) -> int:
+def _made(history: History, period: int, length: int, rules: LoopDetectionSettings) -> int:
     """How many laps an agent has seen itself make.
 
     Of a run of single turns the first answered to something else, so it is no part of the laps, but
-    its calls were the same and brought the same results.
+    its calls were the same and brought the same results. It makes up for a reply that is judged:
+    the last of the laps, and not made yet.
     """
-    before = len(turns) - length - 1
-    also = period == 1 and before >= 0 and _same_calls(turns[before], turns[-1], rules)
-    return length // period + also
+    turns, before = history.turns, len(history.turns) - length - 1
+    if period > 1 or before < 0 or not history.pending.known:
+        return length // period
+    return length // period + _same_calls(turns[before], turns[-1], rules)
 
 
 def _finding(level: State, lap: Sequence[Turn], laps: int, begins: int, made: int) -> Finding:
