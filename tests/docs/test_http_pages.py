@@ -28,6 +28,7 @@ COMPUTED = {
     ("app/proxy/runner.py", "error.status"): {503},  # shutting_down()
     ("app/core/failures.py", "verdict.status"): set(),  # a Rejected, counted where it is made
     ("app/core/failures.py", "504 if timed_out else 502"): {502, 504},
+    ("app/proxy/answer.py", "step.status"): set(),  # upstream's own answer, within a stream
 }
 TYPES = {
     ("app/core/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},
