@@ -44,7 +44,7 @@ class Attempt:
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
-        self._after_text = committed is not None and committed.stays
+        self._after_text = exchange.text_is_out
         self._continues = committed is not None
         self.request = request
         self.reply = Reply()

@@ -218,6 +218,11 @@ class Exchange:
     pressure: Pressure = NO_PRESSURE
 
     @property
+    def text_is_out(self) -> bool:
+        """Whether the client has something of a reply that stays with it."""
+        return self.committed is not None and self.committed.stays
+
+    @property
     def hold_whole(self) -> bool:
         """Whether nothing may go out before the whole reply is accepted (DESIGN §5)."""
         body = self.request.body

@@ -311,8 +311,7 @@ class _Rules:
 
     @property
     def text_is_out(self) -> bool:
-        committed = self._exchange.committed
-        return committed is not None and committed.stays
+        return self._exchange.text_is_out
 
     @property
     def _retries_before_escalate(self) -> int:

@@ -183,7 +183,7 @@ class Run:
         if isinstance(verdict, LoopDetected) and verdict.doubt:
             self._doubted = climbing.doubted(exchange, attempt)
         exchange.reply_notes.clear()
-        exchange.text_retried = exchange.committed is not None and exchange.committed.stays
+        exchange.text_retried = exchange.text_is_out
         # What one tier was told is none of the next one's business.
         exchange.hint = step.hint or ("" if isinstance(step, Move) else exchange.hint)
         if isinstance(verdict, OutputTruncated):
