@@ -298,6 +298,8 @@ def _named(raw: tuple[tuple[bytes, bytes], ...]) -> CIMultiDict[str]:
 
 def _translated(error: Exception) -> UpstreamError:
     cause = error.__cause__ or error
+    # aiohttp keeps its errors where they were raised: with a traceback, all of the request, too.
+    error.__traceback__ = cause.__traceback__ = None
     refused = isinstance(error, httpx.ConnectError) or isinstance(
         cause, (aiohttp.ClientConnectorError, ConnectionRefusedError)
     )

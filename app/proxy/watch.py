@@ -54,11 +54,14 @@ class Watch:
 
     def stop(self) -> None:
         """Before the last bytes go out: a server reports a finished response as a disconnect."""
+        # Each of these holds all of the exchange, which holds this: no cycle is to be left.
         if self._listener is not None:
             self._listener.cancel()
+            self._listener = None
         if self._timer is not None:
             self._timer.cancel()
-        self._due = None
+            self._timer = None
+        self._due = self._tick = None
         self._stopped = True
 
     def end(self, verdict: Verdict) -> None:

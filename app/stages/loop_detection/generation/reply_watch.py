@@ -7,6 +7,7 @@ which the rest is delivered.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final
 
@@ -150,7 +151,8 @@ class ReplyWatch:
 
     def _new_text(self, choice: int) -> Flow:
         most = self._rules.in_response.max_repeats
-        written = WrittenCalls(most, self._rules.exempt_tools, self._tools)
+        tools = functools.partial(_tools, self._exchange, self._rescues)
+        written = WrittenCalls(most, self._rules.exempt_tools, tools)
         self._written[choice] = written
         flow = self._texts[choice] = Flow(self._generation, calls=written)
         return flow
@@ -158,14 +160,6 @@ class ReplyWatch:
     def _new_reasoning(self, choice: int) -> Flow:
         flow = self._reasonings[choice] = Flow(self._generation, reasoning=True)
         return flow
-
-    def _tools(self) -> Tools:
-        """The tools that calls as text are made calls of."""
-        request = self._exchange.request
-        if not self._rescues or request.body.get("tool_choice") == "none":
-            return {}
-        tools = tool_set(request.tools)
-        return {name: tools.schema(name) or {} for name in tools.names}
 
     def _on_call(self, delta: ToolCallDelta) -> Verdict | None:
         calls = self._calls.get(delta.choice)
@@ -266,6 +260,15 @@ class ReplyWatch:
         written = sum(flow.size for flow in flows) // BYTES_PER_OUTPUT_TOKEN
         saved = max(min(known) - written, 0)
         self._exchange.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
+
+
+def _tools(exchange: Exchange, rescues: bool) -> Tools:
+    """The tools that calls as text are made calls of. No method: a reply is to leave no cycle."""
+    request = exchange.request
+    if not rescues or request.body.get("tool_choice") == "none":
+        return {}
+    tools = tool_set(request.tools)
+    return {name: tools.schema(name) or {} for name in tools.names}
 
 
 def _loop(found: Repetition | EndlessWhitespace, kept: int) -> LoopDetected:
