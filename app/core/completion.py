@@ -192,10 +192,14 @@ def _finished(choice: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(value: Any) -> Any:
+    """A value with all strings in it whole."""
     if isinstance(value, _Pieces):
         return "".join(value)
     if isinstance(value, dict):
-        return {key: _resolved(part) for key, part in value.items()}
+        return {
+            key: _resolved(part) if isinstance(part, (list, dict)) else part
+            for key, part in value.items()
+        }
     if isinstance(value, list):
         return [_resolved(part) for part in value]
     return value

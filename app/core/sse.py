@@ -52,16 +52,12 @@ class FrameReader:
                 return []
         if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
             # Nearly every read of a real stream: whole events, LF only; mostly just one.
-            if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2:
-                return [Frame(data, data[6:-2])]
-            frames = []
-            for part in data.split(b"\n\n"):
-                line = part.strip(b"\n")
-                if line.startswith(b"data: ") and b"\n" not in line:
-                    frames.append(Frame(line + b"\n\n", line[6:]))
-                elif line:
-                    frames.append(_frame(line + b"\n\n"))
-            return frames
+            if data.startswith(b"data: "):
+                if data.find(b"\n") == len(data) - 2:
+                    return [Frame(data, data[6:-2])]
+                lines = data[6:-2].split(b"\n\ndata: ")
+                if data.count(b"\n") == 2 * len(lines):  # no event has a second line
+                    return [Frame(b"data: %b\n\n" % line, line) for line in lines]
         self._buffer += data
         return self._cut()
 
