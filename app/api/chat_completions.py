@@ -43,6 +43,7 @@ class ChatCompletions:
         self._services = services
         self._access = access
         self._said_unknown: set[str] = set()
+        self._routes = tiers.Routes(services.settings)
 
     async def handle(
         self, request: Incoming, receive: Callable[[], Awaitable[Any]], downstream: Downstream
@@ -100,8 +101,10 @@ class ChatCompletions:
         listed = models.known(authorization)
         if listed is None:
             listed = await models.get(authorization)
+        if self._routes.settings is not services.settings:
+            self._routes = tiers.Routes(services.settings)
         try:
-            route = tiers.route(parsed.model, tier, cloud, listed, services.settings)
+            route = self._routes.of(parsed.model, tier, cloud, listed)
         except tiers.NoSuchTier as error:
             raise invalid(str(error), error.param) from None
         if route.unknown_model and len(self._said_unknown) < 1000:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 
 from ..frozen import frozen
 from ..settings import Settings
 
 AUTO = "auto"
+_KNOWN = 256
 
 
 class NoSuchTier(ValueError):
@@ -80,7 +82,7 @@ def route(
     model: str,
     header_tier: str | None,
     cloud: bool,
-    listed: Collection[str] | None,
+    listed: frozenset[str] | None,
     settings: Settings,
 ) -> Route:
     """The tiers of an exchange, in order.
@@ -109,6 +111,14 @@ def route(
         return Route((), model)
     first = settings.reliability.escalation.chain[0]
     return replace(_forward(first, "model", cloud, listed, settings), unknown_model=True)
+
+
+class Routes:
+    """The routes of one configuration: each is worked out once, for most requests have the same."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.of = lru_cache(_KNOWN)(partial(route, settings=settings))
 
 
 def _forward(
