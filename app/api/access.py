@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,7 +39,7 @@ class Access:
         127.0.0.1 (DNS rebinding) stands in ``Host``.
         """
         host = request.headers.get("host", "")
-        if self._loopback and host and not is_loopback(_hostname(host).lower()):
+        if self._loopback and host and not _is_this_machine(host):
             raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
         origin = request.headers.get("origin")
         foreign = origin is not None and _authority(origin) != host
@@ -90,7 +91,7 @@ def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
         return False
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    return address.is_loopback and is_loopback(_hostname(headers.get("host", "")).lower())
+    return address.is_loopback and _is_this_machine(headers.get("host", ""))
 
 
 def given_key(request: Incoming) -> str:
@@ -111,6 +112,11 @@ def _authority(origin: str) -> str | None:
         return urlsplit(origin).netloc
     except ValueError:  # brackets that hold no address
         return None
+
+
+@lru_cache(16)  # a client's own text, which may be long
+def _is_this_machine(host: str) -> bool:
+    return is_loopback(_hostname(host).lower())
 
 
 def _hostname(host: str) -> str:

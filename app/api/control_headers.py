@@ -26,8 +26,10 @@ def client_timeout(headers: Mapping[str, str]) -> float | None:
     """How many seconds the client waits for a whole reply, as the OpenAI SDKs say it."""
     found = []
     for name in ("x-stainless-timeout", "x-stainless-read-timeout"):
+        if not (value := headers.get(name)):
+            continue
         try:
-            seconds = float(headers.get(name, ""))
+            seconds = float(value)
         except ValueError:
             continue
         if 0 < seconds < 86_400:  # the SDKs also write "not given"

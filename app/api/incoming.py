@@ -49,15 +49,10 @@ def read_incoming(scope: Any) -> Incoming:
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if len(raw) > MAX_HEADERS:
         raise invalid(f"more than {MAX_HEADERS} headers")
-    headers: dict[str, str] = {}
-    size = 0
-    for name_bytes, value_bytes in raw:
-        size += len(name_bytes) + len(value_bytes)
-        name = name_bytes.decode("latin-1")
-        if name in headers and (name in _SINGLE or name.startswith(_OURS)):
-            raise invalid(f"header {name[:64]} is given twice", name[:64])
-        headers[name] = value_bytes.decode("latin-1")
-    if size > MAX_HEADER_BYTES:
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+    if len(headers) < len(raw):
+        _check_repeated(raw)
+    if sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
         raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes")
     if "host" not in headers and scope.get("http_version") == "1.1":
         raise invalid("header host is missing", "host")
@@ -69,6 +64,15 @@ def read_incoming(scope: Any) -> Incoming:
     if query:
         target += "?" + query.decode("latin-1")
     return Incoming(scope["method"], scope["path"], target, headers, raw, request_id)
+
+
+def _check_repeated(raw: list[tuple[bytes, bytes]]) -> None:
+    seen = set()
+    for name_bytes, _ in raw:
+        name = name_bytes.decode("latin-1")
+        if name in seen and (name in _SINGLE or name.startswith(_OURS)):
+            raise invalid(f"header {name[:64]} is given twice", name[:64])
+        seen.add(name)
 
 
 def _check_path(path: str) -> None:

@@ -29,6 +29,9 @@ class BreakerState:
         return self.degraded_until > 0
 
 
+HEALTHY = BreakerState()
+
+
 @frozen
 class Call:
     """An upstream call on a tier, begun ``at`` a time. ``probe``: it decides for a degraded one."""
@@ -52,7 +55,7 @@ class Breakers:
         self._settings = settings
 
     def __getitem__(self, tier: str) -> BreakerState:
-        return self._health.get(tier) or BreakerState()
+        return self._health.get(tier, HEALTHY)
 
     def restore(self, health: Mapping[str, BreakerState]) -> None:
         """Take over what was known before a restart."""

@@ -31,9 +31,9 @@ def parse(raw: bytes) -> ClientRequest:
         raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise invalid("the request body must be a JSON object, with `messages`")
-    for name, check in _CHECKS.items():
-        value = body.get(name)
-        if value is not None and (problem := check(value)):
+    for name, value in body.items():
+        check = _CHECKS.get(name)
+        if check is not None and value is not None and (problem := check(value)):
             raise invalid(f"`{name}` {problem}", name)
     _check_list(body.get("messages"))
     options = body.get("stream_options") or {}

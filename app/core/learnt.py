@@ -45,6 +45,8 @@ class Learnt:
 
     def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
         """The abilities that tiers have not, of ``ladder.ABILITIES``."""
+        if not self._lacks:
+            return {}
         found: dict[str, frozenset[str]] = {}
         for (tier, ability), until in self._lacks.items():
             if now < until:

@@ -26,6 +26,7 @@ _OTHERS = (
     "x-conversation-id",
     "helicone-session-id",
 )
+_NAMED = frozenset({"x-mlx-stack-session", *_LITELLM, *_OTHERS})
 _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
 _KEYS = ("authorization", "x-api-key", "api-key")
 _USER_ID = re.compile(r"_session_([A-Za-z0-9_.:-]+)$")
@@ -76,7 +77,8 @@ def digest(owner: str, name: str) -> str:
 
 
 def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
-    for name in ("x-mlx-stack-session", *_LITELLM):
+    named = not _NAMED.isdisjoint(headers)  # mostly none is there
+    for name in ("x-mlx-stack-session", *_LITELLM) if named else ():
         if value := _usable(headers.get(name)):
             return name, value
     for name, value in headers.items():
@@ -87,7 +89,7 @@ def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
             and _ANY_VALUE.fullmatch(value)
         ):
             return name, value
-    for name in _OTHERS:
+    for name in _OTHERS if named else ():
         if value := _usable(headers.get(name)):
             return name, value
     if "codex" in headers.get("user-agent", "").lower():
@@ -103,7 +105,7 @@ def _usable(value: str | None) -> str:
 
 def _from_body(body: Mapping[str, Any], owner: str, headers: Mapping[str, str]) -> tuple[str, str]:
     metadata = body.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
+    metadata = metadata if isinstance(metadata, dict) else {}
     for source, value in (
         ("litellm_session_id", body.get("litellm_session_id")),
         ("metadata.session_id", metadata.get("session_id")),
@@ -167,7 +169,7 @@ def _derived(body: Mapping[str, Any], key: str) -> str:
     whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     messages = body.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        if not isinstance(message, Mapping):
+        if not isinstance(message, dict):
             continue
         role = message.get("role")
         if role in ("system", "developer", "user"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from ..core.exchange import Exchange
 from ..core.pressure import Pressure
@@ -65,15 +66,19 @@ def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, s
 
 def encode(said: dict[str, str]) -> RawHeaders:
     """Our headers as they go out; ``x-request-id`` equals ours."""
-    headers = [
-        (f"x-mlx-stack-{name.lower()}".encode(), _header_value(value))
-        for name, value in said.items()
-    ]
+    headers = [(_header_name(name), _header_value(value)) for name, value in said.items()]
     headers.append((b"x-request-id", said["Request-Id"].encode()))
     return headers
 
 
+@lru_cache
+def _header_name(name: str) -> bytes:
+    return f"x-mlx-stack-{name.lower()}".encode()
+
+
 def _header_value(value: str) -> bytes:
+    if len(value) <= MAX_VALUE and value.isprintable():  # nearly all
+        return value.encode("latin-1", "replace")
     return _NOT_IN_A_HEADER.sub("?", value[:MAX_VALUE]).encode("latin-1", "replace")
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import log
-from ..core.breaker import Breakers, BreakerState, Call
+from ..core.breaker import HEALTHY, Breakers, BreakerState, Call
 from ..core.exchange import ClientRequest
-from ..core.ladder import TierView
+from ..core.ladder import NOTHING_KNOWN, TierView
 from ..core.learnt import Learnt
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
@@ -49,7 +49,8 @@ class TierStates:
         """What is known now, for the rules."""
         now = self._clock()
         learnt = self._learnt
-        return TierView(self._breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
+        known = (self._breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
+        return TierView(*known) if any(known) else NOTHING_KNOWN
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]
@@ -82,10 +83,10 @@ class TierStates:
         return {"kind": "tier_degraded", "detail": {"seconds": state.cooldown}}
 
     def _succeeded(self, tier: str) -> dict[str, Any] | None:
-        known = self._breakers[tier] != BreakerState()
+        known = self._breakers[tier] is not HEALTHY
         recovered = self._breakers.succeeded(tier, self._clock())
         if known:
-            self._journal.set_breaker(tier, BreakerState())
+            self._journal.set_breaker(tier, HEALTHY)
         if not recovered:
             return None
         log.get().info("tier_recovered", tier=tier)

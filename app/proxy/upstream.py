@@ -131,12 +131,13 @@ class _Transport(httpx.AsyncBaseTransport):
 class Response:
     """An upstream answer whose body is still to be read. Close it in any case."""
 
-    __slots__ = ("_next", "_response", "headers", "status")
+    __slots__ = ("_next", "_stream", "headers", "status")
 
     def __init__(self, response: httpx.Response) -> None:
-        self._response = response
         stream = response.stream
-        assert isinstance(stream, httpx.AsyncByteStream)
+        if not isinstance(stream, _Arriving):
+            assert isinstance(stream, httpx.AsyncByteStream)
+        self._stream = stream
         self._next = stream.read if isinstance(stream, _Arriving) else _reader(aiter(stream))
         self.status = response.status_code
         self.headers = tuple((k.lower(), v) for k, v in response.headers.raw)
@@ -176,7 +177,7 @@ class Response:
 
     async def drain(self) -> None:
         """Read what little is left, so that the connection can serve the next request."""
-        if isinstance(stream := self._response.stream, _Arriving) and stream.ended:
+        if isinstance(self._stream, _Arriving) and self._stream.ended:
             return
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
@@ -196,7 +197,7 @@ class Response:
 
     async def aclose(self) -> None:
         try:
-            await self._response.aclose()
+            await self._stream.aclose()
         except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError):
             pass
 
@@ -322,17 +323,14 @@ def _translated(error: Exception) -> UpstreamError:
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
     """The headers (names in lower case) that go on, without the hop-by-hop ones and ``dropped``."""
-    named = HOP_BY_HOP
-    kept = []
+    out = HOP_BY_HOP | dropped
     for name, value in headers:
-        if name == b"connection":
-            named = named | {part.strip().lower() for part in value.split(b",")}
-    for name, value in headers:
-        if name not in named and name not in dropped and not name.startswith(b"x-mlx-stack-"):
-            kept.append((name, value))
-    return kept
+        if name == b"connection" and value not in _SAYS_NO_NAME:
+            out |= {part.strip().lower() for part in value.split(b",")}
+    return [h for h in headers if h[0] not in out and not h[0].startswith(b"x-mlx-stack-")]
 
 
+_SAYS_NO_NAME = frozenset({b"keep-alive", b"close"})
 HOP_BY_HOP = frozenset(
     {
         b"connection",
