@@ -50,14 +50,14 @@ class FrameReader:
             data = self._skip_bom(data)
             if not self._started:
                 return []
-        if not self._buffer and data.endswith(b"\n\n") and b"\r" not in data:
+        plain = data.startswith(b"data: ") and data.endswith(b"\n\n") and b"\r" not in data
+        if plain and not self._buffer:
             # Nearly every read of a real stream: whole events, LF only; mostly just one.
-            if data.startswith(b"data: "):
-                if data.find(b"\n") == len(data) - 2:
-                    return [Frame(data, data[6:-2])]
-                lines = data[6:-2].split(b"\n\ndata: ")
-                if data.count(b"\n") == 2 * len(lines):  # no event has a second line
-                    return [Frame(b"data: %b\n\n" % line, line) for line in lines]
+            if data.find(b"\n") == len(data) - 2:
+                return [Frame(data, data[6:-2])]
+            lines = data[6:-2].split(b"\n\ndata: ")
+            if data.count(b"\n") == 2 * len(lines):  # no event has a second line
+                return [Frame(b"data: %b\n\n" % line, line) for line in lines]
         self._buffer += data
         return self._cut()
 
