@@ -2,6 +2,10 @@
 
 A request's headers are looked at by ``incoming.py`` once they are all there; how long that may
 take, and how much may come until then, only the protocol can say.
+
+A request that comes before the reply to the one before is whole (pipelining) is not taken: the
+connection closes after that reply, as RFC 9112 (9.3.2) lets a server do and has a client expect.
+Kept waiting, it would hide that the client has left.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_head = True
     _head_bytes = 0
     _head_due: asyncio.TimerHandle | None = None
+    _pipelined = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -35,6 +40,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._pipelined:
+            return
         if self._in_head:
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._answer(invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431))
@@ -43,18 +50,31 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_message_begin(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._pipelined = True
+            self.cycle.keep_alive = False
+            super().on_message_begin()  # what the parser still reads is none of the running one's
+            return
         self._in_head = True
         if self._head_due is None:
             self._await_head()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        if self._pipelined:
+            return
         self._in_head = False
         self._head_bytes = 0
         self._no_longer_awaited()
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        if not self._pipelined:
+            super().on_body(body)
+
     def on_message_complete(self) -> None:
+        if self._pipelined:
+            return
         self._in_head = True
         super().on_message_complete()
 
@@ -70,9 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_due = None
 
     def _give_up(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._await_head()  # the reply to the request before is not to be broken into
-        elif not self.transport.is_closing():
+        if not self.transport.is_closing():
             self._answer(invalid("no whole request came in time", status=408))
 
     def _answer(self, error: ProxyError) -> None:

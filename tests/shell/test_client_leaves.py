@@ -56,6 +56,35 @@ async def test_running(
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["in one write", "later"])
+async def test_with_another_request_already_sent(
+    together: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    one = request(proxy.port, stream=True)
+    _, writer = await proxy.raw(one + one if together else one)
+    call = await upstream.next_call()
+    if not together:
+        writer.write(one)
+        await writer.drain()
+    writer.close()
+    assert await call.left_within(SECOND)
+    assert len(upstream.calls) == 1
+
+
+async def test_a_pipelined_request_is_not_taken(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """The reply before it is whole, and nobody waits for one to it: the connection closes."""
+    upstream.will(text_stream("first"), text_stream("second"))
+    reader, _ = await proxy.raw(request(proxy.port) + request(proxy.port))
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    assert b"first" in answer
+    assert len(upstream.calls) == 1
+
+
 async def test_by_a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
     _, writer = await proxy.raw(request(proxy.port, stream=True))
