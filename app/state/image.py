@@ -8,28 +8,37 @@ from typing import Any
 
 from ..core.breaker import BreakerState
 from . import rows
-from .ledger import Changes, Ledger, Purse
-from .state_file import Batch, Contents
+from .ledger import Changes, Ledger
+from .state_log import ROWS, Batch, Contents, encode
 from .store import StoreError
 
-MOST_ROWS = 2_000  # of a table in one transaction
+MOST_ROWS = 500  # of a kind in one transaction: they are encoded in the event loop
 MOST_EVENTS_WAITING = 10_000  # kept in memory while the file fails, the newest
+# In the file there may be as many rows that don't count any more as there are that do, and these.
+SPARE_ENTRIES = 2_000
+
+Names = dict[str, list[str]]  # by kind of row
 
 
 class Image:
     """``make_ledger`` is given where to note changes. No I/O; one event loop's alone."""
 
     def __init__(self, make_ledger: Callable[[Changes], Ledger]) -> None:
-        self._changes = Changes()
-        self.ledger = make_ledger(self._changes)
+        changes = Changes()
+        self.ledger = make_ledger(changes)
         self.breakers: dict[str, BreakerState] = {}
-        self._breakers_changed: dict[str, None] = {}
+        self._changed: dict[str, dict[str, None]] = {
+            "sessions": changes.sessions,
+            "purses": changes.purses,
+            "hours": changes.hours,
+            "breakers": {},
+        }
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
         self._next_event = 1
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:
         self.breakers[tier] = state
-        self._breakers_changed[tier] = None
+        self._changed["breakers"][tier] = None
 
     def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Raises StoreError for what can't be kept."""
@@ -47,42 +56,74 @@ class Image:
         self.breakers = contents.breakers
         self._next_event = contents.last_event + 1
 
+    def names(self) -> Names:
+        """Of all that there is."""
+        return {kind: list(self._held(kind)) for kind in ROWS}
+
     def all_changed(self) -> None:
         """The file is new: it has nothing of this."""
-        self.ledger.all_changed()
-        self._breakers_changed = dict.fromkeys(self.breakers)
+        for kind, names in self.names().items():
+            self._changed[kind].update(dict.fromkeys(names))
+
+    def write_again(self, names: Names, at_most: int) -> bool:
+        """Some of ``names``, which are taken out of it, are to be written; whether more are left.
+
+        Those that are gone meanwhile are not: that they are is written later than ``names`` is old.
+        """
+        for kind, left in names.items():
+            now = left[-at_most:]
+            del left[-at_most:]
+            held = self._held(kind)
+            self._changed[kind].update(dict.fromkeys(name for name in now if name in held))
+        return any(names.values())
+
+    @property
+    def live(self) -> int:
+        """How many entries count."""
+        ledger = self.ledger
+        return len(ledger.sessions) + len(ledger.purses) + len(ledger.hours) + len(self.breakers)
+
+    def outgrown(self, entries: int) -> bool:
+        """Whether in a file of so many entries too many don't count any more."""
+        return entries > 2 * self.live + SPARE_ENTRIES
 
     def is_dirty(self) -> bool:
         """Whether anything is still to be written."""
-        changes = self._changes
-        names = (changes.sessions, changes.purses, changes.hours, self._breakers_changed)
-        return any(names) or bool(self._events)
+        return any(self._changed.values()) or bool(self._events)
 
     def take(self) -> Batch:
-        """The rows of one transaction, as they stand now."""
-        ledger = self.ledger
-        batch = Batch()
-        for name in _popped(self._changes.sessions):
-            batch.sessions[name] = ledger.sessions.get(name)
-        for name in _popped(self._changes.purses):
-            purse = ledger.purses.get(name)
-            batch.purses[name] = Purse(dict(purse.used), purse.touched) if purse else None
-        for scope in _popped(self._changes.hours):
-            hour = ledger.hours.get(scope)
-            batch.hours[scope] = hour.buckets() if hour else None
-        for tier in _popped(self._breakers_changed):
-            batch.breakers[tier] = self.breakers[tier]
+        """What one transaction writes, as it stands now. Raises TypeError for what is no JSON."""
+        names = {kind: _popped(changed) for kind, changed in self._changed.items() if changed}
+        batch = Batch(names, None, [], sum(map(len, names.values())))
+        try:
+            if names:
+                batch.changes = encode({kind: self._rows(kind, names[kind]) for kind in names})
+        except BaseException:
+            self.put_back(batch)
+            raise
         while self._events and len(batch.events) < MOST_ROWS:
             batch.events.append(self._events.popleft())
         return batch
 
     def put_back(self, batch: Batch) -> None:
         """The batch was not written: its rows are to be, as they will stand then."""
-        self._changes.sessions.update(dict.fromkeys(batch.sessions))
-        self._changes.purses.update(dict.fromkeys(batch.purses))
-        self._changes.hours.update(dict.fromkeys(batch.hours))
-        self._breakers_changed.update(dict.fromkeys(batch.breakers))
-        self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)
+        for kind, names in batch.names.items():
+            self._changed[kind].update(dict.fromkeys(names))
+        if batch.events:
+            self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)
+
+    def _held(self, kind: str) -> Mapping[str, Any]:
+        held: Mapping[str, Any] = (
+            self.breakers if kind == "breakers" else getattr(self.ledger, kind)
+        )
+        return held
+
+    def _rows(self, kind: str, names: list[str]) -> list[tuple[Any, ...]]:
+        held, row_of = self._held(kind), ROWS[kind]
+        return [
+            row_of(name, value) if (value := held.get(name)) is not None else (name,)
+            for name in names
+        ]
 
 
 def _popped(names: dict[str, None]) -> list[str]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from .. import log
-from .image import Image
-from .state_file import Batch, FileCorrupt, StateFile
+from .image import Image, Names
+from .state_file import FileCorrupt, StateFile
+from .state_log import Batch
 from .store import StoreError
 from .worker import Worker
 
@@ -23,9 +25,23 @@ STALL_SECONDS = 5.0  # what takes longer in the thread is trouble, until it ends
 CLOSE_SECONDS = 10.0  # how long the end waits for the disk
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of the same housekeeping
-STEP = 500  # rows that one step forgets
+STEP = 500  # rows that one step forgets,
+SWEEP_STEP = 200  # and writes anew
+SWEEP_SECONDS = 3600.0  # after which what doesn't count any more leaves the file, however little
 
 Result = TypeVar("Result")
+
+
+@dataclass(slots=True)
+class _Sweep:
+    """``left``: what is still to be written anew; then the log goes, ``up_to`` there.
+
+    ``entries``: how many it has up to there.
+    """
+
+    left: Names
+    up_to: int
+    entries: int
 
 
 class Keeper:
@@ -55,12 +71,15 @@ class Keeper:
         self._stalled = False
         self._stall_timer: asyncio.TimerHandle | None = None
         self._house_due = False
+        self._sweep: _Sweep | None = None
+        self._swept = 0.0  # the loop's time
         self._complained = False
 
     async def start(self) -> None:
         loop = self._loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()  # something but a mere transaction
         self._stopping: asyncio.Future[None] = loop.create_future()
+        self._swept = loop.time()
         self._worker = Worker("mlx-stack-state")
         await self._try()
         if isinstance(self._error, FileCorrupt):
@@ -81,14 +100,14 @@ class Keeper:
         await asyncio.wait([self._worker.do(self._file.close)], timeout=CLOSE_SECONDS)
         self._worker.stop()
 
-    async def written(self) -> None:
-        """Wait until all that has changed so far is in the file. Raises StoreError."""
+    def written(self) -> asyncio.Future[None]:
+        """Done when all that has changed so far is in the file. Raises StoreError, as it does."""
         if self.trouble is not None:
             raise StoreError(self.trouble)
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(waiter)
         self._flush_soon()
-        await waiter
+        return waiter
 
     async def ask(self, job: Callable[[StateFile], Result]) -> Result:
         """Read something from the file. Raises StoreError."""
@@ -115,7 +134,11 @@ class Keeper:
         if not self._image.is_dirty():
             self._tell_all(None)
             return
-        batch = self._image.take()
+        try:
+            batch = self._image.take()
+        except Exception as error:
+            self._fail(error)
+            return
         if not self._image.is_dirty():  # else what they wait for may be in the next batch
             self._in_flight, self._waiting = self._waiting, []
         self._began = self._loop.time()
@@ -137,6 +160,8 @@ class Keeper:
             self._say_well()
         if self._image.is_dirty() or self._waiting:
             self._flush()
+        if self._sweep is None and self._image.outgrown(self._file.entries):
+            self._ask_for_housekeeping()
 
     def _look_for_stall(self) -> None:
         self._stall_timer = None
@@ -174,7 +199,11 @@ class Keeper:
             self._tell_all(None)
 
     async def _write_batch(self) -> None:
-        batch = self._image.take()
+        try:
+            batch = self._image.take()
+        except Exception as error:
+            self._fail(error)
+            return
         waiting: list[asyncio.Future[None]] = []
         if not self._image.is_dirty():  # as in _flush
             waiting, self._waiting = self._waiting, waiting
@@ -210,6 +239,7 @@ class Keeper:
     def _file_is_new(self) -> None:
         if self.known:
             self._image.all_changed()
+        self._sweep = None
         self._error = None
 
     # Housekeeping
@@ -231,14 +261,44 @@ class Keeper:
             before = now - self._events_ttl
             forget = partial(self._file.forget_events, before, self._max_events, STEP)
             more |= await self._do(forget) == STEP
+            more |= await self._sweep_on()
             if not more:
                 self._image.ledger.forget_empty_hours(now)
                 await self._do(self._file.sync)
         except Exception as error:
             self._fail(error)
         pause = PAUSE_SECONDS if more else HOUSEKEEPING_SECONDS
-        self._house_timer = asyncio.get_running_loop().call_later(pause, self._ask_for_housekeeping)
+        self._house_timer.cancel()
+        self._house_timer = self._loop.call_later(pause, self._ask_for_housekeeping)
         self._flush_soon()  # for what it has forgotten
+
+    async def _sweep_on(self) -> bool:
+        """One step on the way to a file that holds only what counts; whether there are more.
+
+        All that counts is written anew, then the log up to where it ended before is forgotten.
+        """
+        sweep = self._sweep
+        if sweep is None:
+            if not self._sweep_is_due():
+                return False
+            up_to, entries = await self._do(self._file.last_number)
+            sweep = self._sweep = _Sweep(self._image.names(), up_to, entries)
+        if self._image.write_again(sweep.left, SWEEP_STEP):
+            return True
+        try:
+            await self.written()
+        except StoreError:
+            return True  # that is said, and tried again
+        if await self._do(partial(self._file.forget_log, sweep.up_to, STEP)) == STEP:
+            return True
+        self._file.entries -= sweep.entries
+        self._sweep, self._swept = None, self._loop.time()
+        return False
+
+    def _sweep_is_due(self) -> bool:
+        entries = self._file.entries
+        late = self._loop.time() - self._swept > SWEEP_SECONDS
+        return self._image.outgrown(entries) or (late and entries > self._image.live)
 
     # Failures
 

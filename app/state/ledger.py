@@ -202,13 +202,6 @@ class Ledger:
         self.purses = OrderedDict(purses)
         self.hours = dict(hours)
 
-    def all_changed(self) -> None:
-        """Everything is to be written down, as to an empty file."""
-        if self._changes is not None:
-            self._changes.sessions.update(dict.fromkeys(self.sessions))
-            self._changes.purses.update(dict.fromkeys(self.purses))
-            self._changes.hours.update(dict.fromkeys(self.hours))
-
     # Its own
 
     def _session_changed(self, session: str) -> None:

@@ -1,8 +1,11 @@
-"""What the store keeps, as rows of a table, and back. Rows that make no sense are ValueErrors."""
+"""What the store keeps, as rows of JSON, and back. Rows that make no sense are ValueErrors.
+
+The first of a row is its name; one that has nothing else says that what had the name is gone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -31,56 +34,49 @@ def unpack(packed: bytes) -> tuple[bytes, ...]:
 
 
 def session(name: str, state: SessionState) -> tuple[Any, ...]:
-    """A session as the row of its table: window and sticky tiers as JSON."""
+    """A session: its window in hexadecimal digits."""
     sticky = {model: (entry.tier, entry.until) for model, entry in state.sticky.items()}
-    return (
-        name,
-        state.turns,
-        state.tier,
-        orjson.dumps([digest.hex() for digest in state.window]).decode(),
-        orjson.dumps(sticky).decode(),
-        state.first_seen,
-        state.last_seen,
-    )
+    window = [digest.hex() for digest in state.window]
+    return name, state.turns, state.tier, window, sticky, state.first_seen, state.last_seen
 
 
-def session_of(row: tuple[Any, ...]) -> SessionState:
+def session_of(row: Sequence[Any]) -> SessionState:
     """The session of a row, without its counts."""
     session, turns, tier, window, sticky, first_seen, last_seen = row
     return SessionState(
         session,
         turns=turns,
         tier=tier,
-        window=tuple(map(bytes.fromhex, orjson.loads(window))),
-        sticky={model: Sticky(*entry) for model, entry in orjson.loads(sticky).items()},
+        window=tuple(map(bytes.fromhex, window)),
+        sticky={model: Sticky(*entry) for model, entry in sticky.items()},
         first_seen=first_seen,
         last_seen=last_seen,
     )
 
 
 def purse(name: str, purse: Purse) -> tuple[Any, ...]:
-    return name, orjson.dumps(purse.used).decode(), purse.touched
+    return name, purse.used, purse.touched
 
 
-def purse_of(row: tuple[Any, ...]) -> tuple[str, Purse]:
+def purse_of(row: Sequence[Any]) -> tuple[str, Purse]:
     name, used, touched = row
-    return name, Purse(orjson.loads(used), touched)
+    return name, Purse(used, touched)
 
 
-def hour(scope: str, buckets: list[tuple[int, int]]) -> tuple[Any, ...]:
-    return scope, orjson.dumps(buckets).decode()
+def hour(scope: str, hour: RollingHour) -> tuple[Any, ...]:
+    return scope, hour.buckets()
 
 
-def hour_of(row: tuple[Any, ...]) -> tuple[str, RollingHour]:
+def hour_of(row: Sequence[Any]) -> tuple[str, RollingHour]:
     scope, buckets = row
-    return scope, RollingHour((minute, tokens) for minute, tokens in orjson.loads(buckets))
+    return scope, RollingHour((minute, tokens) for minute, tokens in buckets)
 
 
 def breaker(tier: str, state: BreakerState) -> tuple[Any, ...]:
     return tier, state.failures, state.degraded_until, state.cooldown
 
 
-def breaker_of(row: tuple[Any, ...]) -> tuple[str, BreakerState]:
+def breaker_of(row: Sequence[Any]) -> tuple[str, BreakerState]:
     tier, *state = row
     return tier, BreakerState(*state)
 

@@ -15,18 +15,15 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from ..core.breaker import BreakerState
-from . import rows
-from .ledger import Purse
-from .rolling_hour import RollingHour
-from .store import EventQuery, SessionState, StoreError
+from . import rows, state_log
+from .state_log import Batch, Contents
+from .store import EventQuery, StoreError
 
 BUSY_SECONDS = 1.0  # how long another program's transaction on the file is waited for
 LOG_PAGES = 4_000  # of the log, after which a commit also moves them into the file: 16 MB
@@ -57,69 +54,45 @@ MIGRATIONS = (
     CREATE INDEX events_by_kind ON events (kind);
     CREATE INDEX events_by_session ON events (session);
     """,
+    # Instead of four tables, a log of their rows (state_log.py).
+    """
+    CREATE TABLE log (number INTEGER PRIMARY KEY, changes BLOB NOT NULL);
+    INSERT INTO log (changes) SELECT json_object('sessions', json_array(json_array(
+        id, turns, tier, json(window), json(sticky), first_seen, last_seen
+    ))) FROM sessions;
+    INSERT INTO log (changes)
+        SELECT json_object('purses', json_array(json_array(name, json(used), touched))) FROM purses;
+    INSERT INTO log (changes)
+        SELECT json_object('hours', json_array(json_array(scope, json(buckets)))) FROM hours;
+    INSERT INTO log (changes) SELECT json_object('breakers', json_array(json_array(
+        tier, failures, degraded_until, cooldown
+    ))) FROM breakers;
+    DROP TABLE sessions;
+    DROP TABLE purses;
+    DROP TABLE hours;
+    DROP TABLE breakers;
+    """,
 )
 
-# By table: how a row is made of a name and its value, its columns, the first of which is its key.
-_TABLES: Mapping[str, tuple[Callable[[str, Any], tuple[Any, ...]], tuple[str, ...]]] = {
-    "sessions": (
-        rows.session,
-        ("id", "turns", "tier", "window", "sticky", "first_seen", "last_seen"),
-    ),
-    "purses": (rows.purse, ("name", "used", "touched")),
-    "hours": (rows.hour, ("scope", "buckets")),
-    "breakers": (rows.breaker, ("tier", "failures", "degraded_until", "cooldown")),
-}
 _LAST = "\U0010ffff"  # sorts behind all that a name is made of
-_EVENT = ("number", "time", "kind", "session", "body")
-
-
-def _put(table: str, columns: tuple[str, ...]) -> str:
-    """One statement for all rows, given as JSON.
-
-    Python's module lets go of the interpreter's lock for each statement; getting it back from a
-    busy event loop takes up to 5 ms, so that a statement a row would make a burst take seconds.
-    """
-    values = ", ".join(f"json_extract(value, '$[{n}]')" for n in range(len(columns)))
-    names = ", ".join(columns)
-    return f"INSERT OR REPLACE INTO {table} ({names}) SELECT {values} FROM json_each(?)"  # noqa: S608
-
-
-_PUTS = {table: _put(table, columns) for table, (_, columns) in _TABLES.items()}
-_DELETES = {
-    table: f"DELETE FROM {table} WHERE {columns[0]} IN (SELECT value FROM json_each(?))"  # noqa: S608
-    for table, (_, columns) in _TABLES.items()
-}
-_ADD_EVENTS = _put("events", _EVENT)
+_ADD = "INSERT INTO log (changes) VALUES (?)"
+_FORGET = (
+    "DELETE FROM log WHERE number IN "
+    "(SELECT number FROM log WHERE number <= ? ORDER BY number LIMIT ?)"
+)
+# One statement for all rows, given as JSON. Python's module lets go of the interpreter's lock for
+# each statement; getting it back from a busy event loop takes up to 5 ms, so that a statement a row
+# would make a burst take seconds.
+_ADD_EVENTS = (
+    "INSERT OR REPLACE INTO events (number, time, kind, session, body) "
+    "SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), "
+    "json_extract(value, '$[3]'), json_extract(value, '$[4]') FROM json_each(?)"
+)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class FileCorrupt(StoreError):
     """What is in the file is no database, or a broken one."""
-
-
-@dataclass(slots=True)
-class Contents:
-    """What a file holds, but for its events. Sessions and purses: by last use, oldest first."""
-
-    sessions: list[SessionState] = field(default_factory=list)
-    purses: list[tuple[str, Purse]] = field(default_factory=list)
-    hours: list[tuple[str, RollingHour]] = field(default_factory=list)
-    breakers: dict[str, BreakerState] = field(default_factory=dict)
-    last_event: int = 0
-
-
-@dataclass(slots=True)
-class Batch:
-    """What one transaction writes: whole rows, so that to write it twice changes nothing.
-
-    What is None is deleted. ``events``: rows, as ``rows.event`` makes them.
-    """
-
-    sessions: dict[str, SessionState | None] = field(default_factory=dict)
-    purses: dict[str, Purse | None] = field(default_factory=dict)
-    hours: dict[str, list[tuple[int, int]] | None] = field(default_factory=dict)
-    breakers: dict[str, BreakerState] = field(default_factory=dict)
-    events: list[tuple[Any, ...]] = field(default_factory=list)
 
 
 class StateFile:
@@ -131,6 +104,7 @@ class StateFile:
         self._connection: sqlite3.Connection | None = None
         self._identity: tuple[int, int] | None = None  # device and inode
         self._lock: int | None = None  # the lock file's descriptor: held as long as it is open
+        self.entries = 0  # in the log, those included that don't count any more
 
     def open(self) -> Contents:
         """Open or make the file and read it. Raises StoreError, FileCorrupt."""
@@ -146,6 +120,8 @@ class StateFile:
             self._drop_lock_if_gone()
             self._take_lock()
             self._connect()
+            if not self._last_number():
+                self.entries = 0
 
     def close(self) -> None:
         self._disconnect()
@@ -178,17 +154,31 @@ class StateFile:
 
     def write(self, batch: Batch) -> None:
         """One transaction. Raises StoreError, FileCorrupt: then nothing of it is written."""
-        with self._said("can't be written"), self._transaction() as connection:
-            for table, (row_of, _) in _TABLES.items():
-                given = getattr(batch, table)
-                changed = [row_of(k, v) for k, v in given.items() if v is not None]
-                if changed:
-                    connection.execute(_PUTS[table], (orjson.dumps(changed).decode(),))
-                if len(changed) < len(given):
-                    gone = [k for k, v in given.items() if v is None]
-                    connection.execute(_DELETES[table], (orjson.dumps(gone).decode(),))
-            if batch.events:
-                connection.execute(_ADD_EVENTS, (orjson.dumps(batch.events).decode(),))
+        try:
+            if not batch.events:  # a statement by itself is a transaction, too
+                self._open().execute(_ADD, (batch.changes,))
+            else:
+                with self._transaction() as connection:
+                    if batch.changes is not None:
+                        connection.execute(_ADD, (batch.changes,))
+                    connection.execute(_ADD_EVENTS, (orjson.dumps(batch.events).decode(),))
+        except sqlite3.Error as error:
+            raise self._refusal("can't be written", error) from error
+        self.entries += batch.entries
+
+    def last_number(self) -> tuple[int, int]:
+        """Of the log, and how many entries it has up to there. Raises StoreError, FileCorrupt."""
+        with self._said("can't be read"):
+            return self._last_number(), self.entries
+
+    def forget_log(self, up_to: int, at_most: int) -> int:
+        """Delete the oldest of the log, of which no entry counts any more; how much of it.
+
+        The oldest first: what says that something is gone stays longer than what it was.
+        Raises StoreError, FileCorrupt.
+        """
+        with self._said("can't be written"):
+            return self._open().execute(_FORGET, (up_to, at_most)).rowcount
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileCorrupt."""
@@ -237,20 +227,19 @@ class StateFile:
 
     def _read(self) -> Contents:
         execute = self._open().execute
-        sessions = execute("SELECT * FROM sessions ORDER BY last_seen")
-        purses = execute("SELECT * FROM purses ORDER BY touched")
-        hours = execute("SELECT * FROM hours")
         last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+        log = execute("SELECT changes FROM log ORDER BY number DESC")
         try:
-            return Contents(
-                sessions=[rows.session_of(row) for row in sessions],
-                purses=[rows.purse_of(row) for row in purses],
-                hours=[rows.hour_of(row) for row in hours],
-                breakers=dict(map(rows.breaker_of, execute("SELECT * FROM breakers"))),
-                last_event=last[0] if last else 0,
-            )
+            contents = state_log.decode(changes for (changes,) in log)
         except (ValueError, TypeError, KeyError) as error:
             raise FileCorrupt(f"{self.path} holds rows that make no sense: {error}") from error
+        contents.last_event = last[0] if last else 0
+        self.entries = contents.entries
+        return contents
+
+    def _last_number(self) -> int:
+        found = self._open().execute("SELECT max(number) FROM log").fetchone()
+        return found[0] or 0
 
     # Its own
 
@@ -351,13 +340,16 @@ class StateFile:
         """Translate what the system and SQLite raise."""
         try:
             yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", None)
-            kind = FileCorrupt if code is not None and code & 0xFF in _CORRUPT else StoreError
-            name = getattr(error, "sqlite_errorname", type(error).__name__)
-            raise kind(f"{self.path} {what}: {error} ({name})") from error
-        except OSError as error:
-            raise StoreError(f"{self.path} {what}: {error.strerror or error}") from error
+        except (sqlite3.Error, OSError) as error:
+            raise self._refusal(what, error) from error
+
+    def _refusal(self, what: str, error: sqlite3.Error | OSError) -> StoreError:
+        if isinstance(error, OSError):
+            return StoreError(f"{self.path} {what}: {error.strerror or error}")
+        code = getattr(error, "sqlite_errorcode", None)
+        kind = FileCorrupt if code is not None and code & 0xFF in _CORRUPT else StoreError
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        return kind(f"{self.path} {what}: {error} ({name})")
 
 
 def _identity(path: Path | int) -> tuple[int, int]:

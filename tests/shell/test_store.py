@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from app.state import redis_link
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, NO_LOOPS, USED
+from tests.state.reading import contents
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
@@ -44,10 +43,9 @@ async def used(proxy: RunningProxy) -> Any:
 
 
 def tokens_on_disk(path: Path) -> int:
-    connection = sqlite3.connect(path)
-    found = connection.execute("SELECT used FROM purses WHERE name LIKE 'session:%'").fetchall()
-    connection.close()
-    return sum(sum(orjson.loads(one).values()) for (one,) in found)
+    found = contents(path)
+    assert found is not None
+    return sum(sum(purse.used.values()) for _, purse in found.purses)
 
 
 @pytest.mark.parametrize("stream", [True, False])

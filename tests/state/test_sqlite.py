@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 from app.core.breaker import BreakerState
-from app.state import keeper, state_file
+from app.state import keeper, state_file, state_log
 from app.state.sqlite import SqliteStore
 from app.state.store import EventQuery, Limit, SessionDelta, SessionState, Sticky, StoreError
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
+from tests.state.reading import contents
 
 ONE_TURN = SessionDelta(turns=1)
 HOUR = Limit("hour", 1000, rolling=True)
@@ -58,15 +59,16 @@ async def fails(call: Awaitable[Any], because: str) -> None:
         await call
 
 
-def rows(path: Path, table: str) -> int:
-    """How many a table has; -1 where there is none yet."""
+def rows(path: Path, kind: str) -> int:
+    """How many of a kind there are in the file that count; -1 where there is none yet."""
+    found = contents(path)
+    return len(getattr(found, kind)) if found is not None else -1
+
+
+def count(path: Path, table: str) -> int:
     connection = sqlite3.connect(path)
-    try:
-        (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
-    except sqlite3.OperationalError:
-        return -1
-    finally:
-        connection.close()
+    (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    connection.close()
     return int(found)
 
 
@@ -151,8 +153,8 @@ async def test_many_commits_are_one_transaction(
     written = []
     write = state_file.StateFile.write
 
-    def counted(self: state_file.StateFile, batch: state_file.Batch) -> None:
-        written.append(len(batch.purses))
+    def counted(self: state_file.StateFile, batch: state_log.Batch) -> None:
+        written.append(len(batch.names["purses"]))
         write(self, batch)
 
     monkeypatch.setattr(state_file.StateFile, "write", counted)
@@ -195,7 +197,7 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
         await store.commit(f"idle{number}", ONE_TURN, NOW - TTL - 1)
     await store.commit("b", ONE_TURN, NOW)
     await store.settle("t", dict.fromkeys([Limit("hour", None, True)], 5), NOW - 3700)
-    await until(lambda: rows(path, "events") == 1)
+    await until(lambda: count(path, "events") == 1)
     await until(lambda: rows(path, "sessions") == 1)
     await until(lambda: rows(path, "hours") == 0)
     await store.close()
@@ -210,7 +212,7 @@ async def test_events_beyond_their_number_go_in_small_steps(
     await store.open()
     added = MAX_EVENTS + 20
     await store.add_events([{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
-    await until(lambda: rows(path, "events") == MAX_EVENTS)
+    await until(lambda: count(path, "events") == MAX_EVENTS)
     ((oldest, _), *_) = await store.events(EventQuery(after=0))
     assert oldest == 21, "the newest are kept"
     await store.close()
@@ -318,7 +320,7 @@ async def test_a_file_of_an_older_version_is_migrated(
         await two.open()
         assert (await two.load("a", NOW)).turns == 1
         await two.close()
-        assert rows(path, "more") == 1
+        assert count(path, "more") == 1
 
 
 async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) -> None:
@@ -425,7 +427,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     goes_on = threading.Event()
     write = state_file.StateFile.write
 
-    def slow(self: state_file.StateFile, batch: state_file.Batch) -> None:
+    def slow(self: state_file.StateFile, batch: state_log.Batch) -> None:
         goes_on.wait(20)
         write(self, batch)
 

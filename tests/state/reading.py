@@ -1,0 +1,23 @@
+"""What is in a state file, seen by another program, whether or not a process has it open."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from app.state import state_log
+from app.state.state_log import Contents
+
+
+def contents(path: Path) -> Contents | None:
+    """None where there is no file of ours yet. Its events are not read."""
+    if not path.exists():
+        return None
+    connection = sqlite3.connect(path)
+    try:
+        log = connection.execute("SELECT changes FROM log ORDER BY number DESC").fetchall()
+    except sqlite3.OperationalError:
+        return None
+    finally:
+        connection.close()
+    return state_log.decode(changes for (changes,) in log)
