@@ -93,11 +93,16 @@ class Image:
 
     def take(self) -> Batch:
         """What one transaction writes, as it stands now. Raises TypeError for what is no JSON."""
-        names = {kind: _popped(changed) for kind, changed in self._changed.items() if changed}
-        batch = Batch(names, None, [], sum(map(len, names.values())))
+        batch = Batch({}, None, [])
         try:
-            if names:
-                batch.changes = encode({kind: self._rows(kind, names[kind]) for kind in names})
+            entries = {}
+            for kind, changed in self._changed.items():
+                if changed:
+                    names = batch.names[kind] = _popped(changed)
+                    batch.entries += len(names)
+                    entries[kind] = self._rows(kind, names)
+            if entries:
+                batch.changes = encode(entries)
         except BaseException:
             self.put_back(batch)
             raise

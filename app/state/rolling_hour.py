@@ -19,26 +19,28 @@ class RollingHour:
     and nothing stays for longer than an hour.
     """
 
-    __slots__ = ("_buckets",)
+    __slots__ = ("_buckets", "_total")
 
     def __init__(self, buckets: Iterable[tuple[int, int]] = ()) -> None:
         """``buckets``: (minute, tokens), oldest first, as :meth:`buckets` gives them."""
-        self._buckets: deque[list[int]] = deque([minute, tokens] for minute, tokens in buckets)
+        self._buckets: deque[tuple[int, int]] = deque(buckets)
+        self._total = sum(tokens for _, tokens in self._buckets)
 
     def buckets(self) -> list[tuple[int, int]]:
         """What to keep of it: (minute since the epoch, tokens), oldest first."""
-        return [(minute, tokens) for minute, tokens in self._buckets]
+        return list(self._buckets)
 
     def add(self, tokens: int, now: float) -> None:
         minute = self._turn_to(now)
+        self._total += tokens
         if self._buckets and self._buckets[-1][0] >= minute:
-            self._buckets[-1][1] += tokens
-        else:
-            self._buckets.append([minute, tokens])
+            minute, before = self._buckets.pop()
+            tokens += before
+        self._buckets.append((minute, tokens))
 
     def total(self, now: float) -> int:
         self._turn_to(now)
-        return sum(tokens for _, tokens in self._buckets)
+        return self._total
 
     def room_in(self, tokens: int, most: int, now: float) -> float:
         """Seconds until ``tokens`` fit under ``most``; an hour if they never will."""
@@ -57,7 +59,7 @@ class RollingHour:
             future = 0
             while buckets and buckets[-1][0] >= minute:
                 future += buckets.pop()[1]
-            buckets.append([minute, future])
+            buckets.append((minute, future))
         while buckets and buckets[0][0] <= minute - MINUTES:
-            buckets.popleft()
+            self._total -= buckets.popleft()[1]
         return minute

@@ -36,7 +36,7 @@ def unpack(packed: bytes) -> tuple[bytes, ...]:
 def session(name: str, state: SessionState) -> tuple[Any, ...]:
     """A session: its window in hexadecimal digits."""
     sticky = {model: (entry.tier, entry.until) for model, entry in state.sticky.items()}
-    window = [digest.hex() for digest in state.window]
+    window = list(map(bytes.hex, state.window))
     return name, state.turns, state.tier, window, sticky, state.first_seen, state.last_seen
 
 

@@ -231,7 +231,7 @@ class StateFile:
         log = execute("SELECT changes FROM log ORDER BY number DESC")
         try:
             contents = state_log.decode(changes for (changes,) in log)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise FileCorrupt(f"{self.path} holds rows that make no sense: {error}") from error
         contents.last_event = last[0] if last else 0
         self.entries = contents.entries

@@ -53,7 +53,7 @@ class Batch:
     as ``rows.event`` makes them.
     """
 
-    names: Mapping[str, list[str]]
+    names: dict[str, list[str]]
     changes: bytes | None
     events: list[tuple[Any, ...]]
     entries: int = 0
@@ -65,7 +65,9 @@ def encode(entries: Mapping[str, list[tuple[Any, ...]]]) -> bytes:
 
 
 def decode(newest_first: Iterable[bytes | str]) -> Contents:
-    """What a log comes to. Raises ``ValueError``, ``TypeError``, ``KeyError`` for nonsense."""
+    """What a log comes to. Nonsense: ``ValueError``, ``TypeError``, ``LookupError``,
+    ``AttributeError``.
+    """
     last: dict[str, dict[str, Any]] = {kind: {} for kind in ROWS}
     count = 0
     for changes in newest_first:

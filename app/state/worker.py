@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -43,8 +42,10 @@ class Worker:
                 result, error = job(), None
             except BaseException as caught:  # it is the caller's
                 result, error = None, caught
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            try:
                 self._loop.call_soon_threadsafe(done, result, error)
+            except RuntimeError:  # the loop is closed: nobody waits any more
+                pass
             del given, job, done, result, error
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any
 
+from app.state import image, keeper
 from app.state.sqlite import SqliteStore
 from app.state.store import Limit, SessionDelta, StoreError
 
@@ -22,6 +23,10 @@ SIZES: dict[str, Any] = {
     **{"events_ttl": 1e6, "max_events": 10_000},
 }
 HOUR = Limit("hour", None, rolling=True)
+
+# So that a kill often comes while the file is swept.
+image.SPARE_ENTRIES = 100
+keeper.PAUSE_SECONDS, keeper.STEP, keeper.SWEEP_STEP = 0.0, 20, 3
 
 
 def session_limit(name: str) -> Limit:

@@ -16,9 +16,17 @@ from typing import Any
 import pytest
 
 from app.core.breaker import BreakerState
-from app.state import keeper, state_file, state_log
+from app.state import image, keeper, state_file, state_log
 from app.state.sqlite import SqliteStore
-from app.state.store import EventQuery, Limit, SessionDelta, SessionState, Sticky, StoreError
+from app.state.store import (
+    EventQuery,
+    Limit,
+    SessionDelta,
+    SessionState,
+    Settlement,
+    Sticky,
+    StoreError,
+)
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
 
@@ -218,6 +226,71 @@ async def test_events_beyond_their_number_go_in_small_steps(
     await store.close()
 
 
+@pytest.fixture
+def swept_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What doesn't count any more leaves the file at once, in very small steps."""
+    for name, value in {"STEP": 5, "SWEEP_STEP": 1, "PAUSE_SECONDS": 0.0}.items():
+        monkeypatch.setattr(keeper, name, value)
+    monkeypatch.setattr(image, "SPARE_ENTRIES", 10)
+
+
+@pytest.mark.usefixtures("swept_soon")
+async def test_the_file_does_not_grow_with_use(
+    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forgotten = []
+    forget = state_file.StateFile.forget_log
+
+    def counted(self: state_file.StateFile, up_to: int, at_most: int) -> int:
+        forgotten.append(forget(self, up_to, at_most))
+        return forgotten[-1]
+
+    monkeypatch.setattr(state_file.StateFile, "forget_log", counted)
+    await store.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
+    await store.commit("idle", SessionDelta(turns=7), NOW)
+    spent, turns = 0, {"idle": 7}
+    while sum(number < keeper.STEP for number in forgotten) < 10:  # sweeps that have ended
+        name = "ab"[spent % 2]
+        await store.commit(name, ONE_TURN, NOW, Settlement("t", dict.fromkeys([SESSION, HOUR], 1)))
+        if not spent % 9:
+            turns.pop(name, None)
+            await store.delete(name)
+        else:
+            turns[name] = turns.get(name, 0) + 1
+        spent += 1
+        # Wherever the sweep is, the file holds what was acknowledged.
+        found = contents(path)
+        assert found is not None
+        assert {state.session: state.turns for state in found.sessions} == turns
+        assert [hour.total(NOW) for _, hour in found.hours] == [spent]
+        assert found.breakers == {"fast": BreakerState(3, NOW + 30, 30.0)}
+    await until(lambda: store._keeper._sweep is None)
+    found = contents(path)
+    assert found is not None
+    assert found.entries == store._keeper._file.entries
+    assert found.entries < spent, "of three an exchange"
+
+
+@pytest.mark.usefixtures("swept_soon")
+async def test_what_is_deleted_leaves_the_file_however_little_it_is(
+    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "HOUSEKEEPING_SECONDS", 0.01)
+    store = make_sqlite()
+    await store.open()
+    await store.commit("kept", ONE_TURN, NOW)
+    await store.commit("unwanted", ONE_TURN, NOW)
+    await store.delete("unwanted")
+    found = contents(path)
+    assert found is not None
+    assert found.entries == 3
+    monkeypatch.setattr(keeper, "SWEEP_SECONDS", 0.0)
+    await until(lambda: (found := contents(path)) is not None and found.entries == 1)
+    assert await store.delete("kept")
+    await until(lambda: (found := contents(path)) is not None and found.entries == 0)
+    await store.close()
+
+
 async def test_a_file_that_was_deleted_is_written_anew(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +394,64 @@ async def test_a_file_of_an_older_version_is_migrated(
         assert (await two.load("a", NOW)).turns == 1
         await two.close()
         assert count(path, "more") == 1
+
+
+FIRST_VERSION = """
+INSERT INTO sessions VALUES
+    ('a', 2, 'fast', '["00ff", ""]', '{"auto": ["standard", 1780000300.5]}',
+        1780000019.25, 1780000020.5),
+    ('b', 1, '', '[]', '{}', 1780000010.0, 1780000010.0);
+INSERT INTO purses
+    VALUES ('session:a', '{"session:a": 70, "session:a:estimated": 7}', 1780000020.0);
+INSERT INTO hours VALUES ('hour', '[[29666666, 30], [29666667, 40]]');
+INSERT INTO breakers VALUES ('fast', 3, 1780000050.0, 30.0);
+INSERT INTO events VALUES (4, 1780000020.0, 'k', 'a', '{"kind": "k"}');
+PRAGMA user_version = 1;
+"""
+
+
+async def test_a_file_of_the_first_version(make_sqlite: MakeStore, path: Path) -> None:
+    given(path, b"")
+    connection = sqlite3.connect(path)
+    connection.executescript(state_file.MIGRATIONS[0] + FIRST_VERSION)
+    connection.close()
+    for _ in range(2):  # the second time as it was written now
+        store = make_sqlite()
+        await store.open()
+        assert store.trouble is None
+        assert await store.load("a", NOW + 1) == SessionState(
+            "a",
+            used=70,
+            estimated=7,
+            turns=2,
+            tier="fast",
+            window=(b"\x00\xff", b""),
+            sticky={"auto": Sticky("standard", 1780000300.5)},
+            first_seen=1780000019.25,
+            last_seen=1780000020.5,
+        )
+        assert [s.session for s in await store.sessions(NOW)] == ["a", "b"]
+        assert await store.breakers() == {"fast": BreakerState(3, 1780000050.0, 30.0)}
+        assert await store.events(EventQuery()) == [(4, {"kind": "k"})]
+        found = await store.reserve("u", [HOUR], 0, NOW, NOW)
+        assert found.used == {"hour": 70}  # type: ignore[union-attr]
+        await store.close()
+
+
+async def test_rows_that_make_no_sense_are_set_aside(make_sqlite: MakeStore, path: Path) -> None:
+    one = make_sqlite()
+    await one.open()
+    await one.close()
+    for nonsense in ("{", '{"sessions": [["a", 1]]}', '{"unknown": [["a"]]}', "7"):
+        connection = sqlite3.connect(path)
+        with connection:
+            connection.execute("INSERT INTO log (changes) VALUES (?)", (nonsense,))
+        connection.close()
+        store = make_sqlite()
+        await store.open()
+        assert store.trouble is None
+        await store.close()
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 4
 
 
 async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) -> None:
@@ -447,3 +578,9 @@ async def test_an_event_that_is_no_json_is_refused_alone(store: SqliteStore) -> 
     await fails(store.add_events([{"time": 1, "kind": "k", "session": "", "x": object()}]), "event")
     await store.add_events([{"time": 1.0, "kind": "k", "session": ""}])
     assert len(await store.events(EventQuery())) == 1
+
+
+async def test_what_is_no_text_is_said(store: SqliteStore) -> None:
+    await fails(store.commit("a", SessionDelta(tier="\ud800"), NOW), "can't be written: TypeError")
+    await fails(store.delete("a"), "can't be written: TypeError")
+    await until(lambda: store.trouble is None)
