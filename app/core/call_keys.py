@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ..tool_calls.names import squash
+from ..tool_calls.names import MAX_NAME, squash
 
 _LONG_NUMBER: Final = re.compile(r"\d{19}")  # perhaps more than orjson's 64 bits
 # Parameters' names without case and separators.
@@ -66,9 +66,12 @@ def read(name: str, arguments: Any) -> Call:
     return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(names))
 
 
-@functools.lru_cache(maxsize=4096)
+_known_spelling = functools.lru_cache(maxsize=4096)(squash)
+
+
 def _spelled(parameter: str) -> str:
-    return squash(parameter)
+    # A longer one is none that is asked for, and would stay in memory.
+    return _known_spelling(parameter) if len(parameter) <= MAX_NAME else parameter
 
 
 def canonical(arguments: Any) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -23,6 +23,7 @@ from .turns import MAX_TURNS, Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
 MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents
+MAX_BYTES: Final = 128 * 1024 * 1024  # of all of them: agents that talk much have fewer sessions
 # An agent may edit its last messages (a cache mark that moves, surroundings taken out again), so
 # the beginnings before the last few replies of a branch are kept beside the whole.
 _STEPS_BACK: Final = 3
@@ -98,17 +99,24 @@ class History:
 class HistoryReader:
     """Reads histories, and remembers by session what it has read. Bounded in both directions."""
 
-    def __init__(self, max_sessions: int = MAX_SESSIONS, max_branches: int = MAX_BRANCHES) -> None:
+    def __init__(
+        self,
+        max_sessions: int = MAX_SESSIONS,
+        max_branches: int = MAX_BRANCHES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         self._max_sessions = max_sessions
         self._max_branches = max_branches
-        self._sessions: OrderedDict[str, list[_Branch]] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._bytes = 0
 
     def read(self, session: str, blocks: Blocks) -> History:
         """The history that the messages of a request tell. ``session``: its hash."""
         said = blocks.said
         # Mostly there is one right before the last message.
         if any(message.get("role") == "assistant" for message in reversed(said)):
-            transcript = self._continued(self._branches(session), blocks)
+            transcript = self._continued(session, blocks)
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
             transcript = Transcript(Tally())
@@ -120,19 +128,27 @@ class HistoryReader:
         return history if transcript.tally is None else history.counted_by(transcript.tally)
 
     def forget(self, session: str) -> None:
-        self._sessions.pop(session, None)
+        self._taken(session)
 
-    def _branches(self, session: str) -> list[_Branch]:
-        """What is known of a session, the branch that was read last at the end."""
-        known = self._sessions.get(session)
-        if known is None:
-            known = self._sessions[session] = []
-            while len(self._sessions) > self._max_sessions:
-                self._sessions.popitem(last=False)
-        self._sessions.move_to_end(session)
+    def _taken(self, session: str) -> _Session:
+        """What is known of a session, which is no longer kept."""
+        known = self._sessions.pop(session, None) or _Session()
+        self._bytes -= known.size
         return known
 
-    def _continued(self, branches: list[_Branch], blocks: Blocks) -> Transcript:
+    def _keep(self, session: str, known: _Session) -> None:
+        """As the one that was read last; the oldest go where it is too many, or too much."""
+        known.size = sum(branch[-1].transcript.size for branch in known.branches)
+        self._bytes += known.size
+        self._sessions[session] = known
+        while len(self._sessions) > 1 and (
+            len(self._sessions) > self._max_sessions or self._bytes > self._max_bytes
+        ):
+            self.forget(next(iter(self._sessions)))
+
+    def _continued(self, session: str, blocks: Blocks) -> Transcript:
+        known = self._taken(session)
+        branches = known.branches
         names = _Names(blocks)
         branch, steps = _longest(branches, names)
         if steps == len(branch) and branch:
@@ -141,6 +157,7 @@ class HistoryReader:
         transcript = _read_on(begun, blocks.said, names)
         branches.append(begun[-_STEPS_BACK - 1 :])
         del branches[: -self._max_branches]
+        self._keep(session, known)
         return transcript
 
 
@@ -158,6 +175,14 @@ class _Beginning(NamedTuple):
 
 # The beginnings of one transcript that are kept: the shortest first.
 _Branch = list[_Beginning]
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is known of one, the branch that was read last at the end. ``size``: bytes, about."""
+
+    branches: list[_Branch] = field(default_factory=list)
+    size: int = 0
 
 
 def _longest(branches: Sequence[_Branch], names: _Names) -> tuple[_Branch, int]:

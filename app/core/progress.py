@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
-from ..tool_calls.names import words
+from ..tool_calls.names import MAX_NAME, words
 from .call_keys import Call
 from .turn import Inputs, Result, Turn
 
@@ -48,11 +48,14 @@ _LOOKS: Final = """
 _SAYS: Final = dict.fromkeys(_CHANGES.split(), True) | dict.fromkeys(_LOOKS.split(), False)
 
 
-@functools.lru_cache(maxsize=4096)
 def changes_things(tool: str) -> bool | None:
     """Whether a tool does more than look, by its name; None: it may do either."""
-    own = words(tool.rpartition("__")[2])  # without the name of an MCP server
-    return next((_SAYS[word] for word in own if word in _SAYS), None)
+    return _says(tool.rpartition("__")[2][:MAX_NAME])  # without the name of an MCP server
+
+
+@functools.lru_cache(maxsize=4096)
+def _says(name: str) -> bool | None:
+    return next((_SAYS[word] for word in words(name) if word in _SAYS), None)
 
 
 class News:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
 MAX_WORDS: Final = 4000  # characters kept of a text for comparing
+TURN_BYTES: Final = 512  # about what a turn takes, and each call in it, beside its words
 MAX_TEXT: Final = 65_536  # characters of a text that is looked into; longer ones only by digest
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
@@ -105,13 +107,24 @@ class _Input(NamedTuple):
 class Transcript:
     """Makes turns of messages, one message at a time. Copies are cheap: a list of references.
 
-    ``tally``: of the turns' calls; None where it went along with a copy.
+    ``tally``: of the turns' calls; None where it went along with a copy. ``size``: about how many
+    bytes of memory the turns take.
     """
 
-    __slots__ = ("_came", "_ids", "_inputs", "_told", "_user_beside_results", "tally", "turns")
+    __slots__ = (
+        "_came",
+        "_ids",
+        "_inputs",
+        "_told",
+        "_user_beside_results",
+        "size",
+        "tally",
+        "turns",
+    )
 
     def __init__(self, tally: Tally | None) -> None:
         self.turns: list[Turn] = []
+        self.size = 0
         self.tally = tally
         self._inputs: list[_Input] = []
         self._told = False  # whether the last assistant message told its calls as text
@@ -124,6 +137,7 @@ class Transcript:
         """As it stands now, without the tally."""
         new = Transcript(None)
         new.turns = list(self.turns)
+        new.size = self.size
         new._inputs = list(self._inputs)
         new._told = self._told
         new._came = self._came
@@ -202,15 +216,22 @@ class Transcript:
         calls.sort(key=lambda pair: pair[0])
         before = self.turns[-1].place if self.turns else 0
         self.turns.append(output(text, [call for call, _ in calls], inputs, before))
+        self.size += _size(self.turns[-1])
         if self.tally is not None:
             self.tally.take(self.turns[-1])
         if len(self.turns) > MAX_TURNS:
             if self.tally is not None and self.tally.turns > MAX_TURNS:
                 self.tally.drop(self.turns[0])
+            self.size -= _size(self.turns[0])
             del self.turns[0]
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
         self._inputs = []
         self._came = None
+
+
+def _size(turn: Turn) -> int:
+    names = sum([len(call.name) for call in turn.calls])
+    return sys.getsizeof(turn.words) + names + TURN_BYTES * (1 + len(turn.calls))
 
 
 def _result(content: Any, *, of_tool: bool) -> Result:

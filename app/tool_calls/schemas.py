@@ -226,11 +226,13 @@ def _content(value: object) -> bytes:
             return b""
 
 
-@lru_cache(maxsize=4_096)
 def pattern_compiles(pattern: str) -> bool:
     """Whether the linear regex engine takes `pattern`."""
-    if len(pattern) > MAX_PATTERN:
-        return False
+    return len(pattern) <= MAX_PATTERN and _compiles(pattern)
+
+
+@lru_cache(maxsize=4_096)
+def _compiles(pattern: str) -> bool:
     try:
         jsonschema_rs.Draft202012Validator(
             {"pattern": pattern}, validate_formats=False, pattern_options=_regex()

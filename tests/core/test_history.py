@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -57,8 +59,8 @@ def told(whole: History) -> list[Any]:
 class Counting(HistoryReader):
     """Counts the messages that had to be read."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        super().__init__()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **bounds: int) -> None:
+        super().__init__(**bounds)
         self.count = 0
         add = turns_module.Transcript.add
 
@@ -253,9 +255,48 @@ def test_memory_is_bounded_both_ways() -> None:
         for end in range(60, len(run_of_one) + 1):
             reader.read(str(session), Blocks(run_of_one[:end]))
     assert len(reader._sessions) == 3
-    for branches in reader._sessions.values():
-        assert len(branches) == MAX_BRANCHES
-        assert max(map(len, branches)) == 4
+    for known in reader._sessions.values():
+        assert len(known.branches) == MAX_BRANCHES
+        assert max(map(len, known.branches)) == 4
+
+
+def talk(turns: int, characters: int) -> list[Json]:
+    """A conversation in which no two answers are the same."""
+    found = [USER]
+    for number in range(turns):
+        answer = f"Answer {number}: ".ljust(characters, "x")
+        found += [assistant(text=answer), {"role": "user", "content": f"And {number}?"}]
+    return found
+
+
+def test_of_those_that_talk_much_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Counting(monkeypatch, max_bytes=100_000)
+    for name in "abc":
+        reader.read_new(talk(10, 3_000), name)
+    again = [*talk(10, 3_000), *step(1)]
+    assert reader.read_new(again, "b") == 2
+    assert reader.read_new(again, "a") == len(again), "forgotten: the oldest"
+    reader.read_new(talk(100, 3_000), "large")
+    assert list(reader._sessions) == ["large"], "one is kept, however large"
+    reader.forget("large")
+    for number in range(100):
+        reader.read_new(run(1), str(number))
+    assert len(reader._sessions) > 20, "small ones have all the room again"
+
+
+@pytest.mark.parametrize("messages", [run(200), talk(200, 40), talk(200, 2_000)])
+def test_what_a_session_takes_is_known_about(messages: list[Json]) -> None:
+    reader = HistoryReader()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for end in range(101, len(messages) + 1, 2):
+            reader.read("s", Blocks(messages[:end]))
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.5 < reader._bytes / taken < 2
 
 
 def test_the_last_turns_of_a_very_long_run_are_kept() -> None:

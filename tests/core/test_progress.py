@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core import call_keys
+from app.core import call_keys, progress
 from app.core.progress import News, Progress, changes_things
 from app.core.tool_errors import says_nothing
 from app.core.turn import Result
@@ -30,6 +30,19 @@ from app.core.turn import Result
 )
 def test_what_a_tool_s_name_says(tool: str, changes: bool | None) -> None:
     assert changes_things(tool) is changes
+
+
+def test_long_names_of_tools_and_parameters_stay_nowhere() -> None:
+    """A cache of so many names would else be as large as so many requests."""
+    caches = (progress._says, call_keys._known_spelling)
+    before = [cache.cache_info().currsize for cache in caches]
+    for number in range(50):
+        long = f"{'n' * 100_000}{number}"
+        assert changes_things(f"write_{long}") is True
+        assert call_keys.read("f", {"path": "a", long: 1}) != call_keys.read("f", {"path": "a"})
+    assert all(
+        cache.cache_info().currsize <= size + 2 for cache, size in zip(caches, before, strict=True)
+    )
 
 
 @pytest.mark.parametrize(

@@ -203,4 +203,7 @@ def test_the_caches_are_bounded() -> None:
     for number in range(schemas.MAX_TOOL_SETS + 50):
         one(props(**{f"a{number}": {"type": "string"}}))
     assert len(schemas._tool_sets) == schemas.MAX_TOOL_SETS
+    before = schemas._compiles.cache_info().currsize
+    assert not pattern_compiles("a" * 100_000)
+    assert schemas._compiles.cache_info().currsize == before, "no long pattern stays in one"
     schemas.clear_caches()
