@@ -82,6 +82,4 @@ def _tell(
         )
     if isinstance(step, Retry) and isinstance(before.verdict, _MODELS_OWN):
         local = tier is not None and tier.local
-        warmer = correction.raised_temperature(body, step.number, local=local)
-        if warmer is not None:
-            body["temperature"] = warmer
+        body.update(correction.other_sampling(body, step.number, local=local))

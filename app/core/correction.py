@@ -54,21 +54,26 @@ def corrected(
     return hints.place(messages, text, role=role, placement=placement)
 
 
-def raised_temperature(body: Mapping[str, Any], number: int, *, local: bool) -> float | None:
-    """A little other sampling for retry ``number``; None: leave it as it is.
+def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict[str, Any]:
+    """What changes of the sampling for retry ``number``, from 1; nothing: leave it as it is.
 
-    mlx-lm's default is 0, where the same prompt gives the same mistake; a cloud's is not known.
+    A little more temperature; where the seed is fixed another one, as fixed as the first. The same
+    prompt gives the same mistake else: mlx-lm's default temperature is 0, and a cloud's is not
+    known.
     """
-    if body.get("seed") is not None:
-        return None
+    seed = body.get("seed")
+    if seed is not None:
+        # Negative: by chance, for some servers.
+        fixed = isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0
+        return {"seed": seed ^ number} if fixed else {}
     given = body.get("temperature")
     if given is None:
         if not local:
-            return None
+            return {}
         given = 0.0
     if not isinstance(given, (int, float)):  # a tier's own params are not checked
-        return None
-    return min(round(given + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)
+        return {}
+    return {"temperature": min(round(given + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)}
 
 
 def _failed_choice(reply: Reply, verdict: InvalidToolCall) -> ChoiceReply | None:

@@ -253,21 +253,24 @@ def test_a_reply_that_misses_its_format() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "local", "temperatures"),
+    ("body", "local", "changes"),
     [
-        ({}, True, [0.1, 0.2, 0.3]),
-        ({}, False, [None, None, None]),
-        ({"temperature": 0.7}, False, [0.8, 0.9, 1.0]),
-        ({"temperature": 0}, True, [0.1, 0.2, 0.3]),
-        ({"temperature": 1.95}, True, [2.0, 2.0, 2.0]),
-        ({"temperature": 0.7, "seed": 0}, True, [None, None, None]),
-        ({"temperature": "hot"}, True, [None, None, None]),
+        ({}, True, [{"temperature": 0.1}, {"temperature": 0.2}, {"temperature": 0.3}]),
+        ({}, False, [{}, {}, {}]),
+        ({"temperature": 0.7}, False, [{"temperature": t} for t in (0.8, 0.9, 1.0)]),
+        ({"temperature": 0}, True, [{"temperature": t} for t in (0.1, 0.2, 0.3)]),
+        ({"temperature": 1.95}, True, [{"temperature": 2.0}] * 3),
+        ({"temperature": "hot"}, True, [{}, {}, {}]),
+        ({"temperature": 0.7, "seed": 0}, True, [{"seed": 1}, {"seed": 2}, {"seed": 3}]),
+        ({"seed": 2**31 - 1}, False, [{"seed": 2**31 - 1 - n} for n in (1, 2, 3)]),
+        ({"seed": -1}, True, [{}, {}, {}]),
+        ({"seed": "x"}, True, [{}, {}, {}]),
     ],
     ids=str,
 )
-def test_a_little_other_sampling(body: Json, local: bool, temperatures: list[float | None]) -> None:
-    raised = [correction.raised_temperature(body, n, local=local) for n in (1, 2, 3)]
-    assert raised == temperatures
+def test_a_little_other_sampling(body: Json, local: bool, changes: list[Json]) -> None:
+    made = [correction.other_sampling(body, n, local=local) for n in (1, 2, 3)]
+    assert made == changes
 
 
 # Within the request of an attempt
@@ -298,7 +301,9 @@ def test_settings_reach_the_correction() -> None:
     body = body_of(retry, tier={"hint_placement": "tool_result"})
     assert body["messages"][-1]["role"] == "tool"
     assert body_of(retry, tier={"params": {"temperature": 0.5}})["temperature"] == 0.8
-    assert "temperature" not in body_of(retry, tier={"params": {"seed": 1}})
+    seeded = body_of(retry, tier={"params": {"seed": 4}})
+    assert "temperature" not in seeded
+    assert seeded["seed"] == 7, "the same prompt with the same seed is the same mistake again"
 
 
 def test_other_retries_say_nothing() -> None:
