@@ -49,7 +49,7 @@ async def test_the_next_tier_gets_the_request_and_the_hint(
     assert response.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
     first, second = upstream.calls
     assert await first.left_within(SECOND), "the model is stopped at once"
-    assert "went round in a circle" in str(messages_of(second)[-1]["content"])
+    assert "repeated the same text" in str(messages_of(second)[-1]["content"])
     loops = {"detector": "generation", "action": "circuit_break"}
     await until_metric(proxy, "mlx_stack_loops_total", 1, **loops)
 

@@ -29,9 +29,10 @@ from .written_calls import WrittenCalls
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
+# Plain, and open about what comes next: asked to answer briefly, models left steps out.
 HINT = (
-    "Your previous answer to this went round in a circle: it repeated the same text until it was "
-    "stopped. Answer directly and briefly, and say each thing only once."
+    "Your previous response repeated the same text until it was stopped. Take the next step, or "
+    "answer; say each thing only once."
 )
 STOPPED: Final = (
     f"[Stopped: the answer went round in a circle ({DETECTOR}). Try a different approach.]"
