@@ -23,6 +23,7 @@ FREE_TEXT_PARAMETERS = frozenset(
     | {"code", "script", "source", "new_source", "html", "markdown", "patch", "diff"}
     | {"new_string", "new_str", "old_string", "old_str", "replacement"}
 )
+SEEN_AT_LEAST = 4  # one in so many tokens, in a reply of which the most has come
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta)
 
 
@@ -110,8 +111,8 @@ class _State(StageState):
     def judge(self, reply: Reply) -> OutputTruncated | None:
         """A reply that a limit cut is worth another try where the client did not set it.
 
-        Or where nothing came of it: mlx_lm.server says nothing of a tool call until it is whole, so
-        that is one without an end, most likely; the next tier may find one.
+        Or where next to nothing came of it: mlx_lm.server says nothing of a tool call until it is
+        whole, so that is one without an end, most likely; the next tier may find one.
         """
         if self._is_over:
             return None  # cut by us: it would go on again
@@ -119,8 +120,22 @@ class _State(StageState):
             return None
         if self._sent < self._full:
             return OutputTruncated("tool_calls")
-        unseen = self._exchange.request.tools and not reply.written()
+        unseen = self._exchange.request.tools and self._is_unseen(reply)
         return OutputTruncated("unseen") if unseen else None
+
+    def _is_unseen(self, reply: Reply) -> bool:
+        """Whether next to nothing came of what the model wrote.
+
+        No token is shorter than a byte, so there were many of which none came. A cloud's model may
+        have thought in secret.
+        """
+        written, usage = reply.written(), reply.usage
+        if not written:
+            return True
+        tier = self._stage.tier(self._exchange.tier)
+        if tier is None or not tier.local or usage is None or usage.counted_by_litellm:
+            return False
+        return written * SEEN_AT_LEAST < usage.completion_tokens
 
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)

@@ -8,6 +8,7 @@ import pytest
 
 from app import stages
 from app.core.budgets import MIN_ROOM
+from app.core.events import Usage
 from app.core.exchange import Exchange, Request
 from app.core.prompt_size import estimate_prompt_tokens
 from app.core.reply import Reply
@@ -227,6 +228,28 @@ def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> No
     thought = cut_reply("length", text="")
     thought.choice(0).add_reasoning("Let me see")
     assert verdict(thought, tools=CALLS, max_tokens=300) is None
+
+
+def test_next_to_nothing_is_nothing() -> None:
+    """Three bytes can't be most of 300 tokens; with a cloud's model the rest may be thoughts."""
+
+    def unseen(usage: Usage, text: str, tier: str = "fast", **body: Any) -> bool:
+        whole = exchange(client_request(**{"tools": CALLS, "max_tokens": 300, **body}))
+        whole.tier = tier
+        state = stage(tiers={"fast": {"model": "f"}, "far": {"model": "p", "local": False}}).open(
+            whole
+        )
+        state.on_request(Request(tier, dict(whole.request.body)))
+        reply = cut_reply("length", text=text)
+        reply.usage = usage
+        return state.judge(reply) == OutputTruncated("unseen")
+
+    usage = Usage(20, 300)
+    assert unseen(usage, '"}}\n')
+    assert not unseen(usage, "x" * 75)
+    assert not unseen(usage, '"}}\n', tools=[])
+    assert not unseen(usage, '"}}\n', tier="far")
+    assert not unseen(Usage(20, 300, counted_by_litellm=True), '"}}\n')
 
 
 # Which tools write
