@@ -171,7 +171,8 @@ class Exchange:
       after text had.
     - ``retried``: same-tier retries so far on this tier, by reason; ``retries``: of all tiers.
     - ``model_failure``: the last one that a model itself made, on the tier ``failed_on``.
-    - ``doubted``: a reply is kept that may go out if no other tier has a better one.
+    - ``doubted``: a reply is kept that may go out if no other is better; ``doubt_is_out``: the
+      text that has gone out is its own.
     - ``hint``: what every further attempt on this tier is told.
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
@@ -201,6 +202,7 @@ class Exchange:
     model_failure: Verdict | None = None
     failed_on: str = ""
     doubted: bool = False
+    doubt_is_out: bool = False
     text_retried: bool = False
     last_response: dict[str, Any] | None = None
     retried: dict[str, int] = field(default_factory=dict)

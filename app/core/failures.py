@@ -72,7 +72,7 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     did after it.
     """
     own = exchange.model_failure
-    if isinstance(own, LoopDetected) and own.doubt:
+    if isinstance(own, (LoopDetected, InvalidToolCall)) and own.doubt:
         own = None  # a reply that was only asked about has failed nobody
     if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
         verdict = own

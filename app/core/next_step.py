@@ -48,7 +48,7 @@ ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 class Deliver:
     """What the gate holds goes out, and the exchange is over.
 
-    ``doubted``: what is held of the attempt that another tier was asked about, not of the last one.
+    ``doubted``: what is held of the attempt that was doubted, not of the last one.
     """
 
     doubted: bool = False
@@ -109,9 +109,9 @@ def next_step(
     """
     rules = _Rules(exchange, settings, view, now)
     step = _step_after(verdict, rules)
-    # Nothing was wrong with that reply but that it made the same call again.
-    doubted = exchange.doubted and not rules.text_is_out
-    return Deliver(doubted=True) if doubted and isinstance(step, (Fail, PassOn)) else step
+    # Nothing was surely wrong with that reply.
+    kept = exchange.doubted and (exchange.doubt_is_out or not rules.text_is_out)
+    return Deliver(doubted=True) if kept and isinstance(step, (Fail, PassOn)) else step
 
 
 def _step_after(verdict: Verdict | None, rules: _Rules) -> Step:
@@ -167,6 +167,8 @@ class _Rules:
         rules = self._settings.reliability.tool_validation
         reason = "tool_validation_failure"
         done = exchange.retried.get(reason, 0)
+        if verdict.doubt:
+            return self._ask_again(reason, done)
         # After committed text one retry is all: what it adds can still join what the client has.
         spoilt = self.text_is_out and exchange.text_retried
         if done < rules.max_retries and not spoilt and self._may_retry():
@@ -178,6 +180,13 @@ class _Rules:
         if rules.on_exhausted == "return_last":
             return Deliver()
         return Fail(error_of(exchange, verdict))
+
+    def _ask_again(self, reason: str, done: int) -> Step:
+        """One retry for a reply that may be fine, and only where none was needed before."""
+        rules = self._settings.reliability.tool_validation
+        if not done and rules.max_retries and not self._exchange.doubted and self._may_retry():
+            return Retry(reason, 1, correct=rules.retry_with_correction)
+        return Deliver(doubted=self._exchange.doubt_is_out)
 
     def after_loop(self, verdict: LoopDetected) -> Step:
         exchange = self._exchange

@@ -63,16 +63,20 @@ class CallFailure:
 
 @frozen
 class InvalidToolCall:
-    """At least one call of the reply, or its JSON, can't be delivered."""
+    """At least one call of the reply, or its JSON, can't be delivered.
+
+    ``doubt``: it has no call, though it seems to mean one. It goes out where a retry is no better.
+    """
 
     failures: tuple[CallFailure, ...]
+    doubt: bool = False
 
 
 @frozen
 class OutputTruncated:
     """The reply was cut by a limit that was not the client's; or there is nothing in it.
 
-    ``limit``: `tool_calls`, `reasoning`; `unseen`: all that the model wrote is lost.
+    ``limit``: `tool_calls`, `reasoning`; `unseen`: next to all that the model wrote is lost.
     """
 
     limit: str

@@ -92,8 +92,9 @@ class Doubted:
 
 
 def doubted(exchange: Exchange, attempt: Attempt) -> Doubted:
-    """Keep a reply that another tier is asked about."""
+    """Keep a reply that may be right, while a better one is asked for."""
     exchange.doubted = True
+    exchange.doubt_is_out = exchange.text_is_out
     return Doubted(
         attempt,
         exchange.tier,
@@ -105,7 +106,7 @@ def doubted(exchange: Exchange, attempt: Attempt) -> Doubted:
 
 
 def go_back(exchange: Exchange, kept: Doubted) -> Attempt:
-    """No other tier had a better one: the exchange is where it was with that reply."""
+    """No better one came: the exchange is where it was with that reply."""
     exchange.tier = kept.tier
     exchange.climbed = kept.climbed
     exchange.reply_notes = kept.reply_notes

@@ -18,6 +18,7 @@ from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry
 from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..core.verdicts import (
     Cut,
+    InvalidToolCall,
     LeftOpen,
     LoopDetected,
     OutputTruncated,
@@ -180,7 +181,7 @@ class Run:
         exchange = self._exchange
         attempt = self._attempt
         assert attempt is not None
-        if isinstance(verdict, LoopDetected) and verdict.doubt:
+        if isinstance(verdict, (LoopDetected, InvalidToolCall)) and verdict.doubt:
             self._doubted = climbing.doubted(exchange, attempt)
         exchange.reply_notes.clear()
         exchange.text_retried = exchange.text_is_out

@@ -2,7 +2,8 @@
 
 While the reply comes, text that may be a call waits (``text_hold``). At its end, ``mend`` makes
 real calls of those written as text, drops the half call of a length cut, and checks and repairs
-each; ``judge`` refuses the reply if one call can't be delivered.
+each; ``judge`` refuses the reply if one call can't be delivered, and doubts one that means a call
+and has none.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from ...core.chunks import text_of
 from ...core.exchange import Exchange, Incident, Request
 from ...core.gate import TextHold
 from ...core.pipeline import StageState
@@ -24,6 +26,7 @@ from ...tool_calls import explain
 from ...tool_calls.check import Options, check_call
 from ...tool_calls.check_reply import check_response_format
 from ...tool_calls.conversation import conversation_lookup
+from ...tool_calls.missed_calls import missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
@@ -98,14 +101,32 @@ class _State(StageState):
             self._apply(reply, index, new)
 
     def judge(self, reply: Reply) -> InvalidToolCall | None:
-        if not self._failures:
+        failures = self._failures or self._missed(reply)
+        if not failures:
             return None
-        for failure in self._failures:
+        for failure in failures:
             self._note(
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
-        self._exchange.last_response = _as_message(reply, self._failures[0].choice)
-        return InvalidToolCall(tuple(self._failures))
+        self._exchange.last_response = _as_message(reply, failures[0].choice)
+        return InvalidToolCall(tuple(failures), doubt=not self._failures)
+
+    def _missed(self, reply: Reply) -> list[CallFailure]:
+        """The call that a reply of text alone means, as far as one can tell."""
+        choice = reply.choices.get(0)
+        if choice is None or len(reply.choices) > 1 or not self._stage.options.validate_tool_names:
+            return []
+        if choice.tool_calls or choice.finish_reason != "stop" or not self._rescues():
+            return []
+        if "{" not in choice.text or self._body.get("response_format"):
+            return []
+        found = missed_call(choice.text, self._schemas(), self._asked())
+        return [CallFailure(found.tool, found.kind, found.error)] if found is not None else []
+
+    def _asked(self) -> str:
+        """What the user said last."""
+        users = [m for m in self._body["messages"] if m.get("role") == "user"]
+        return text_of(users[-1].get("content")) if users else ""
 
     # Mending one choice
 

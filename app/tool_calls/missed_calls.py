@@ -1,0 +1,121 @@
+"""A call that a text plainly means, and that can't be made of it: the model has to be asked.
+
+Either the whole text is a call as JSON, of a tool that isn't offered, though its arguments are
+those of one that is; or it ends by saying that a call is to be made now, arguments and all. Both
+are close to what somebody may have asked to be shown, so whoever asks the model once more must be
+ready to take the text for the answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..frozen import frozen
+from . import explain
+from .formats.base import Tools, ToolSet
+
+MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
+MAX_SAID_BEFORE: Final = 400  # characters before an announcement; after more it sums something up
+MAX_TRIED: Final = 8  # braces where the arguments may begin
+
+_FENCED = re.compile(r"```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n(.*)\n```", re.S)
+_LIST_ITEM = re.compile(r"\s*(?:[-*•>|]|\d+[.)])\s")
+_END = re.compile(r"[\s`*]*(?:\b(?:now|next|first)\b)?[\s`*.!…]*\Z", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.!](?=\s)|\n")
+_ANNOUNCED = re.compile(
+    r"\W*(?:(?:ok|okay|alright|sure|now|next|first|then|so)\W+)*"
+    r"(?:I(?:['’]ll| will| am going to|['’]m going to)|let me)\s+(?:(?:now|first|next|then)\s+)?"
+    r"(?:call|use|invoke|run)\s+(?:the\s+)?(?:(?:function|tool)\s+)?"
+    r"[`\"'*]*(?P<name>\w[\w.-]*)[`\"'*]*(?:\s+(?:function|tool))?"
+    r"(?:\s+(?:with|using|on))?(?:\s+(?:the|these|following|arguments?|parameters?|input))*",
+    re.IGNORECASE,
+)
+# Words of a user who wants to hear of a call, or to be asked before it is made.
+_ABOUT_CALLS = re.compile(
+    r"\b(?:tools?|functions?|calls?|calling|plans?|confirm\w*|approv\w*|permission|wait|dry.run)\b",
+    re.IGNORECASE,
+)
+
+
+@frozen
+class Missed:
+    """``tool``: as the text names it. ``kind``, ``error``: as in a ``CallFailure``."""
+
+    tool: str
+    kind: str
+    error: str
+
+
+def missed_call(text: str, tools: Tools, asked: str) -> Missed | None:
+    """The call that ``text`` means beyond reasonable doubt. ``asked``: what the user said last."""
+    text = text.rpartition("</think>")[2].strip()
+    if not tools or len(text) > MAX_TEXT or not text.endswith(("}", "```", ".", "now", "!", "`")):
+        return None
+    known = ToolSet(tools)
+    return _of_no_tool(text, known) or _announced(text, known, asked)
+
+
+def _of_no_tool(text: str, tools: ToolSet) -> Missed | None:
+    fenced = _FENCED.fullmatch(text)
+    call = _object(fenced.group(1) if fenced else text)
+    if call is None or len(call) != 2 or "name" not in call:
+        return None
+    name, arguments = call["name"], call.get("arguments", call.get("parameters"))
+    if not isinstance(name, str) or not isinstance(arguments, dict) or tools.resolve(name):
+        return None
+    if not any(_fits(arguments, tools, tool) for tool in tools.schemas):
+        return None
+    return Missed(name, "unknown_tool", explain.unknown_tool(name, list(tools.schemas)))
+
+
+def _announced(text: str, tools: ToolSet, asked: str) -> Missed | None:
+    if "?" in text or "{" not in text or _ABOUT_CALLS.search(asked):
+        return None
+    end = _END.search(text)
+    body = text[: end.start()] if end else text
+    start, arguments = _last_object(body)
+    lead = body[:start].rstrip(" \t\n`*:")
+    begun = max((found.end() for found in _SENTENCE_END.finditer(lead)), default=0)
+    line = lead[lead.rfind("\n") + 1 :]
+    said = _ANNOUNCED.fullmatch(lead, begun)
+    if arguments is None or said is None or begun > MAX_SAID_BEFORE or "{" in lead:
+        return None
+    name = tools.resolve(said.group("name"))
+    if name is None or _LIST_ITEM.match(line) or not _fits(arguments, tools, name):
+        return None
+    return Missed(
+        name,
+        "announced_call",
+        f'you said that you would call "{name}" and did not; call it now, or answer without it',
+    )
+
+
+def _last_object(text: str) -> tuple[int, dict[str, Any] | None]:
+    """The JSON object that ends the text, and where it begins."""
+    start = -1
+    for _ in range(MAX_TRIED):
+        start = text.find("{", start + 1)
+        if start < 0:
+            break
+        found = _object(text[start:])
+        if found is not None:
+            return start, found
+    return 0, None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _fits(arguments: Mapping[str, Any], tools: ToolSet, name: str) -> bool:
+    """Whether the arguments are some of the tool's, and all that it needs."""
+    required = tools.schema(name).get("required")
+    needed = set(required) if isinstance(required, list) else set()
+    return bool(arguments) and needed <= arguments.keys() <= tools.properties(name).keys()
