@@ -127,6 +127,42 @@ def test_a_doubt_is_not_what_a_client_is_told_of_a_tier_that_failed_after_it() -
     assert error_after(whole, FAILED).type == "all_tiers_failed"
 
 
+# A reply that means a call and has none
+
+MISSED = replace(INVALID, doubt=True)
+
+
+def test_a_reply_that_means_a_call_is_tried_once_more_and_then_goes_out() -> None:
+    assert step(after(INVALID_REASON), MISSED) == Retry(INVALID_REASON, 1, correct=True)
+    assert step(after(INVALID_REASON), MISSED, tool_validation={"max_retries": 0}) == Deliver()
+    for whole in (
+        after(INVALID_REASON, doubted=True, retried={INVALID_REASON: 1}),
+        climbing(INVALID_REASON, doubted=True),  # and no other tier is asked
+        after(*[INVALID_REASON] * 10),
+    ):
+        assert step(whole, MISSED) == Deliver()
+
+
+@pytest.mark.parametrize("verdict", [INVALID, LOOP, FAILED, CLIENTS])
+def test_a_doubted_reply_goes_out_where_what_follows_fails(verdict: Verdict) -> None:
+    rules = {
+        "tool_validation": {"max_retries": 1},
+        "escalation": {"max_retries_before_escalate": 0},
+    }
+    known = {"doubted": True, "retried": {INVALID_REASON: 1, "loop_detected": 1}}
+    assert step(after(INVALID_REASON, **known), verdict, **rules) == Deliver(doubted=True)
+    text = {"committed": Committed("I will."), "text_retried": True}
+    mine = after(INVALID_REASON, **known, **text, doubt_is_out=True)
+    assert step(mine, verdict, **rules) == Deliver(doubted=True)
+    others = after(INVALID_REASON, **known, **text)
+    assert isinstance(step(others, verdict, **rules), (Fail, PassOn))
+
+
+def test_what_the_client_has_read_is_not_said_again() -> None:
+    whole = after(INVALID_REASON, committed=Committed("I will."), doubted=True, doubt_is_out=True)
+    assert step(whole, MISSED) == Deliver(doubted=True)
+
+
 # Cut by a limit that was not the client's
 
 

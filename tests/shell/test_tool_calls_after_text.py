@@ -89,6 +89,43 @@ async def test_after_text_one_retry_is_all(upstream: ScriptedServer, proxy: Runn
     assert len(upstream.calls) == 2
 
 
+ANNOUNCED = f"I will call search with {GOOD} now."
+
+
+async def test_a_call_that_was_announced_joins_the_words(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream(ANNOUNCED), calling(GOOD, id="call_2", top=SECOND))
+    response = await ask(proxy, tools=TOOLS, stream=True)
+    assert deltas(response)[1:] == [{"content": ANNOUNCED}, delta(GOOD, id="call_2")]
+    assert finishes(response) == ["tool_calls"]
+    assert "did not" in str(messages_of(upstream.calls[1])[-1]["content"])
+    assert note_of(response)["retries"] == 1
+
+
+@pytest.mark.parametrize(
+    "then",
+    [text_stream(ANNOUNCED), calling(BAD), Reply(status=400)],
+    ids=["the same again", "a bad call", "refused"],
+)
+@pytest.mark.parametrize("streams", [True, False])
+async def test_words_that_announce_a_call_go_out_where_nothing_better_comes(
+    streams: bool, then: Reply, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{RULES}.max_retries": 1})
+    upstream.will(text_stream(ANNOUNCED), then)
+    response = await ask(proxy, tools=TOOLS, stream=streams)
+    assert response.status_code == 200
+    if streams:
+        assert text_of(response.content) == ANNOUNCED
+        assert finishes(response) == ["stop"]
+        assert payloads(response.content)[-1] == "[DONE]"
+    else:
+        (choice,) = response.json()["choices"]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (ANNOUNCED, "stop")
+    assert len(upstream.calls) == 2
+
+
 async def test_committed_reasoning_limits_nothing(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:

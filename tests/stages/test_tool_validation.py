@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from app.core.verdicts import InvalidToolCall
 from app.stages.tool_validation import stage as stage_module
 from tests.stages.tool_replies import (
     FORMATS,
+    GOOD,
     TOOLS,
     UNKNOWN,
     Json,
@@ -189,6 +191,40 @@ def test_prose_about_an_unknown_tool_stays_prose() -> None:
     said = f"Hermes models write calls like {UNKNOWN}, as their template says."
     outcome = judged(message(text=said))
     assert outcome.choice["message"]["content"] == said
+
+
+ANNOUNCED = f"I will call search with {GOOD} now."
+OF_NO_TOOL = '```json\n{"name": "find", "arguments": {"query": "quokka"}}\n```'
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [(ANNOUNCED, "announced_call"), (OF_NO_TOOL, "unknown_tool")]
+)
+def test_a_text_that_means_a_call_is_doubted(text: str, kind: str) -> None:
+    outcome = judged(message(text=text))
+    assert outcome.kinds == [kind]
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert outcome.verdict.doubt
+    assert outcome.incidents == [("tool_call_invalid", (kind,))]
+
+
+@pytest.mark.parametrize("text", [ANNOUNCED, OF_NO_TOOL])
+def test_a_text_that_means_a_call_is_what_it_is_elsewhere(text: str) -> None:
+    said = message(text=text)
+    one_more = message(text="Nothing.")["choices"][0]
+    for reply, body, rules in (
+        (message(text=text, finish="length"), {}, {}),
+        ({**said, "choices": [*said["choices"], {**one_more, "index": 1}]}, {}, {}),
+        (message(call(), text=text), {}, {}),
+        (said, {"tools": []}, {}),
+        (said, {"tool_choice": "none"}, {}),
+        (said, {"response_format": {"type": "text"}}, {}),
+        (said, {}, {"rescue_text_calls": False}),
+        (said, {}, {"validate_tool_names": False}),
+    ):
+        assert judged(reply, asked(**body), **rules).verdict is None
+    wanted = asked(messages=[{"role": "user", "content": "Which function would you call?"}])
+    assert judged(message(text=ANNOUNCED), wanted).verdict is None
 
 
 def test_more_calls_than_the_cap() -> None:
