@@ -15,7 +15,7 @@ from .store import StoreError
 MOST_ROWS = 500  # of a kind in one transaction: they are encoded in the event loop
 MOST_EVENTS_WAITING = 10_000  # kept in memory while the file fails, the newest
 # In the file there may be as many rows that don't count any more as there are that do, and these.
-SPARE_ENTRIES = 2_000
+SPARE_ENTRIES = 1_000
 
 Names = dict[str, list[str]]  # by kind of row
 
@@ -31,6 +31,7 @@ class Image:
             "sessions": changes.sessions,
             "purses": changes.purses,
             "hours": changes.hours,
+            "minutes": changes.minutes,
             "breakers": {},
         }
         self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
@@ -80,8 +81,7 @@ class Image:
     @property
     def live(self) -> int:
         """How many entries count."""
-        ledger = self.ledger
-        return len(ledger.sessions) + len(ledger.purses) + len(ledger.hours) + len(self.breakers)
+        return sum(len(self._held(kind)) for kind in ROWS)
 
     def outgrown(self, entries: int) -> bool:
         """Whether in a file of so many entries too many don't count any more."""
@@ -118,9 +118,9 @@ class Image:
             self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)
 
     def _held(self, kind: str) -> Mapping[str, Any]:
-        held: Mapping[str, Any] = (
-            self.breakers if kind == "breakers" else getattr(self.ledger, kind)
-        )
+        if kind == "breakers":
+            return self.breakers
+        held: Mapping[str, Any] = getattr(self.ledger, "hours" if kind == "minutes" else kind)
         return held
 
     def _rows(self, kind: str, names: list[str]) -> list[tuple[Any, ...]]:

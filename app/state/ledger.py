@@ -44,6 +44,7 @@ class Changes:
     sessions: dict[str, None] = field(default_factory=dict)
     purses: dict[str, None] = field(default_factory=dict)
     hours: dict[str, None] = field(default_factory=dict)
+    minutes: dict[str, None] = field(default_factory=dict)  # the last one of each hour
 
 
 class Ledger:
@@ -183,8 +184,8 @@ class Ledger:
             if not used:
                 continue
             if limit.rolling:
-                self._hour(limit.scope).add(used, now)
-                self._hour_changed(limit.scope)
+                recast = self._hour(limit.scope).add(used, now)
+                self._hour_changed(limit.scope, last_minute_only=not recast)
             else:
                 self._spend(limit.scope, used, now)
         while len(self.purses) > self._max_sessions + SPARE_PURSES:
@@ -214,9 +215,11 @@ class Ledger:
         if self._changes is not None:
             self._changes.purses[name] = None
 
-    def _hour_changed(self, scope: str) -> None:
+    def _hour_changed(self, scope: str, *, last_minute_only: bool = False) -> None:
         if self._changes is not None:
-            self._changes.hours[scope] = None
+            self._changes.minutes[scope] = None
+            if not last_minute_only:
+                self._changes.hours[scope] = None
 
     def _forget(self, state: SessionState) -> None:
         """Forget a session that nobody asks for; what sub-agents spent since stays."""

@@ -64,12 +64,19 @@ def purse_of(row: Sequence[Any]) -> tuple[str, Purse]:
 
 
 def hour(scope: str, hour: RollingHour) -> tuple[Any, ...]:
-    return scope, hour.buckets()
+    """All but its last minute, which alone changes with most exchanges."""
+    return scope, hour.buckets()[:-1]
 
 
-def hour_of(row: Sequence[Any]) -> tuple[str, RollingHour]:
+def minute(scope: str, hour: RollingHour) -> tuple[Any, ...]:
+    """An hour's last minute, if it has one."""
+    return scope, *hour.buckets()[-1:]
+
+
+def hour_of(row: Sequence[Any], minute: Sequence[Any]) -> tuple[str, RollingHour]:
+    """The hour of both; of the second the name doesn't count."""
     scope, buckets = row
-    return scope, RollingHour((minute, tokens) for minute, tokens in buckets)
+    return scope, RollingHour((at, tokens) for at, tokens in (*buckets, *minute[1:]))
 
 
 def breaker(tier: str, state: BreakerState) -> tuple[Any, ...]:

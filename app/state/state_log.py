@@ -26,6 +26,7 @@ ROWS: Final[Mapping[str, Callable[[str, Any], tuple[Any, ...]]]] = {
     "sessions": rows.session,
     "purses": rows.purse,
     "hours": rows.hour,
+    "minutes": rows.minute,
     "breakers": rows.breaker,
 }
 
@@ -76,13 +77,14 @@ def decode(newest_first: Iterable[bytes | str]) -> Contents:
             found = last[kind]
             for entry in reversed(entries):
                 found.setdefault(entry[0], entry)
-    sessions, purses, hours, breakers = (
+    sessions, purses, hours, _, breakers = (
         [entry for entry in last[kind].values() if len(entry) > 1] for kind in ROWS
     )
+    minutes = last["minutes"]
     return Contents(
         sessions=sorted(map(rows.session_of, sessions), key=lambda state: state.last_seen),
         purses=sorted(map(rows.purse_of, purses), key=lambda purse: purse[1].touched),
-        hours=list(map(rows.hour_of, hours)),
+        hours=[rows.hour_of(entry, minutes.get(entry[0], ())) for entry in hours],
         breakers=dict(map(rows.breaker_of, breakers)),
         entries=count,
     )

@@ -271,6 +271,38 @@ async def test_the_file_does_not_grow_with_use(
     assert found.entries < spent, "of three an exchange"
 
 
+async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
+    store: SqliteStore, path: Path
+) -> None:
+    spent = 0
+    for at in (0, 1, 61, 62, 300, 240, 241, 3000, 3001, -3600, -3599, -3500, 60):
+        await store.settle("t", dict.fromkeys([HOUR], 10 + spent), NOW + at)
+        spent += 10 + spent
+        await store.load("a", NOW + at, [HOUR])
+        ((scope, hour),) = store._image.ledger.hours.items()
+        found = contents(path)
+        assert found is not None
+        ((scope_found, hour_found),) = found.hours
+        assert (scope_found, hour_found.total(NOW + at)) == (scope, hour.total(NOW + at))
+        assert hour_found.buckets() == hour.buckets()
+
+
+async def test_most_exchanges_write_one_minute_of_the_hour(store: SqliteStore, path: Path) -> None:
+    for minute in range(60):
+        await store.settle("t", dict.fromkeys([HOUR], 1), NOW + 60 * minute)
+
+    def length() -> int:
+        connection = sqlite3.connect(path)
+        found = connection.execute("SELECT length(changes) FROM log ORDER BY number DESC LIMIT 1")
+        (bytes_written,) = found.fetchone()
+        connection.close()
+        return int(bytes_written)
+
+    assert length() > 500
+    await store.settle("t", dict.fromkeys([HOUR], 1), NOW + 60 * 59 + 1)
+    assert length() < 100
+
+
 @pytest.mark.usefixtures("swept_soon")
 async def test_what_is_deleted_leaves_the_file_however_little_it_is(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
