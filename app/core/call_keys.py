@@ -19,9 +19,11 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ..tool_calls.names import MAX_NAME, squash
+from ..tool_calls.names import squash
 
-_LONG_NUMBER: Final = re.compile(r"\d{19}")  # perhaps more than orjson's 64 bits
+_LONG = 19  # digits: perhaps more than orjson's 64 bits
+_LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
+_DIGIT: Final = re.compile(r"\d")
 # Parameters' names without case and separators.
 _NOISE: Final = frozenset(
     {"description", "explanation", "reason", "reasoning", "rationale", "thought", "thoughts"}
@@ -31,12 +33,16 @@ _NOISE: Final = frozenset(
 _SALIENT: Final = ("path", "url", "query", "command", "pattern", "glob", "cmd")
 _WHOLE: Final = frozenset({"write_file", "str_replace"})
 _BUCKET: Final = 200  # lines
+# Parameters of a call whose names are remembered, and all their characters.
+_FEW: Final = 32
+_SHORT: Final = 512
 # Parameters that carry what is written into a file, and those that name one.
 _WRITTEN: Final = frozenset(
     {"content", "contents", "newcontent", "filetext", "inserttext", "newstring", "newstr"}
     | {"newsource", "newtext", "replacement", "replace", "patch", "diff", "edits", "changes"}
     | {"codeedit"}
 )
+_from_bytes: Final = int.from_bytes
 _PATHS: Final = frozenset({"path", "filepath", "file", "filename", "absolutepath", "targetfile"})
 
 
@@ -50,28 +56,43 @@ class Call(NamedTuple):
     writes: bool = False
 
 
+class _Parameters(NamedTuple):
+    """What the names of a call's parameters say. ``kept``: all but noise; ``salient``: in order."""
+
+    kept: tuple[str, ...]
+    salient: tuple[str, ...]
+    path: str | None
+    write: bool
+
+
 def read(name: str, arguments: Any) -> Call:
     """The digests of a call; ``arguments``: JSON text as on the wire, or what it holds."""
     value = _parsed(arguments)
     exact = digest(name, _canonical(value))
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return Call(name, exact, exact, exact)
-    names = {_spelled(key) for key in value}
+    names = tuple(value)
+    # Longer ones would stay in memory.
+    are_short = len(names) <= _FEW and sum(map(len, names)) <= _SHORT
+    given = _parameters(names) if are_short else _parameters.__wrapped__(names)
     loose = exact
-    if not _NOISE.isdisjoint(names):
-        kept = {key: one for key, one in value.items() if _spelled(key) not in _NOISE}
-        loose = digest(name, _canonical(kept)) if kept else exact
-    acted_on = _salient(name, value)
+    if given.kept and len(given.kept) < len(value):
+        loose = digest(name, _canonical({key: value[key] for key in given.kept}))
+    acted_on = _salient(name, value, given)
     salient = exact if acted_on is value else digest(name, _canonical(acted_on))
-    return Call(name, exact, loose, salient, not _WRITTEN.isdisjoint(names))
+    return Call(name, exact, loose, salient, given.write)
 
 
-_known_spelling = functools.lru_cache(maxsize=4096)(squash)
-
-
-def _spelled(parameter: str) -> str:
-    # A longer one is none that is asked for, and would stay in memory.
-    return _known_spelling(parameter) if len(parameter) <= MAX_NAME else parameter
+@functools.lru_cache(maxsize=1024)
+def _parameters(names: tuple[str, ...]) -> _Parameters:
+    """An agent's tools have few lists of parameters, and their calls come again and again."""
+    spelled = {name: squash(name) for name in names}
+    return _Parameters(
+        tuple(name for name in names if spelled[name] not in _NOISE),
+        tuple(name for name in _SALIENT if name in spelled),
+        next((name for name in names if spelled[name] in _PATHS), None),
+        not _WRITTEN.isdisjoint(spelled.values()),
+    )
 
 
 def canonical(arguments: Any) -> str:
@@ -83,16 +104,16 @@ def digest(*parts: str | bytes) -> int:
     """A stable 64-bit digest, the same in every process."""
     data = [p.encode("utf-8", "surrogatepass") if isinstance(p, str) else p for p in parts]
     if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
-        data = [b",".join([*(b"%d" % len(one) for one in data), *data])]
-    whole = data[0]
-    return int.from_bytes(blake2b(whole, digest_size=8).digest(), "little")
+        data = [b",".join([b"%d" % len(one) for one in data] + data)]
+    return _from_bytes(blake2b(data[0], digest_size=8).digest(), "little")
 
 
 def _parsed(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        if _LONG_NUMBER.search(arguments) is not None:
+        # Of so many digits in a row one stands at such a place.
+        if _DIGIT.search(arguments[_LONG - 1 :: _LONG]) and _LONG_NUMBER.search(arguments):
             return json.loads(arguments)  # keeps every digit
         return orjson.loads(arguments) if arguments.strip() else {}
     except (ValueError, RecursionError):
@@ -124,25 +145,22 @@ def walked(value: Any) -> bytes:
     return " ".join(parts).encode("utf-8", "surrogatepass")
 
 
-def _salient(name: str, arguments: Mapping[str, Any]) -> Any:
+def _salient(name: str, arguments: Mapping[str, Any], given: _Parameters) -> Any:
     if name in _WHOLE:
         return arguments
     if name == "read_file":
-        path = next((one for key, one in arguments.items() if _spelled(key) in _PATHS), None)
-        if path is None:
+        if given.path is None:
             return arguments
         start, end = _lines(arguments)
-        return {"path": path, "from": start // _BUCKET, "to": end // _BUCKET}
-    kept = {key: arguments[key] for key in _SALIENT if arguments.get(key) is not None}
-    return kept or arguments
+        return {"path": arguments[given.path], "from": start // _BUCKET, "to": end // _BUCKET}
+    kept = {key: arguments[key] for key in given.salient if arguments[key] is not None}
+    return kept if kept and len(kept) < len(arguments) else arguments
 
 
 def _lines(arguments: Mapping[str, Any]) -> tuple[int, int]:
     """First and last line of a read, from 0."""
     found = [arguments.get(key) for key in ("start_line", "end_line", "offset", "limit")]
-    start, end, offset, limit = (
-        one if isinstance(one, int) and not isinstance(one, bool) else None for one in found
-    )
+    start, end, offset, limit = [one if type(one) is int else None for one in found]
     first = start if start is not None else offset
     first = max(first - 1, 0) if first is not None else 0
     if end is None:

@@ -8,8 +8,9 @@ edited or a compacted transcript each go on from the longest beginning that was 
 from __future__ import annotations
 
 import functools
-from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +18,7 @@ import orjson
 
 from .blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
-from .progress import Brought, Tally
+from .progress import Brought, Counted, Progress, Tally
 from .turn import NOTHING_YET, Inputs, Result, Turn
 from .turns import MAX_TURNS, Transcript, output
 
@@ -57,27 +58,38 @@ class History:
         return 0
 
     @functools.cached_property
-    def names(self) -> list[str]:
-        """The tools called in this task, oldest first."""
-        return [call.name for turn in self.turns[self.task_start :] for call in turn.calls]
+    def counted(self) -> Counted:
+        """This task's calls."""
+        if self.pending.starts_task:
+            return Counted()
+        return Tally(self.turns[self.task_start :]).counted(self.pending)
 
-    @functools.cached_property
+    @property
+    def names(self) -> Sequence[str]:
+        """The tools called in this task, oldest first."""
+        return self.counted.names
+
+    @property
     def counts(self) -> Mapping[str, int]:
         """How often each tool was called in this task."""
-        return Counter(self.names)
+        return self.counted.counts
 
-    @functools.cached_property
+    @property
     def calls(self) -> Brought:
         """This task's calls that can have been answered, oldest first, and which were progress."""
-        return Tally(self.turns[self.task_start :]).answered(self.pending)
+        before, newest = self.counted.brought
+        return (*before, *newest)
+
+    def calls_backwards(self) -> Iterator[tuple[Call, Progress]]:
+        """The same, newest first: mostly the first few say all."""
+        before, newest = self.counted.brought
+        return itertools.chain(reversed(newest), reversed(before))
 
     def counted_by(self, tally: Tally) -> History:
         """This history, which need not count again what ``tally`` has counted."""
-        starts = self.pending.starts_task
-        self.__dict__["task_start"] = len(self.turns) - (0 if starts else tally.turns)
-        self.__dict__["names"] = [] if starts else list(tally.names)
-        self.__dict__["counts"] = {} if starts else dict(tally.counts)
-        self.__dict__["calls"] = [] if starts else tally.answered(self.pending)
+        begun = 0 if self.pending.starts_task else tally.turns
+        self.__dict__["task_start"] = len(self.turns) - begun
+        self.__dict__["counted"] = tally.counted(self.pending)
         return self
 
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
@@ -87,12 +99,7 @@ class History:
         new = History((*self.turns[-MAX_TURNS + 1 :], turn), NOTHING_YET, self.place)
         if len(new.turns) > len(self.turns):  # nothing was dropped: what is answered is the same
             new.__dict__["task_start"] = self.task_start
-            new.__dict__["calls"] = self.calls
-            names = [call.name for call in turn.calls]
-            new.__dict__["names"] = [*self.names, *names]
-            counts = new.__dict__["counts"] = dict(self.counts)
-            for name in names:
-                counts[name] = counts.get(name, 0) + 1
+            new.__dict__["counted"] = self.counted.and_made(turn.calls)
         return new
 
 
@@ -123,7 +130,7 @@ class HistoryReader:
             for message in said:
                 transcript.add(message)
         inputs = transcript.inputs()
-        turns = tuple(transcript.turns)
+        turns = transcript.turns
         history = History(turns, inputs, hash((turns[-1].place if turns else 0, inputs.digest)))
         return history if transcript.tally is None else history.counted_by(transcript.tally)
 
@@ -226,35 +233,35 @@ class _Names:
         self._messages = blocks.said
         self._blocks = blocks.names
         self._chain = [0]  # the hash of no block, of the first one, of the first two …
-        self._lasts: dict[int, int] = {}
+        self._hashes: dict[int, int] = {}  # of single messages: those in no whole block, the last
 
     def begin_with(self, one: _Beginning) -> bool:
         """Whether the messages begin with these; most others are told by the last message."""
         length = one.length
         return (
             length <= len(self._messages)
-            and self._last(length) == one.last
+            and self._hash(length - 1) == one.last
             and self._digest(length) == one.digest
         )
 
     def of(self, length: int) -> tuple[int, int, int]:
         """The length and the two hashes of the first ``length`` messages."""
-        return length, self._last(length), self._digest(length)
+        return length, self._hash(length - 1), self._digest(length)
 
-    def _last(self, length: int) -> int:
-        found = self._lasts.get(length)
+    def _hash(self, position: int) -> int:
+        found = self._hashes.get(position)
         if found is None:
-            found = self._lasts[length] = hash(dumped(self._messages[length - 1]))
+            found = self._hashes[position] = hash(dumped(self._messages[position]))
         return found
 
     def _digest(self, length: int) -> int:
         blocks, rest = divmod(length, BLOCK)
-        while len(self._chain) <= blocks:
-            self._chain.append(hash((self._chain[-1], self._blocks[len(self._chain) - 1])))
+        chain = self._chain
+        while len(chain) <= blocks:
+            chain.append(hash((chain[-1], self._blocks[len(chain) - 1])))
         if not rest:
-            return self._chain[blocks]
-        tail = dumped(self._messages[length - rest : length])
-        return hash((self._chain[blocks], tail))
+            return chain[blocks]
+        return hash((chain[blocks], *map(self._hash, range(length - rest, length))))
 
 
 # The stored window: for named sessions whose requests hold no transcript.

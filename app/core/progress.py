@@ -12,10 +12,9 @@ times, and is no loop.
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..tool_calls.names import MAX_NAME, words
 from .call_keys import Call
@@ -31,7 +30,7 @@ class Progress(IntEnum):
     WORK = 3
 
 
-Brought = list[tuple[Call, Progress]]  # calls, oldest first, and what they came to
+Brought = tuple[tuple[Call, Progress], ...]  # calls, oldest first, and what they came to
 
 # The first of these words in a tool's name says whether it changes things or only looks, thinks or
 # asks: mark_as_read, read_file. A name without any may do everything.
@@ -74,10 +73,12 @@ class News:
     def of(self, calls: Sequence[Call], answers: Inputs) -> Brought:
         """A turn's calls, the next in order, and what came of them."""
         results = answers.results  # none at all in a stored window
-        return [
-            (call, self.of_call(call, results[at] if results else None))
-            for at, call in enumerate(calls)
-        ]
+        return tuple(
+            [
+                (call, self.of_call(call, results[at] if results else None))
+                for at, call in enumerate(calls)
+            ]
+        )
 
     def of_call(self, call: Call, result: Result | None) -> Progress:
         """What this call, the next in order, came to."""
@@ -102,14 +103,35 @@ class News:
         return call in self._made or (before is not None and call in before._made)
 
 
+class Counted(NamedTuple):
+    """The calls of the task at hand, as it stood at one time.
+
+    ``names``: the tools called, oldest first. ``counts``: how often each. ``most``: no call was
+    made in more of its turns than that, noise left out. ``brought``: the calls that can have been
+    answered, oldest first, in two parts: all but the last turn's, and those.
+    """
+
+    names: tuple[str, ...] = ()
+    counts: Mapping[str, int] = {}
+    most: int = 0
+    brought: tuple[Brought, Brought] = ((), ())
+
+    def and_made(self, calls: Sequence[Call]) -> Counted:
+        """With a turn more that makes these."""
+        names = tuple([call.name for call in calls])
+        counts = dict(self.counts)
+        for name in names:
+            counts[name] = counts.get(name, 0) + 1
+        return Counted((*self.names, *names), counts, self.most + 1, self.brought)
+
+
 class Tally:
     """What the calls of the task at hand brought, kept up as its turns come.
 
-    ``turns``: how many the task has so far. ``names``: the tools called, oldest first. ``counts``:
-    how often each. ``calls``: those of all its turns but the last, which may still be unanswered.
+    ``turns``: how many the task has so far.
     """
 
-    __slots__ = ("_last", "_news", "calls", "counts", "names", "turns")
+    __slots__ = ("_brought", "_counts", "_last", "_made", "_most", "_names", "_news", "turns")
 
     def __init__(self, turns: Sequence[Turn] = ()) -> None:
         self._begin()
@@ -118,9 +140,11 @@ class Tally:
 
     def _begin(self) -> None:
         self.turns = 0
-        self.names: list[str] = []
-        self.counts: Counter[str] = Counter()
-        self.calls: Brought = []
+        self._names: tuple[str, ...] = ()
+        self._counts: dict[str, int] = {}
+        self._made: dict[int, int] = {}  # how often each call was made, noise left out
+        self._most = 0
+        self._brought: Brought = ()  # of all turns but the last, which may still be unanswered
         self._last: tuple[Call, ...] = ()
         self._news = News()
 
@@ -128,22 +152,28 @@ class Tally:
         """Take the next turn."""
         if turn.inputs.starts_task:
             self._begin()
-        self.calls += self._news.of(self._last, turn.inputs)
-        names = [call.name for call in turn.calls]
-        self.names += names
-        self.counts.update(names)
+        if self._last:
+            self._brought += self._news.of(self._last, turn.inputs)
+        counts, made = self._counts, self._made
+        for call in turn.calls:
+            counts[call.name] = counts.get(call.name, 0) + 1
+            made[call.loose] = often = made.get(call.loose, 0) + 1
+            self._most = max(self._most, often)
+        self._names += tuple([call.name for call in turn.calls])
         self._last = turn.calls
         self.turns += 1
 
     def drop(self, turn: Turn) -> None:
         """Leave the task's oldest turn out; what it brought stays known."""
-        self.counts.subtract(call.name for call in turn.calls)
-        del self.names[: len(turn.calls)]
-        del self.calls[: len(turn.calls)]
+        for call in turn.calls:
+            self._counts[call.name] -= 1
+        self._names = self._names[len(turn.calls) :]
+        self._brought = self._brought[len(turn.calls) :]
         self.turns -= 1
 
-    def answered(self, pending: Inputs) -> Brought:
-        """All calls that can have been answered, those of the last turn by ``pending``."""
-        if not pending.known:
-            return list(self.calls)
-        return [*self.calls, *News(self._news).of(self._last, pending)]
+    def counted(self, pending: Inputs) -> Counted:
+        """As it stands, with ``pending`` as the answers to the last turn's calls."""
+        if pending.starts_task:
+            return Counted()
+        newest = News(self._news).of(self._last, pending) if pending.known else ()
+        return Counted(self._names, dict(self._counts), self._most, (self._brought, newest))

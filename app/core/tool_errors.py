@@ -58,10 +58,11 @@ def is_error(text: str) -> bool:
         return said
     if _BEGINS.match(text):
         return True
-    if not any(mark in text for mark in _MARKS):
-        return False
     ends = text if len(text) <= 2 * _HEAD else f"{text[:_HEAD]} {text[-_HEAD:]}"
-    return _HOLDS.search(ends) is not None
+    for mark in _MARKS:
+        if mark in ends:
+            return _HOLDS.search(ends) is not None
+    return False
 
 
 def _in_json(text: str) -> bool | None:

@@ -7,10 +7,12 @@ to be compared word by word.
 
 from __future__ import annotations
 
+import functools
 from typing import Final, NamedTuple
 
 from ..frozen import frozen
 from .call_keys import Call, digest
+from .texts import facts
 
 
 class Result(NamedTuple):
@@ -22,6 +24,10 @@ class Result(NamedTuple):
     error: bool
     empty: bool
     nothing: bool = False
+
+
+# Whoever compares a text does so with many others.
+_facts: Final = functools.lru_cache(maxsize=256)(facts)
 
 
 @frozen
@@ -50,18 +56,24 @@ class Turn:
     """``inputs`` and the assistant's output.
 
     ``text``: digest of the text with whitespace collapsed; ``words``: that text, of a long one its
-    sentences' hashes, empty where it is too long for that or unknown; ``facts``: digest of its
-    numbers, paths, quoted strings and of calls written in it. ``calls``: in
-    an order of their own, whichever they came in. ``place``: names the transcript up to and with
-    this turn, by what it says; this process's own.
+    sentences' hashes, empty where it is too long for that or unknown; ``facts_in``: the text in
+    which :attr:`facts` are to be found, or those. ``calls``: in an order of their own, whichever
+    they came in. ``place``: names the transcript up to and with this turn, by what it says; this
+    process's own.
     """
 
     inputs: Inputs
     text: int
     words: str
-    facts: int
+    facts_in: str | int
     calls: tuple[Call, ...] = ()
     place: int = 0
+
+    @property
+    def facts(self) -> int:
+        """A digest of the text's numbers, paths, quoted strings and of calls written in it."""
+        found = self.facts_in
+        return found if isinstance(found, int) else _facts(found)
 
     @property
     def action(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,40 +12,13 @@ from .blocks import dumped
 from .call_keys import Call, digest
 from .chunks import text_of
 from .progress import Tally
+from .texts import MAX_WORDS, collapse, facts, sentences
 from .tool_errors import is_error, says_nothing
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_WORDS: Final = 4000  # characters kept of a text for comparing
 TURN_BYTES: Final = 512  # about what a turn takes, and each call in it, beside its words
-MAX_TEXT: Final = 65_536  # characters of a text that is looked into; longer ones only by digest
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
-_SENTENCE_ENDS: Final = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
-# What tells two texts apart however alike they are: calls written as text, quoted strings, paths,
-# names of files, numbers. An apostrophe within a word quotes nothing. Each has a sign without which
-# it needn't be looked for: most texts have few of them, and replies may be megabytes.
-_FACTS: Final[tuple[tuple[str | re.Pattern[str], str], ...]] = (
-    ("Action Input", r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"),
-    ("Action", r"^[ \t*#]*Action[ \t*]*:.*"),
-    ("```", r"```(?s:.*?)(?:```|\Z)"),
-    ("<code>", r"<code>(?s:.*?)(?:</code>|\Z)"),
-    ("</", r"<(?P<tag>\w{1,40})>[^<]{1,400}</(?P=tag)>"),
-    ("(", r"\b\w{1,64}\([^()\n]{1,200}\)"),
-    ('"', r"\"[^\"]{1,400}\""),
-    ("`", r"`[^`]{1,400}`"),
-    ("“", r"“[^”]{1,400}”"),
-    ("「", r"「[^」]{1,400}」"),
-    ("'", r"(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"),
-    # Looked for where a word begins, and each word is read once.
-    (re.compile(r"[/\\]"), r"(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*"),
-    (re.compile(r"\.[A-Za-z]"), r"(?<![\w-])[\w-]++\.[A-Za-z]\w*"),
-    (re.compile(r"\d"), r"\d+"),
-)
-
-
-@functools.lru_cache(maxsize=256)
-def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.MULTILINE)
 
 
 def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Turn:
@@ -61,41 +33,12 @@ def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Tur
     return Turn(
         inputs,
         said,
-        collapsed if len(collapsed) <= MAX_WORDS else _sentences(visible),
-        _facts(visible),
+        collapsed if len(collapsed) <= MAX_WORDS else sentences(visible),
+        # Seldom asked for; long texts are not kept for it.
+        visible if len(visible) <= MAX_WORDS else facts(visible),
         made,
         hash((before, inputs.digest, said, made)),
     )
-
-
-def _facts(text: str) -> int:
-    if len(text) > MAX_TEXT:
-        return 0
-    there = tuple(
-        [
-            pattern
-            for sign, pattern in _FACTS
-            if (sign in text if isinstance(sign, str) else sign.search(text))
-        ]
-    )
-    if not there:
-        return 0
-    found = [collapse(match.group()) for match in _any_of(there).finditer(text)]
-    return digest(*found) if found else 0
-
-
-def _sentences(text: str) -> str:
-    """A long text's sentences, each as a hash of this process's own."""
-    if len(text) > MAX_TEXT:
-        return ""
-    found = filter(None, map(collapse, _SENTENCE_ENDS.split(text)))
-    whole = " ".join([f"{hash(one) & 0xFFFFFFFF:x}" for one in found])
-    return whole if len(whole) <= MAX_WORDS else ""
-
-
-def collapse(text: str) -> str:
-    """Whitespace collapsed to single blanks, none at the ends."""
-    return " ".join(text.split())
 
 
 class _Input(NamedTuple):
@@ -105,7 +48,7 @@ class _Input(NamedTuple):
 
 
 class Transcript:
-    """Makes turns of messages, one message at a time. Copies are cheap: a list of references.
+    """Makes turns of messages, one message at a time. Copies are cheap.
 
     ``tally``: of the turns' calls; None where it went along with a copy. ``size``: about how many
     bytes of memory the turns take.
@@ -123,7 +66,7 @@ class Transcript:
     )
 
     def __init__(self, tally: Tally | None) -> None:
-        self.turns: list[Turn] = []
+        self.turns: tuple[Turn, ...] = ()
         self.size = 0
         self.tally = tally
         self._inputs: list[_Input] = []
@@ -136,7 +79,7 @@ class Transcript:
     def copy(self) -> Transcript:
         """As it stands now, without the tally."""
         new = Transcript(None)
-        new.turns = list(self.turns)
+        new.turns = self.turns
         new.size = self.size
         new._inputs = list(self._inputs)
         new._told = self._told
@@ -213,25 +156,29 @@ class Transcript:
         text, told = (text, []) if made else told_calls.split(text)
         self._told = bool(told)
         calls = [(_read(call), call.get("id")) for call in made or told]
-        calls.sort(key=lambda pair: pair[0])
+        if len(calls) > 1:
+            calls.sort(key=lambda pair: pair[0])
         before = self.turns[-1].place if self.turns else 0
-        self.turns.append(output(text, [call for call, _ in calls], inputs, before))
-        self.size += _size(self.turns[-1])
+        turn = output(text, [call for call, _ in calls], inputs, before)
+        self.size += _size(turn)
         if self.tally is not None:
-            self.tally.take(self.turns[-1])
-        if len(self.turns) > MAX_TURNS:
+            self.tally.take(turn)
+        if len(self.turns) == MAX_TURNS:
             if self.tally is not None and self.tally.turns > MAX_TURNS:
                 self.tally.drop(self.turns[0])
             self.size -= _size(self.turns[0])
-            del self.turns[0]
+            self.turns = self.turns[1:]
+        self.turns += (turn,)
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
         self._inputs = []
         self._came = None
 
 
 def _size(turn: Turn) -> int:
-    names = sum([len(call.name) for call in turn.calls])
-    return sys.getsizeof(turn.words) + names + TURN_BYTES * (1 + len(turn.calls))
+    size = sys.getsizeof(turn.words) + TURN_BYTES * (1 + len(turn.calls))
+    if isinstance(turn.facts_in, str) and turn.facts_in is not turn.words:
+        size += sys.getsizeof(turn.facts_in)
+    return size + sum([len(call.name) for call in turn.calls])
 
 
 def _result(content: Any, *, of_tool: bool) -> Result:
@@ -248,14 +195,14 @@ def _result(content: Any, *, of_tool: bool) -> Result:
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     calls = message.get("tool_calls")
-    found = [c for c in calls if isinstance(c, Mapping)] if isinstance(calls, list) else []
-    if not found and isinstance(message.get("function_call"), Mapping):
+    found = [c for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []
+    if not found and isinstance(message.get("function_call"), dict):
         found = [{"function": message["function_call"]}]
     return found
 
 
 def _read(call: Mapping[str, Any]) -> Call:
     function = call.get("function")
-    function = function if isinstance(function, Mapping) else {}
+    function = function if isinstance(function, dict) else {}
     name = function.get("name")
     return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))

@@ -34,7 +34,7 @@ def test_what_a_tool_s_name_says(tool: str, changes: bool | None) -> None:
 
 def test_long_names_of_tools_and_parameters_stay_nowhere() -> None:
     """A cache of so many names would else be as large as so many requests."""
-    caches = (progress._says, call_keys._known_spelling)
+    caches = (progress._says, call_keys._parameters)
     before = [cache.cache_info().currsize for cache in caches]
     for number in range(50):
         long = f"{'n' * 100_000}{number}"

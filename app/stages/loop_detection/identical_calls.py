@@ -18,6 +18,7 @@ from ...core.call_keys import Call, digest
 from ...core.history import History
 from ...core.progress import News, Progress, changes_things
 from ...core.turn import Result, Turn
+from ...core.turns import MAX_TURNS
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State, times
@@ -42,12 +43,15 @@ class IdenticalCalls:
         if last < 0 or not (calls := _counted(history.turns[last], rules)):
             return None
         warn, hard = overrides.identical_calls([call.name for call in calls], rules)
-        if _keys(history, rules).count(_key(calls, rules)) < min(warn, hard):
+        fewest = min(warn, hard)
+        if _most(history, rules) < fewest:
+            return None  # as mostly
+        if _keys(history, rules).count(_key(calls, rules)) < fewest:
             return None
         counted = count(history, rules)
         if counted.vain >= hard:
             level, repeats = State.CIRCUIT_BREAK, counted.vain
-        elif counted.since_user >= min(warn, hard) and not history.pending.interjected:
+        elif counted.since_user >= fewest and not history.pending.interjected:
             level, repeats = State.WARNING, counted.total
         else:
             return None
@@ -64,10 +68,10 @@ class IdenticalCalls:
         )
 
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        keys = _keys(history, rules)
         before = overrides.fewest_identical(rules) - 1  # so often they were made already
-        if before > 1 and len(set(keys)) == len(keys):
+        if _most(history, rules) < before:
             return False  # as mostly
+        keys = _keys(history, rules)
         often = Counter(keys)
         for turn, key in zip(history.turns[-len(keys) :], keys, strict=True):
             made = often[key]
@@ -80,6 +84,11 @@ class IdenticalCalls:
             if made >= hard - 1 and count(again, rules).vain >= hard:
                 return True
         return False
+
+
+def _most(history: History, rules: LoopDetectionSettings) -> int:
+    """In so many of the task's turns the same calls were made, or in fewer."""
+    return MAX_TURNS if rules.tool_calls.key == "salient" else history.counted.most
 
 
 def _keys(history: History, rules: LoopDetectionSettings) -> list[tuple[int, ...]]:

@@ -23,8 +23,10 @@ class NameCycle:
         turns = history.turns
         if not turns or not any(call.name not in rules.exempt_tools for call in turns[-1].calls):
             return None
-        names, quiet = _names(history, rules), _quiet(history, rules)
-        calls = rules.tool_calls
+        calls, quiet = rules.tool_calls, _quiet(history, rules)
+        if quiet < calls.name_cycle_min_length * (overrides.fewest_laps(rules) - 1):
+            return None  # as mostly
+        names = _names(history, rules)
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             warn, hard = overrides.name_cycle(lap, rules)
@@ -43,8 +45,10 @@ class NameCycle:
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
         if not history.turns:
             return False
-        names, quiet = _names(history, rules), _quiet(history, rules)
-        calls = rules.tool_calls
+        calls, quiet = rules.tool_calls, _quiet(history, rules)
+        if quiet < calls.name_cycle_min_length * (overrides.fewest_laps(rules) - 2):
+            return False
+        names = _names(history, rules)
         for length in range(calls.name_cycle_min_length, calls.name_cycle_max_length + 1):
             lap = names[-length:]
             _, hard = overrides.name_cycle(lap, rules)
@@ -57,7 +61,7 @@ class NameCycle:
         return False
 
 
-def _names(history: History, rules: LoopDetectionSettings) -> list[str]:
+def _names(history: History, rules: LoopDetectionSettings) -> Sequence[str]:
     if not any(history.counts.get(tool) for tool in rules.exempt_tools):
         return history.names
     return [name for name in history.names if name not in rules.exempt_tools]
@@ -89,7 +93,7 @@ def _quiet(history: History, rules: LoopDetectionSettings) -> int:
     quiet = 0
     for call in () if history.pending.known else history.turns[-1].calls:
         quiet += call.name not in exempt
-    for call, new in reversed(history.calls):
+    for call, new in history.calls_backwards():
         if new:
             break
         quiet += call.name not in exempt

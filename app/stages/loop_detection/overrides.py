@@ -68,6 +68,8 @@ def frequency(tool: str, rules: LoopDetectionSettings) -> Thresholds:
     """Calls of one tool. ``frequency_overrides`` is an older place for the same."""
     calls = rules.tool_calls
     common = calls.frequency_warn, calls.frequency_hard
+    if not calls.frequency_overrides and not calls.overrides:
+        return common
     if older := calls.frequency_overrides.get(tool):
         common = older.warn, older.hard
     return _most((tool,), rules, common, lambda own: (own.frequency_warn, own.frequency_hard))
@@ -77,6 +79,15 @@ def name_cycle(tools: Iterable[str], rules: LoopDetectionSettings) -> Thresholds
     """Laps."""
     common = rules.tool_calls.name_cycle_warn, rules.tool_calls.name_cycle_hard
     return _most(tools, rules, common, lambda own: (own.name_cycle_warn, own.name_cycle_hard))
+
+
+def fewest_laps(rules: LoopDetectionSettings) -> int:
+    """The least number of laps of a circle of names at which anything is said."""
+    calls = rules.tool_calls
+    laps = [calls.name_cycle_warn, calls.name_cycle_hard]
+    for own in calls.overrides.values():
+        laps += [own.name_cycle_warn or laps[0], own.name_cycle_hard or laps[1]]
+    return min(laps)
 
 
 def same_error(tool: str, rules: LoopDetectionSettings) -> int:

@@ -39,6 +39,8 @@ class Repetition:
     def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
         turns = _looked_at(history, rules)
         by_turn = rules.compare == "turn"
+        if by_turn and history.pending.digest not in _asked(turns[-rules.max_period :]):
+            return False  # as nearly always
         for period in range(1, min(rules.max_period, len(turns)) + 1):
             if by_turn and turns[-period].inputs.digest != history.pending.digest:
                 continue
@@ -58,12 +60,22 @@ def _looked_at(history: History, rules: LoopDetectionSettings) -> Sequence[Turn]
 def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple[int, int]]:
     """(period, length) of each suffix of at least two whole laps, in turns."""
     by_turn = rules.compare == "turn"
+    if (
+        by_turn
+        and turns
+        and turns[-1].inputs.digest not in _asked(turns[-1 - rules.max_period : -1])
+    ):
+        return  # as nearly always
     for period in range(1, min(rules.max_period, len(turns) // 2) + 1):
         if by_turn and turns[-1].inputs.digest != turns[-1 - period].inputs.digest:
-            continue  # as nearly always
+            continue
         matching = _matching(turns, period, rules, len(turns))
         if matching >= period:
             yield period, matching + period
+
+
+def _asked(turns: Sequence[Turn]) -> list[int]:
+    return [turn.inputs.digest for turn in turns]
 
 
 def _matching(turns: Sequence[Turn], period: int, rules: LoopDetectionSettings, most: int) -> int:

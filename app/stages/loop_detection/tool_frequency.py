@@ -6,7 +6,6 @@ needs that the last calls brought nothing new, for a batch of a hundred files is
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from ...core.call_keys import digest
@@ -55,8 +54,13 @@ class ToolFrequency:
 def _brings_progress(history: History, tool: str, rules: LoopDetectionSettings) -> bool:
     if not rules.tool_calls.require_no_progress:
         return False
-    newest_first = (new for call, new in reversed(history.calls) if call.name == tool)
-    return any(islice(newest_first, LAST_CALLS))
+    left = LAST_CALLS
+    for call, new in history.calls_backwards():
+        if call.name == tool:
+            left -= 1
+            if new or not left:
+                return bool(new)
+    return False
 
 
 def _hint(tool: str, count: int) -> str:

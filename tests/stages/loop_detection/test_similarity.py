@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.texts import MAX_WORDS
 from app.core.turn import NOTHING_YET, Turn
-from app.core.turns import MAX_WORDS, output
+from app.core.turns import output
 from app.stages.loop_detection import similarity
 from app.stages.loop_detection.finding import State
 from app.stages.loop_detection.similarity import are_alike, common, same_text
