@@ -94,17 +94,29 @@ class Passthrough:
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
         books.read(response.header(b"content-encoding").decode("latin-1"))
-        await downstream.start(response.status, headers)
+        # To a client that knows the length, the last piece is the end: with it goes ours, and what
+        # has to be done before. Its next request may be here at once.
+        left = _length(request, response)
+        last = b""
+        if left != 0:
+            await downstream.start(response.status, headers)
         try:
             while data := await response.next_bytes():
                 books.feed(data)
+                if left is not None and (left := left - len(data)) <= 0:
+                    last = data
+                    break
                 await downstream.write(data)
-        except UpstreamError:
+        except UpstreamError as error:
+            if not downstream.started:
+                raise _unavailable(error) from None
             # The status is out; only a connection that breaks off says that this isn't all.
             raise ConnectionError("upstream broke off") from None
         watch.stop()
         await books.close()
-        await downstream.end()
+        if not downstream.started:
+            await downstream.start(response.status, headers)
+        await downstream.end(last)
 
 
 class _Body:
@@ -165,6 +177,14 @@ def _offered(value: bytes) -> bytes:
 
 def _is_readable(offer: str) -> bool:
     return offer.partition(";")[0].strip().lower() in READABLE
+
+
+def _length(request: Incoming, response: Response) -> int | None:
+    """How many bytes a reply's body has, where the client is told before it comes."""
+    if request.method == "HEAD" or response.status in (204, 304):
+        return 0
+    length = response.header(b"content-length")
+    return int(length) if length.isdigit() else None
 
 
 def _has_body(request: Incoming) -> bool:

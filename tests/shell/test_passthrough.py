@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -254,3 +255,31 @@ async def test_a_large_upload_and_download(upstream: ScriptedServer, proxy: Runn
     response = await proxy.client.post("/v1/files", content=big)
     assert response.content == big
     assert bytes(upstream.calls[0].body) == big
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "HEAD"])
+async def test_one_request_after_another_on_one_connection(
+    method: str, upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    """Whoever has a whole reply may ask again at once: to us, too, it is over then."""
+    state = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
+    proxy = await start_proxy(state)
+    whole = Reply.json({"usage": {"prompt_tokens": 5, "total_tokens": 5}})
+    empty = Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n")
+    upstream.always(empty if method == "HEAD" else whole)
+    body = b'{"input": "x", "model": "e"}' if method == "POST" else b""
+    ask = (
+        f"{method} /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    reader, writer = await proxy.raw(b"")
+    async with asyncio.timeout(20):
+        for _ in range(30):
+            writer.write(ask)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            if method != "HEAD":
+                await reader.readexactly(length)
+    writer.close()
+    assert len(upstream.calls) == 30
