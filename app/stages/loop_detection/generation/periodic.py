@@ -120,7 +120,10 @@ class PeriodicText:
 
     def feed(self, piece: str) -> Repetition | None:
         """Take more text; the first repetition that is long enough, once there is one."""
-        self._text += piece
+        text, self._text = self._text, ""
+        text += piece  # grows where it stands, for nothing else holds it
+        self._text = text
+        del text
         self._length += len(piece)
         while self._due <= self._length:
             found = self._look(self._due)

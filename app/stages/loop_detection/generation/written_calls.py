@@ -49,6 +49,9 @@ _OVERLAP = max(map(len, _OPENERS)) - 1
 _SIGNS = re.compile("[" + re.escape("".join({o[0] for o in _OPENERS if not o[0].isalpha()})) + "]")
 _WORDS = tuple(opener for opener in _OPENERS if opener[0].isalpha())
 
+# Looked for one by one: an expression of so many choices is tried at each sign.
+_SIGNED = tuple(opener for opener in _OPENERS if not opener[0].isalpha())
+
 # Calls between two marks.
 _MARKED = (("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"), ("<tool_call>", "</tool_call>"))
 _HARMONY = re.compile(r"commentary to=(?:functions\.)?([\w.-]{1,64})[^{\n]{0,80}\{")
@@ -117,8 +120,7 @@ class WrittenCalls:
         self._size += len(piece)
         if not self.begun:
             text = self._tail + piece
-            if _SIGNS.search(text) is not None or any(word in text for word in _WORDS):
-                self.begun = _OPENER.search(text) is not None
+            self.begun = _holds_opener(text)
             self._tail = text[-_OVERLAP:]
             if not self.begun:
                 return None
@@ -177,6 +179,19 @@ class WrittenCalls:
             if counts[unit] > self._most:
                 return Shortened(text[:start].rstrip(), (), tool)
         return None
+
+
+def _holds_opener(text: str) -> bool:
+    """As ``_OPENER`` would say."""
+    for word in _WORDS:
+        if word in text:
+            return True
+    if _SIGNS.search(text) is None:
+        return False
+    for opener in _SIGNED:
+        if opener in text:
+            return True
+    return text.lstrip().startswith("[")
 
 
 def before_calls(text: str) -> tuple[str, list[str]]:
