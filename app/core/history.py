@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from ..kept import kept
 from .blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
 from .progress import Brought, Counted, Progress, Tally
@@ -270,7 +271,7 @@ class _Names:
 def encoded(turn: Turn) -> bytes:
     """A turn for the store: digests and the names of tools, no text."""
     calls = [[c.name, c.exact, c.loose, c.salient, c.writes] for c in turn.calls]
-    return orjson.dumps([turn.inputs.digest, turn.text, turn.facts, calls])
+    return kept(orjson.dumps([turn.inputs.digest, turn.text, turn.facts, calls]))
 
 
 def of_window(window: Sequence[bytes], asked: History) -> History:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
 from app.tool_calls import explain
 from app.tool_calls.check import DEFAULT_OPTIONS, Failure, Options
 from app.tool_calls.json_text import Unreadable, parse, write
@@ -43,7 +41,7 @@ def check_response_format(
         return CheckedText(text)
     given = response_format.get("json_schema") if wanted == "json_schema" else None
     raw = given.get("schema") if isinstance(given, Mapping) else None
-    schema = _reply_schema(raw, wanted)
+    schema = reply_schema({"type": "object"} if wanted == "json_object" else raw)
     try:
         value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
         if schema.accepts(value) or not options.validate_schema:
@@ -53,15 +51,6 @@ def check_response_format(
         if beyond or not options.repair:
             return CheckedText(text, failures=(_format_failure(error),))
     return _mended_reply(text, schema, options)
-
-
-def _reply_schema(raw: Any, wanted: str) -> CompiledSchema:
-    if wanted == "json_object":
-        raw = {"type": "object"}
-    try:
-        return reply_schema(orjson.dumps(raw))
-    except (TypeError, ValueError, RecursionError):
-        return CompiledSchema(raw, whole_object=False)
 
 
 def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
+from app.kept import kept
 from app.tool_calls.clean_schema import clean
 from app.tool_calls.plausibility import Plan, make_plan
 from app.tool_calls.vocabulary import Vocabulary
@@ -171,7 +172,7 @@ def tool_set(tools: object, functions: object = ()) -> ToolSet:
         schemas[name] = None if name in ambiguous else schema
     made = ToolSet(schemas, frozenset(ambiguous))
     if key and len(key) <= MAX_CACHED_BYTES:
-        _tool_sets[key] = made
+        _tool_sets[kept(key)] = made
         if len(_tool_sets) > MAX_TOOL_SETS:
             _tool_sets.popitem(last=False)
     return made
@@ -201,7 +202,7 @@ def _entries(*lists: object) -> Iterator[tuple[str, Any]]:
 def compile_schema(schema: Any) -> CompiledSchema:
     """A parameters schema, compiled once for each content."""
     key = _content(schema)
-    return _compiled(key) if key and len(key) <= MAX_CACHED_BYTES else CompiledSchema(schema)
+    return _compiled(kept(key)) if key and len(key) <= MAX_CACHED_BYTES else CompiledSchema(schema)
 
 
 @lru_cache(maxsize=MAX_SCHEMAS)
@@ -209,9 +210,16 @@ def _compiled(content: bytes) -> CompiledSchema:
     return CompiledSchema(json.loads(content))
 
 
+def reply_schema(schema: Any) -> CompiledSchema:
+    """The schema of a `response_format`: its root may be of any type."""
+    key = _content(schema)
+    if key and len(key) <= MAX_CACHED_BYTES:
+        return _compiled_reply(kept(key))
+    return CompiledSchema(schema, whole_object=False)
+
+
 @lru_cache(maxsize=MAX_TOOL_SETS)
-def reply_schema(content: bytes) -> CompiledSchema:
-    """The schema of a `response_format`, given as JSON: its root may be of any type."""
+def _compiled_reply(content: bytes) -> CompiledSchema:
     return CompiledSchema(json.loads(content), whole_object=False)
 
 
@@ -265,4 +273,4 @@ def clear_caches() -> None:
     """Forget all compiled tool sets and schemas."""
     _tool_sets.clear()
     _compiled.cache_clear()
-    reply_schema.cache_clear()
+    _compiled_reply.cache_clear()

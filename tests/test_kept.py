@@ -1,0 +1,23 @@
+"""What stays in memory is no larger than it looks."""
+
+from __future__ import annotations
+
+import gc
+
+import psutil
+
+from app.core.history import encoded
+from app.core.turn import Inputs, Turn
+
+COUNT = 20_000
+MOST = 1_000  # bytes of one, which has some 100
+
+
+def test_a_stored_turn_takes_what_it_is_long() -> None:
+    turn = Turn(Inputs(digest=2**63), text=2**62, words="", facts_in=2**61)
+    process = psutil.Process()
+    gc.collect()
+    before = process.memory_info().rss
+    window = [encoded(turn) for _ in range(COUNT)]
+    assert process.memory_info().rss - before < COUNT * MOST
+    assert len(window[0]) < MOST
