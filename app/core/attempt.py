@@ -11,6 +11,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
+
+from ..errors import INVALID_REQUEST
 from . import sse
 from .chunk_reader import ChunkReader
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
@@ -23,9 +26,10 @@ from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
 from .upstream_answers import failure_inside
-from .verdicts import Cut, UpstreamFailed, Verdict
+from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
+_DEEP = 200  # a chunk with fewer brackets is not nested too deeply to be written again
 _OF_ONE_CHUNK = frozenset({"choices", "usage"})
 
 
@@ -47,6 +51,7 @@ class Attempt:
         self._after_text = exchange.text_is_out
         self._continues = committed is not None
         self.request = request
+        self.content = b""
         self.reply = Reply()
         self.verdict: Verdict | None = None
         self.done = False
@@ -99,8 +104,14 @@ class Attempt:
         return self.done or self.verdict is not None
 
     def on_request(self) -> Verdict | None:
-        """Let the stages see and rewrite the request."""
-        return self._pipeline.on_request(self.request)
+        """Let the stages see and rewrite the request; then ``content`` is what is sent of it."""
+        if verdict := self._pipeline.on_request(self.request):
+            return verdict
+        try:
+            self.content = orjson.dumps(self.request.body)
+        except orjson.JSONEncodeError:  # which reads four times the depth that it writes
+            return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
+        return None
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take bytes of an event stream; the bytes that may go out now."""
@@ -117,12 +128,16 @@ class Attempt:
     def take_completion(self, completion: dict[str, Any], now: float) -> bytes:
         """Take a whole JSON reply (upstream did not stream); the bytes that may go out now."""
         out: list[bytes] = []
-        for chunk in chunks_of_completion(completion):
-            self._take(chunk, now, out)
-            if isinstance(self.verdict, Cut):
-                self.verdict = None  # all of it has been generated: mending takes the surplus out
-            if self.over:
-                break
+        try:
+            for chunk in chunks_of_completion(completion):
+                self._take(chunk, now, out)
+                if isinstance(self.verdict, Cut):
+                    self.verdict = None  # all of it has been generated: mending takes the rest out
+                if self.over:
+                    break
+        except (MalformedChunk, orjson.JSONEncodeError):
+            said = "upstream sent an answer that is nested too deeply"
+            self.verdict = UpstreamFailed("server_error", said, status=200)
         return b"".join(out)
 
     def end(self, now: float) -> bytes:
@@ -217,6 +232,8 @@ class Attempt:
             if isinstance(event, TextDelta) and builder.add_text(event.choice, event.text):
                 return
         if chunk.payload is not None:
+            if chunk.raw.count(b"{") + chunk.raw.count(b"[") > _DEEP:
+                _check_depth(chunk.payload)
             builder.add(chunk.payload)
 
     def _keep_cut(self, chunk: Chunk) -> None:
@@ -270,6 +287,14 @@ class Attempt:
             self.verdict = _broken("before the reply was finished")
         else:
             self.verdict = _broken("before the reply began")
+
+
+def _check_depth(payload: dict[str, Any]) -> None:
+    """Raises :class:`MalformedChunk` for what can be read, and not be written."""
+    try:
+        orjson.dumps(payload)
+    except orjson.JSONEncodeError:
+        raise MalformedChunk("an event that is nested too deeply") from None
 
 
 def _broken(where: str) -> UpstreamFailed:

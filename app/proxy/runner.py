@@ -6,8 +6,6 @@ import asyncio
 import functools
 import random
 
-import orjson
-
 from ..core import ladder, upstream_answers
 from ..core.attempt import Attempt
 from ..core.breaker import Call
@@ -274,7 +272,6 @@ class Run:
         now = self._called_at = self._clock()
         self._timers.begin(attempt, now)
         self._whole = False
-        content = orjson.dumps(attempt.request.body)
         if self._ours is not None:
             waited = self._books.waited  # for other requests' tokens
             self._services.metrics.overhead.observe(self._clock() - self._ours - waited)
@@ -285,7 +282,9 @@ class Run:
             call_id = self._exchange.id if upstream is self._services.upstream else None
             if self._witness is not None:
                 headers = self._witness.call_begins(attempt.request.tier, headers)
-            self._response = await upstream.send("POST", path, headers, content, call_id=call_id)
+            self._response = await upstream.send(
+                "POST", path, headers, attempt.content, call_id=call_id
+            )
             if self._witness is not None:
                 self._witness.answered(self._response)
             verdict = await self._read(attempt, self._response)

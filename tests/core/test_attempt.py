@@ -15,7 +15,16 @@ from app.core.exchange import Exchange
 from app.core.pipeline import StageState
 from app.core.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from tests.core.exchanges import attempt, client_request, cut, exchange, relayed, splits
-from tests.support.replies import DONE, KINDS, USAGE, chunk, data, stream_bytes, usage_chunk
+from tests.support.replies import (
+    DONE,
+    KINDS,
+    USAGE,
+    chunk,
+    completion,
+    data,
+    stream_bytes,
+    usage_chunk,
+)
 
 Json = dict[str, Any]
 COMMENTS = [b": keepalive 1/2", b":", b"event: message", b"id: 7", b"retry: 10"]
@@ -244,6 +253,20 @@ def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
     out += streamed.rest()
     again.feed(out, 0.0)
     assert again.completion() == kind.completion
+
+
+@pytest.mark.parametrize("depth", [300, 900])
+def test_a_reply_nested_too_deeply_to_be_written(depth: int) -> None:
+    """It fails as a broken reply does; to a client that streams the same bytes are no trouble."""
+    deep = json.loads("[" * depth + "]" * depth)
+    stream = stream_bytes([chunk({"content": "Hi", "odd": deep}), chunk({}, "stop")])
+    one = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    one.feed(stream, 0.0)
+    assert isinstance(one.verdict, UpstreamFailed) and "nested" in one.verdict.message
+    assert relayed(attempt(), [stream]) == stream
+    whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    whole.take_completion(completion({"content": "Hi", "odd": deep}), 0.0)
+    assert isinstance(whole.verdict, UpstreamFailed) and "nested" in whole.verdict.message
 
 
 def test_the_older_form_comes_back_both_ways() -> None:

@@ -41,6 +41,11 @@ NOT_READABLE = {
     "20,000 brackets alone": NESTED,
     "20,000 brackets in a field": with_value("tools", NESTED),
     "20,000 braces": with_value("metadata", b'{"a":' * 20_000 + b"1" + b"}" * 20_000),
+    "300 brackets, which can be read": with_value("z", b"[" * 300 + b"]" * 300),
+    "900 braces in a message": GOOD.replace(
+        b'"messages": [',
+        b'"messages": [{"role":"user","z":' + b'{"a":' * 900 + b"1" + b"}" * 901 + b",",
+    ),
     "open brackets": b"[" * 20_000,
     "an array": b"[1, 2]",
     "a string": b'"hello"',
