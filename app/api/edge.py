@@ -59,7 +59,10 @@ class Edge:
         except ProxyError as error:
             if not downstream.started:
                 services.metrics.inc(services.metrics.refused, str(error.status))
-                await _refuse(error, receive, self._marked(request, send))
+                # Who waits to be told to send the body may now send it or not: the next request
+                # could be taken for it.
+                expects = request is not None and "expect" in request.headers
+                await _refuse(error, receive, self._marked(request, send), close=expects)
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error)
             if not downstream.started:
@@ -127,11 +130,11 @@ def _id_headers(request: Incoming) -> list[tuple[bytes, bytes]]:
     return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
 
 
-async def _refuse(error: ProxyError, receive: Receive, send: Send) -> None:
+async def _refuse(error: ProxyError, receive: Receive, send: Send, *, close: bool = False) -> None:
     body = error.encoded()
     headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
     too_large = error.status == 413
-    if too_large:
+    if too_large or close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})

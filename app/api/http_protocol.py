@@ -5,13 +5,18 @@ take, and how much may come until then, only the protocol can say.
 
 A request that comes before the reply to the one before is whole (pipelining) is not taken: the
 connection closes after that reply, as RFC 9112 (9.3.2) lets a server do and has a client expect.
-Kept waiting, it would hide that the client has left.
+Kept waiting, it would hide that the client has left. What comes there and is no HTTP is treated
+alike. An offer to speak another protocol (Java's client offers HTTP/2 with each first request) is
+passed over, as a server may (RFC 9110, 7.8): the parser takes it for the end of HTTP, and the body
+behind it for something else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
@@ -30,6 +35,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _head_due: asyncio.TimerHandle | None = None
     _pipelined = False
+    _resuming = False
+    _data = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -47,12 +54,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._answer(invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431))
                 return
             self._head_bytes += len(data)
+            self._data = data
         super().data_received(data)
+        self._data = b""
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._pipelined = True
-            self.cycle.keep_alive = False
+            if not self._resuming:
+                self._end_with_this_reply()
             super().on_message_begin()  # what the parser still reads is none of the running one's
             return
         self._in_head = True
@@ -61,7 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if self._pipelined:
+        if self._pipelined or self._resuming:
             return
         self._in_head = False
         self._head_bytes = 0
@@ -79,7 +88,39 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._answer(invalid(msg))
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            self._answer(invalid(msg))
+        elif not cycle.more_body:  # it came behind a request that is whole
+            self._end_with_this_reply()
+        elif cycle.response_started:
+            self.transport.close()
+        else:
+            self._answer(invalid(msg))
+
+    def _end_with_this_reply(self) -> None:
+        self._pipelined = True
+        self.cycle.keep_alive = False
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Called by uvicorn where the parser has stopped for another protocol."""
+        stopped = sys.exc_info()[1]
+        cycle = self.cycle
+        if not isinstance(stopped, httptools.HttpParserUpgrade) or self._pipelined:
+            return
+        framing = [h for h in cycle.scope["headers"] if h[0] in _FRAMING]
+        if not framing:
+            return
+        rest = self._data[stopped.args[0] :]
+        self._in_head = False
+        cycle.more_body = True
+        self.parser = httptools.HttpRequestParser(self)  # which is told of a body, and no more
+        lines = b"".join([b"%b: %b\r\n" % header for header in framing])
+        self._resuming = True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + lines + b"\r\n")
+        self._resuming = False
+        if rest:
+            super().data_received(rest)
 
     def _await_head(self) -> None:
         self._head_due = self.loop.call_later(HEAD_SECONDS, self._give_up)
@@ -105,6 +146,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+_FRAMING = (b"content-length", b"transfer-encoding")
 _REASONS = {
     400: b"Bad Request",
     408: b"Request Timeout",
