@@ -19,6 +19,9 @@ from .access import Access, given_key
 from .incoming import ClientGone, Incoming, check_length, too_large
 
 Receive = Callable[[], Awaitable[Any]]
+# For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
+# either, so that one who leaves is not noticed.
+STALL_SECONDS = 60.0
 _NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"})
 
 
@@ -52,6 +55,8 @@ class Passthrough:
         except ClientGone:
             return
         except asyncio.CancelledError:
+            if body is not None and body.stalled:
+                raise body.given_up() from None
             if not watch.client_left:
                 raise
             try:
@@ -120,17 +125,23 @@ class Passthrough:
 
 
 class _Body:
-    """A request body that streams upward, counted. At its end ``watch`` begins to listen."""
+    """A request body that streams upward, counted. At its end ``watch`` begins to listen.
+
+    ``stalled``: upstream took no more of it, so the task that made this has been cancelled.
+    """
 
     def __init__(self, receive: Receive, most: int, watch: Watch) -> None:
         self._receive = receive
         self._most = most
         self._watch = watch
+        self._task = asyncio.current_task()
         self.complete = False
+        self.stalled = False
         self.error: Exception | None = None
 
     async def parts(self) -> AsyncIterator[bytes]:
         size = 0
+        loop = asyncio.get_running_loop()
         while not self.complete:
             message = await self._receive()
             if message["type"] == "http.disconnect":
@@ -145,7 +156,23 @@ class _Body:
             if self.complete:
                 self._watch.start(_never, _nothing)
             if part:
-                yield part
+                patience = loop.call_later(STALL_SECONDS, self._stall)
+                try:
+                    yield part
+                finally:
+                    patience.cancel()
+
+    def _stall(self) -> None:
+        if self._task is not None:
+            self.stalled = True
+            self._task.cancel()
+
+    def given_up(self) -> ProxyError:
+        """What a client is told whose body has ``stalled``; its task goes on."""
+        if self._task is not None:
+            self._task.uncancel()
+        said = f"LiteLLM took nothing more of the request's body for {STALL_SECONDS:g} s"
+        return ProxyError(502, "all_tiers_failed", said)
 
 
 def _never() -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from app.api import passthrough
 from tests.shell.asking import checked_error
 from tests.shell.conftest import StartProxy
+from tests.shell.polling import until
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
@@ -283,3 +285,35 @@ async def test_one_request_after_another_on_one_connection(
                 await reader.readexactly(length)
     writer.close()
     assert len(upstream.calls) == 30
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["the client waits", "the client left"])
+async def test_an_upload_that_upstream_does_not_take_is_given_up(
+    leaves: bool, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(passthrough, "STALL_SECONDS", 0.3)
+    left = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await left.wait()
+        writer.close()
+
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
+    port = server.sockets[0].getsockname()[1]
+    proxy = await start_proxy({"upstream.base_url": f"http://127.0.0.1:{port}"})
+    head = (
+        f"POST /v1/files HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\ncontent-length: 30000000\r\n"
+    )
+    reader, writer = await proxy.raw(f"{head}\r\n".encode())
+    writer.write(b"x" * 30_000_000)
+    if leaves:
+        writer.transport.abort()
+    else:
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 502 ")
+            assert b"took nothing more" in await reader.readuntil(b"}}")
+        writer.transport.abort()
+    await until(lambda: not proxy.services.life.running)
+    left.set()
+    server.close()
