@@ -23,6 +23,7 @@ from random import Random
 import openai
 
 from app.local_stack.supervisor import StartFailed
+from benchmarks import machine, pages
 
 from . import agent, report, tasks
 from .columns import COLUMNS, GROUPS, Part
@@ -129,6 +130,7 @@ def main() -> int:
     parser.add_argument("--columns", help=f"some of {','.join(COLUMNS)} (default: all)")
     parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
     parser.add_argument("--report", action="store_true", help="only print what is there")
+    parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with the markers")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-agents")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
@@ -146,8 +148,31 @@ def main() -> int:
         except KeyboardInterrupt:
             print("Stopped; the same command goes on from here.")
             return 130
-    print(report.whole(records, parts, args.tasks))
+    tell(args, records, parts)
     return 0
+
+
+def tell(args: argparse.Namespace, records: Records, parts: list[Part]) -> None:
+    """Print the tables, and write them into the pages that were named."""
+    text = report.whole(records, parts, args.tasks)
+    print(text)
+    if not args.write:
+        return
+    about = {"command": _command(args), **machine.about()}
+    contents = {
+        report.MARKER: f"{report.heading(about)}\n\n{text}",
+        report.MARKER_SHORT: report.short(records, args.tasks, about),
+    }
+    for page in args.write:
+        print(f"{page}: {', '.join(pages.write(page, contents))}")
+
+
+def _command(args: argparse.Namespace) -> str:
+    """What makes these tables, as one types it."""
+    given = f"-n {args.tasks}"
+    given += f" --groups {args.groups}" if args.groups else ""
+    given += f" --columns {args.columns}" if args.columns else ""
+    return f'make bench-agents ARGS="{given}"'
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tables, as Markdown."""
+"""The tables, as Markdown; those of a table are of the tasks that all its columns have done."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .records import Records
 
 Json = dict[str, Any]
 GOAL_SHARE, GOAL_SAVED = 0.5, 0.9
+MARKER, MARKER_SHORT = "agents", "agents-short"  # in the documents
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,47 @@ def whole(records: Records, parts: Sequence[Part], tasks: int) -> str:
     for title, some in _tables(parts):
         present = [part for part in some if rows.get(part)]
         if present:
-            found += [f"## {title}", "", _table(present, rows), ""]
+            found += [f"### {title}", "", _table(present, _common(present, rows)), ""]
     if pooled := _pooled(rows, faults=False):
-        found += ["## All seeds together", "", pooled, ""]
+        found += ["### All seeds together", "", pooled, ""]
     found += _goals(rows)
     return "\n".join(found)
+
+
+def short(records: Records, tasks: int, about: Json) -> str:
+    """The table for the README; empty where a column of it is missing."""
+    parts = GROUPS["main"]
+    rows = {part: _first(records.read(part), tasks) for part in parts}
+    if not all(rows.values()):
+        return ""
+    rows = _common(parts, rows)
+    done = [figures(rows[part].values()) for part in parts]
+    lines = [
+        f"| {done[0].tasks} tasks of 1 to 6 calls | "
+        f"{' | '.join(COLUMNS[part.column].title for part in parts)} |",
+        f"|---|{'---|' * len(parts)}",
+        f"| right | {' | '.join(f'{one.right} ({one.right / one.tasks:.0%})' for one in done)} |",
+        f"| broken replies that reached the agent | "
+        f"{' | '.join(str(one.flaws.total()) for one in done)} |",
+        f"| replies served by fast | {' | '.join(map(_served, done))} |",
+        f"| tokens burnt in loops | {' | '.join(f'{one.loop_tokens:,}' for one in done)} |",
+    ]
+    at = f"{about['machine']}, {about['date']}, commit `{about['commit']}`"
+    return "\n".join([*lines, "", f"(`{about['command']}`, {at})"])
+
+
+def heading(about: Json) -> str:
+    """What was measured, where and when."""
+    return "\n".join(f"    {key:<10}  {value}" for key, value in about.items())
+
+
+def _common(
+    parts: Sequence[Part], rows: dict[Part, dict[int, Json]]
+) -> dict[Part, dict[int, Json]]:
+    """The rows of some parts, for the tasks that all of them have done."""
+    tasks = set.intersection(*(set(rows[part]) for part in parts))
+    kept = {part: {task: rows[part][task] for task in sorted(tasks)} for part in parts}
+    return {**rows, **kept}
 
 
 def _known(parts: Sequence[Part]) -> list[Part]:
@@ -90,7 +127,7 @@ def _tables(parts: Sequence[Part]) -> Iterable[tuple[str, list[Part]]]:
     for seed in MORE_SEEDS:
         yield f"Seed {seed}", [part for part in parts if part.seed == seed]
     some = [part for part in parts if part.column in ABLATIONS]
-    yield "Without a part of the proxy", [Part("c"), *some] if some else []
+    yield "Without a part of the proxy, or with one more", [Part("c"), *some] if some else []
 
 
 def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
@@ -208,14 +245,15 @@ def _tokens(tokens: Counter[str]) -> str:
 
 def _goals(rows: dict[Part, dict[int, Json]]) -> list[str]:
     """Which goals the first table meets."""
-    some = [rows.get(part) for part in GROUPS["main"]]
-    if not all(some):
+    parts = GROUPS["main"]
+    if not all(rows.get(part) for part in parts):
         return []
-    a, b, c = (figures(one.values()) for one in some if one)
+    rows = _common(parts, rows)
+    a, b, c = (figures(rows[part].values()) for part in parts)
     share = c.by_fast / c.replies if c.replies else 0.0
     saved = 1 - c.loop_tokens / a.loop_tokens if a.loop_tokens else 0.0
     return [
-        "## Goals",
+        "### Goals",
         "",
         f"- as many right as standard alone: {c.right} to {b.right}: {_met(c.right >= b.right)}",
         f"- half of the replies served by fast: {share:.1%}: {_met(share >= GOAL_SHARE)}",

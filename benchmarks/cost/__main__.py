@@ -12,12 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import datetime
 import json
-import os
-import platform
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +23,8 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.cost import contestants, growth, measure, pages, plots, report
+from benchmarks import machine, pages
+from benchmarks.cost import contestants, growth, measure, plots, report
 from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.growth import Growth
 from benchmarks.cost.rounds import Bench, Clock
@@ -170,35 +167,6 @@ async def growth_rounds(
             bench.look_for_unexpected(server)
 
 
-def machine() -> dict[str, object]:
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return {
-        "machine": f"{os.cpu_count()} cores, {model}",
-        "os, python": f"{platform.system()} {platform.release().split('-')[0]},"
-        f" {platform.python_implementation()} {platform.python_version()}",
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": commit(),
-        "load before": f"{os.getloadavg()[0]:.1f}",
-    }
-
-
-def commit() -> str:
-    asked = ["git", "-C", str(servers.ROOT), "rev-parse", "--short", "HEAD"]
-    try:
-        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(
-            [*asked[:3], "status", "--porcelain", "app"], capture_output=True, text=True, check=True
-        ).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return f"{found}, with changes" if changed else found
-
-
 def versions() -> str:
     """Of what is measured beside ours."""
     found = []
@@ -226,8 +194,8 @@ def tell(options: argparse.Namespace, about: dict[str, object], samples: Samples
     print(f"\n{text}")
     for page in options.write:
         contents = {
-            pages.WHOLE: f"{report.heading(about)}\n\n{text}",
-            pages.SHORT: report.short(samples, about),
+            report.MARKER: f"{report.heading(about)}\n\n{text}",
+            report.MARKER_SHORT: report.short(samples, about),
         }
         print(f"{page}: {', '.join(pages.write(page, contents))}")
     if options.json:
@@ -240,7 +208,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = " ".join(["python -m benchmarks.cost", *sys.argv[1:]])
     files = servers.allow_many_sockets()
-    about = {"command": command, **machine(), "beside": versions(), "open files": files}
+    about = {"command": command, **machine.about(), "beside": versions(), "open files": files}
     print(report.heading(about), flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as name:

@@ -12,6 +12,7 @@ from benchmarks.cost.measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
 from benchmarks.cost.samples import Samples, Spread
 from tests.bench.servers import STREAM_LIMIT
 
+MARKER, MARKER_SHORT = "cost", "cost-short"  # in the documents
 NOTHING = "–"
 TOKEN_SECONDS = 0.01  # a 1B model on a Mac: 100 tokens/s
 REPLY_TOKENS = 100

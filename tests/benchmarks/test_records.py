@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks import pages
 from benchmarks.agents import report
 from benchmarks.agents.columns import COLUMNS, GROUPS, Part
-from benchmarks.agents.records import Records
+from benchmarks.agents.records import ROOT, Records
 
 Json = dict[str, Any]
 
@@ -62,6 +65,32 @@ def test_the_table_says_what_came_out(tmp_path: Path) -> None:
     assert "fewer tokens burnt in loops than fast alone: 90.0%: met" in table
     assert "+0.0 (" in table
     assert "7 gained, 0 lost" in table
+
+
+def test_a_table_is_of_the_tasks_that_all_its_columns_have_done(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r", ["demo"])
+    for task in range(4):
+        records.add(Part("a"), task, row(False))
+        records.add(Part("b"), task, row(tier="standard"))
+    records.add(Part("c"), 1, row())
+    records.add(Part("c"), 2, row(False))
+    table = report.whole(records, GROUPS["main"], 10)
+    assert "| tasks | 2 | 2 | 2 |" in table
+    assert "as many right as standard alone: 1 to 2" in table
+    about = {"machine": "m", "date": "d", "commit": "c", "command": "make it"}
+    short = report.short(records, 10, about)
+    assert "| right | 0 (0%) | 2 (100%) | 1 (50%) |" in short
+    assert short.endswith("(`make it`, m, d, commit `c`)")
+    assert report.short(Records(tmp_path / "none", ["demo"]), 10, about) == ""
+
+
+@pytest.mark.parametrize(
+    ("page", "marker"),
+    [("docs/benchmark-agents.md", report.MARKER), ("README.md", report.MARKER_SHORT)],
+)
+def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
+    text = (ROOT / page).read_text()
+    assert pages.between(text, marker, "x") != text
 
 
 def test_unmet_goals_are_said(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cost import growth, pages, plots, report
+from benchmarks import pages
+from benchmarks.cost import growth, plots, report
 from benchmarks.cost.contestants import HTTPX, PROXY
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.samples import Samples
@@ -114,7 +115,7 @@ def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "marker"), [("docs/performance.md", pages.WHOLE), ("README.md", pages.SHORT)]
+    ("page", "marker"), [("docs/performance.md", report.MARKER), ("README.md", report.MARKER_SHORT)]
 )
 def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
     text = (ROOT / page).read_text()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-WHOLE, SHORT = "cost", "cost-short"
-
 
 def between(text: str, marker: str, content: str) -> str:
     """`text` with `content` between the marker's comments; ValueError where they are missing."""

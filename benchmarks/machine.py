@@ -1,0 +1,43 @@
+"""Where and when something was measured, and with which code."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def about() -> dict[str, object]:
+    """The machine, its system, the date, the commit and the load."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {
+        "machine": f"{os.cpu_count()} cores, {model}",
+        "os, python": f"{platform.system()} {platform.release().split('-')[0]},"
+        f" {platform.python_implementation()} {platform.python_version()}",
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": commit(),
+        "load before": f"{os.getloadavg()[0]:.1f}",
+    }
+
+
+def commit() -> str:
+    """Of this checkout; says so where the proxy's code was changed since."""
+    asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run(
+            [*asked[:3], "status", "--porcelain", "app"], capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return f"{found}, with changes" if changed else found
