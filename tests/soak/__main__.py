@@ -33,6 +33,7 @@ ROUNDS = 24  # at least, where the run is short
 LIMITS = {
     process.CAPTURED: process.CAPTURED_KB,
     process.STATE: process.STATE_KB,
+    process.LOG: process.LOG_KB,
     process.KEYS: process.REDIS_KEYS,
 }
 SHOWN = 10  # of what went wrong

@@ -26,6 +26,10 @@ CAPTURED = "captured failures (kB)"
 # its log was before it was swept: three times what counts and 1,000 entries, of some 130 bytes.
 STATE_KB = 1_280
 STATE = "state file (kB)"
+# The log is as long as what was written between two times that it was moved into the file; after
+# 16 MB, and the transaction that comes to that, it is moved at once.
+LOG_KB = 17 * 1024
+LOG = "its log (kB)"
 REDIS_KEYS = 700
 KEYS = "Redis' keys"
 KEY, POOR_KEY = "sk-soak-0001", "sk-soak-0002"
@@ -159,7 +163,7 @@ class Proxy:
             log = Path(f"{self._state}-wal")
             store = {
                 STATE: self._state.stat().st_size / 1024,
-                "its log (kB)": log.stat().st_size / 1024 if log.exists() else 0.0,
+                LOG: log.stat().st_size / 1024 if log.exists() else 0.0,
             }
         return {**store, CAPTURED: captured / 1024}
 
