@@ -23,12 +23,13 @@ from ....tool_calls.formats.harmony import CHANNEL
 from ....tool_calls.formats.table import FORMATS
 from ....tool_calls.text_calls import FoundCall, Holdback, Rescued, rescue, whole_calls
 from .calls import Repeats
+from .seen import PROBE, Seen
 
 GENERIC_CHARS = 50
 MOST_CALLS = 128  # a text with more is no longer read while it comes: it will be refused anyway
 # A text is read for calls anew when it has grown by a quarter and its end has been there before, or
 # has doubled: linear in all. Each time that finds nothing it waits longer.
-_GROWTH, _MOST_GROWTH, _PROBE = 1.25, 2.0, 64
+_GROWTH, _MOST_GROWTH = 1.25, 2.0
 # A text at whose beginning the reading gave up will hardly say more when it is longer.
 _EXHAUSTED_GROWTH = 4
 
@@ -88,27 +89,16 @@ class WrittenCalls:
     name; empty: none are.
     """
 
-    __slots__ = (
-        "_due",
-        "_exempt",
-        "_growth",
-        "_most",
-        "_pieces",
-        "_size",
-        "_tail",
-        "_tools",
-        "begun",
-    )
+    __slots__ = ("_due", "_exempt", "_growth", "_most", "_seen", "_text", "_tools", "begun")
 
     def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], Tools]) -> None:
         self._most = most
         self._exempt = exempt
         self._tools = tools
-        self._pieces: list[str] = []
-        self._size = 0
+        self._text = ""
+        self._seen = Seen()
         self._due = (0, 0)  # the sizes from which on it is read again: if it repeats; anyway
         self._growth = _GROWTH
-        self._tail = ""
         self.begun = False  # an opener has come
 
     def feed(self, piece: str, *, now: bool = False) -> str | None:
@@ -116,19 +106,17 @@ class WrittenCalls:
 
         ``now``: read it in any case.
         """
-        self._pieces.append(piece)
-        self._size += len(piece)
+        text, self._text = self._text, ""
+        text += piece  # grows where it stands, for nothing else holds it
+        self._text = text
+        size = len(text)
         if not self.begun:
-            text = self._tail + piece
-            self.begun = _holds_opener(text)
-            self._tail = text[-_OVERLAP:]
+            self.begun = _holds_opener(text[-len(piece) - _OVERLAP :])
             if not self.begun:
                 return None
-        if self._size < self._due[0] and not now:
+        if size < self._due[0] and not now:
             return None
-        text = "".join(self._pieces)
-        self._pieces = [text]
-        anyway = now or self._size >= self._due[1]
+        anyway = now or size >= self._due[1]
         if not anyway and not self._repeats(text):
             return None
         self._wait(1)
@@ -138,14 +126,16 @@ class WrittenCalls:
         return found.tool if found is not None else None
 
     def _wait(self, factor: int) -> None:
-        size = factor * self._size
+        size = factor * len(self._text)
         self._due = int(size * self._growth), int(size * _MOST_GROWTH)
 
     def _repeats(self, text: str) -> bool:
         """Whether the text's end has been there too often, and a call began since the last time."""
-        probe = text[-_PROBE:]
+        if not self._seen.may_repeat(text):
+            return False
+        probe = text[-PROBE:]
         before = text.rfind(probe, 0, -1)
-        if before < 0 or text.count(probe) <= self._most:
+        if before < 0 or not _is_in(text, probe, self._most + 1):
             return False
         return _OPENER.search(text, before) is not None
 
@@ -179,6 +169,16 @@ class WrittenCalls:
             if counts[unit] > self._most:
                 return Shortened(text[:start].rstrip(), (), tool)
         return None
+
+
+def _is_in(text: str, probe: str, times: int) -> bool:
+    """As ``text.count(probe) >= times``, from the end on."""
+    stop = len(text)
+    for _ in range(times):
+        stop = text.rfind(probe, 0, stop)
+        if stop < 0:
+            return False
+    return True
 
 
 def _holds_opener(text: str) -> bool:
