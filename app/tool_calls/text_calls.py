@@ -7,6 +7,7 @@ never inside reasoning, quotes, code or an example; a text without calls comes b
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from dataclasses import field
@@ -180,6 +181,13 @@ class Holdback:
         self._candidate = None
         self._off = True
         return _Collector(scanner, start, self._blank).collect()
+
+    def peek(self) -> Rescued:
+        """What `finish` would give, though more may come."""
+        twin = copy.copy(self)
+        twin._scanner = self._scanner.copy()
+        twin._held = self._held.copy()
+        return twin.finish()
 
     def _start(self) -> int:
         """The index of the first character that has not flowed."""

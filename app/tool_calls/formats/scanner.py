@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -165,6 +166,12 @@ class Scanner:
         self._skipped: _Skipped | None = None
         self._trouble = 0
         self._matches: list[re.Match[str] | None] = []
+
+    def copy(self) -> Scanner:
+        """One that goes on from here on its own."""
+        twin = copy.copy(self)
+        twin._matches = []
+        return twin
 
     def trim(self, keep: int) -> int:
         """Forget text that no decision needs any more, `keep` characters excepted; how much."""

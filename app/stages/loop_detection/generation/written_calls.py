@@ -89,7 +89,7 @@ class WrittenCalls:
     name; empty: none are.
     """
 
-    __slots__ = ("_due", "_exempt", "_growth", "_most", "_seen", "_text", "_tools", "begun")
+    __slots__ = ("_due", "_exempt", "_growth", "_most", "_read", "_reading", "_seen", "_text", "_tools", "begun")
 
     def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], Tools]) -> None:
         self._most = most
@@ -97,6 +97,8 @@ class WrittenCalls:
         self._tools = tools
         self._text = ""
         self._seen = Seen()
+        self._reading: Holdback | None = None
+        self._read = 0  # characters
         self._due = (0, 0)  # the sizes from which on it is read again: if it repeats; anyway
         self._growth = _GROWTH
         self.begun = False  # an opener has come
@@ -122,8 +124,16 @@ class WrittenCalls:
         self._wait(1)
         if not anyway:
             self._growth = min(self._growth * _GROWTH, _MOST_GROWTH)
-        found = self.shortened(text, cut=True)
+        found = self._shortened(text, self._so_far(text), cut=True)
         return found.tool if found is not None else None
+
+    def _so_far(self, text: str) -> Rescued:
+        """As ``rescue`` of the text, but for the content; what was decided is not read again."""
+        if self._reading is None:
+            self._reading = Holdback(self._tools())
+        self._reading.feed(text[self._read :])
+        self._read = len(text)
+        return self._reading.peek()
 
     def _wait(self, factor: int) -> None:
         size = factor * len(self._text)
@@ -144,20 +154,22 @@ class WrittenCalls:
 
         ``cut``: more was to come, so the last call may be half of one.
         """
+        return self._shortened(text, rescue(text, self._tools()), cut=cut)
+
+    def _shortened(self, text: str, found: Rescued, *, cut: bool) -> Shortened | None:
+        tools = self._tools()
         repeats = Repeats(self._most, self._exempt)
-        if tools := self._tools():
-            found = rescue(text, tools)
-            calls = _whole(found, text, tools) if cut else found.calls
-            kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in calls)
-            if len(calls) >= MOST_CALLS:
-                self._due = sys.maxsize, sys.maxsize
-            elif found.exhausted:
-                self._wait(_EXHAUSTED_GROWTH)
-            if repeats.tool:
-                formats = tuple(one.format for one in calls[: len(kept)])
-                # Behind the first call of a cut text stands at best half a call.
-                content = Holdback(tools).feed(text) if cut else found.content
-                return Shortened(content, tuple(kept), repeats.tool, formats)
+        calls = _whole(found, text, tools) if cut else found.calls
+        kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in calls)
+        if len(calls) >= MOST_CALLS:
+            self._due = sys.maxsize, sys.maxsize
+        elif found.exhausted:
+            self._wait(_EXHAUSTED_GROWTH)
+        if repeats.tool:
+            formats = tuple(one.format for one in calls[: len(kept)])
+            # Behind the first call of a cut text stands at best half a call.
+            content = Holdback(tools).feed(text) if cut else found.content
+            return Shortened(content, tuple(kept), repeats.tool, formats)
         counts: Counter[str] = Counter()
         at = fences = 0
         for start, tool, unit in sorted(_units(text, known=bool(tools))):
