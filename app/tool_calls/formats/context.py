@@ -125,7 +125,8 @@ _INTENT = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE_LENGTH = 160
-_SENTENCE = re.compile(r"(?<!e\.g)[.!?](?=\s)|\n")
+# The character after which the next sentence begins. One set first: `re` skips to the next of it.
+_SENTENCE_END = re.compile(r"[.!?\n](?:(?<=\n)|(?=\s)(?<!e\.g.))")
 
 
 class Region(enum.Enum):
@@ -190,7 +191,7 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
         return Region.LINE
     if marks.startswith("|") and where is not Where.SPECIAL:  # a table
         return Region.LINE
-    if len(_BACKTICKS.findall(line)) % 2:
+    if "`" in line and len(_BACKTICKS.findall(line)) % 2:
         code = _inline_code(text, pos, final)
         if code is not None:
             return code
@@ -225,12 +226,21 @@ def _inline_code(text: str, pos: int, final: bool) -> Region | None:
 def _is_shown(lead: str, where: Where) -> bool:
     """Whether the sentence before a place announces an example, or what the user asked for."""
     said = _before_tags(lead).rstrip()[-_SENTENCE_LENGTH:]
-    sentence = _SENTENCE.split(said)[-1]
+    sentence = said
+    for end in _SENTENCE_END.finditer(said):
+        sentence = said[end.end() :]
     words = sentence.lower()
     if ":" in said[-4:] and _TRANSCRIPT.search(said):
         return True
-    if any(hint in words for hint in _EXAMPLE_HINTS) and _EXAMPLE.search(sentence):
+    if _hints_at_example(words) and _EXAMPLE.search(sentence):
         return True
     if where in (Where.JSON, Where.FENCE):
         return bool(_ASKED_FOR.search(sentence)) and not _INTENT.search(sentence)
+    return False
+
+
+def _hints_at_example(words: str) -> bool:
+    for hint in _EXAMPLE_HINTS:  # no generator: most texts are asked for all of them
+        if hint in words:
+            return True
     return False

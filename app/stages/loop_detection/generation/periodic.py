@@ -111,7 +111,7 @@ class PeriodicText:
         self._length = 0
         self._due = BLOCK
         self._runs: dict[int, _Run] = {}
-        self._break = -1  # from here on 64 characters that hold the end of a run, or its beginning
+        self._break = -1  # from here on 64 characters hold the last end of a run, or a beginning
 
     @property
     def due(self) -> int:
@@ -206,15 +206,26 @@ class PeriodicText:
             # `rfind` compares backwards, `find` forwards: the one that leaves the run sooner. In
             # the first scale, which holds a period and its multiples, the nearest is the period.
             back = 0 < tail < high // 2 or not scale.low
-            # A long run in it would be compared in full at every place: its end is looked for.
-            at = self._break - self._offset - (end - high)
-            if 0 <= at <= high - 2 * BLOCK:
+            at = self._mark(upto - high, high - 2 * BLOCK) if high > WIDE else -1
+            if at >= 0:
                 found = _found_by(text, probe, at, first, end - scale.low - 1, back=back)
             else:
                 find = text.rfind if back else text.find
                 found = find(probe, first, end - scale.low - 1)
             if found >= 0:
                 self._add_run(end - high - found, upto, begin)
+
+    def _mark(self, start: int, most: int) -> int:
+        """Where in the probe that begins at ``start`` 64 characters stand by which to look for it.
+
+        A long run in it would be compared in full at every place, its beginning or end not. -1: no
+        such place within the first ``most``.
+        """
+        begun = max([run.start for run in self._runs.values()], default=0) - BLOCK // 2
+        for place in (begun, self._break):
+            if 0 <= place - start <= most:
+                return place - start
+        return -1
 
     def _tail(self, upto: int, longest: int) -> int:
         """How many of the last characters have a period up to ``longest``, a lap before them too.
@@ -233,7 +244,7 @@ class PeriodicText:
                 return  # a run of 3 characters is one of 6, 9, … too
         due = start + limit_of(self._rules, period)
         self._runs[period] = _Run(period, start, upto, due)
-        self._break = start - BLOCK // 2
+        self._break = max(self._break, start - BLOCK // 2)
 
     def _needed(self, run: _Run, upto: int) -> int:
         """The characters that are enough for what this run is."""
