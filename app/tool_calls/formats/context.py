@@ -232,15 +232,9 @@ def _is_shown(lead: str, where: Where) -> bool:
     words = sentence.lower()
     if ":" in said[-4:] and _TRANSCRIPT.search(said):
         return True
-    if _hints_at_example(words) and _EXAMPLE.search(sentence):
+    # A list, not `any`: most sentences hold none, and a generator asks each hint more slowly.
+    if [hint for hint in _EXAMPLE_HINTS if hint in words] and _EXAMPLE.search(sentence):
         return True
     if where in (Where.JSON, Where.FENCE):
         return bool(_ASKED_FOR.search(sentence)) and not _INTENT.search(sentence)
-    return False
-
-
-def _hints_at_example(words: str) -> bool:
-    for hint in _EXAMPLE_HINTS:  # no generator: most texts are asked for all of them
-        if hint in words:
-            return True
     return False

@@ -91,6 +91,7 @@ class NativeCalls:
     def add(self, delta: ToolCallDelta) -> bool:
         """Whether a call is one too many now."""
         coming = self._coming
+        piece = delta.arguments
         if coming is None or coming.index != delta.index:
             ended = self._end()
             # Pieces of a call that seemed whole (none is known to send them so) are left out.
@@ -98,10 +99,11 @@ class NativeCalls:
             if ended or coming is None:
                 return ended
             self._seen.add(delta.index)
-        coming.name = coming.name or delta.name
-        coming.pieces.append(delta.arguments)
-        coming.size += len(delta.arguments)
-        if not delta.arguments.rstrip().endswith("}"):
+        if not coming.name:
+            coming.name = delta.name
+        coming.pieces.append(piece)
+        coming.size += len(piece)
+        if "}" not in piece or not piece.rstrip().endswith("}"):
             return False
         if not self._repeats.nearly(coming.name, coming.size):
             return False

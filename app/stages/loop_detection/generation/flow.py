@@ -43,10 +43,11 @@ Found = Repetition | EndlessWhitespace | TooMuchReasoning | RepeatedCall
 class Flow:
     """One text. ``rules``: None where generation isn't watched. ``calls``: for text, not reasoning.
 
-    ``size``: its UTF-8 bytes, of all but the characters that still wait.
+    A new piece goes to ``waiting``, its size to ``length``; then, from the length ``due`` on, it is
+    to be looked at. ``size``: its UTF-8 bytes, of all but the characters that still wait.
     """
 
-    __slots__ = ("_calls", "_due", "_periodic", "_thinking", "_waiting", "_white", "length", "size")
+    __slots__ = ("_calls", "_periodic", "_thinking", "_white", "due", "length", "size", "waiting")
 
     def __init__(
         self,
@@ -59,22 +60,15 @@ class Flow:
         self._white = WhitespaceRun(rules.max_trailing_whitespace) if rules is not None else None
         self._thinking = _Thinking(rules, reasoning) if rules is not None else None
         self._calls = calls
-        self._waiting: list[str] = []
-        self._due = BLOCK
+        self.waiting: list[str] = []
+        self.due = BLOCK
         self.length = 0
         self.size = 0
 
-    def feed(self, piece: str) -> Found | None:
-        """Take a piece; the first thing found. Once something is, feeding has no more meaning."""
-        self._waiting.append(piece)
-        self.length += len(piece)
-        if self.length < self._due:
-            return None
-        return self._look()
-
-    def _look(self) -> Found | None:
-        piece = "".join(self._waiting)
-        self._waiting.clear()
+    def look(self) -> Found | None:
+        """The first thing found in what waited. Once something is, there is no more to look at."""
+        piece = "".join(self.waiting)
+        self.waiting.clear()
         size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
         self.size += size
         found = self._in_generation(piece)
@@ -82,9 +76,9 @@ class Flow:
             # Calls that repeat are a periodic text too, but what came before can be delivered.
             tool = self._calls.feed(piece, now=found is not None)
             found = RepeatedCall(tool) if tool is not None else found
-        self._due = self.length + BLOCK
+        self.due = self.length + BLOCK
         if self._periodic is not None and self._white is not None:
-            self._due = min(self._periodic.due, self._white.due)
+            self.due = min(self._periodic.due, self._white.due)
         return found
 
     def _in_generation(self, piece: str) -> Found | None:

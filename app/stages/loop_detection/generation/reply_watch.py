@@ -112,16 +112,18 @@ class ReplyWatch:
     def on_event(self, event: Event) -> Verdict | None:
         """The verdict that ends the attempt, if this event brings one."""
         kind = type(event)
-        if kind is TextDelta:
-            choice = event.choice  # type: ignore[union-attr]
-            flow = self._texts.get(choice) or self._new_text(choice)
-            found = flow.feed(event.text)  # type: ignore[union-attr]
-            return None if found is None else self._verdict(found, choice)
-        if kind is ReasoningDelta:
-            choice = event.choice  # type: ignore[union-attr]
-            flow = self._reasonings.get(choice) or self._new_reasoning(choice)
-            found = flow.feed(event.text)  # type: ignore[union-attr]
-            return None if found is None else self._verdict(found, choice, reasoning=True)
+        if kind is TextDelta or kind is ReasoningDelta:
+            choice, piece = event.choice, event.text  # type: ignore[union-attr]
+            if kind is TextDelta:
+                flow = self._texts.get(choice) or self._new_text(choice)
+            else:
+                flow = self._reasonings.get(choice) or self._new_reasoning(choice)
+            # No method of the flow's: most pieces only wait, and a call costs more than that.
+            flow.waiting.append(piece)
+            flow.length += len(piece)
+            if flow.length < flow.due or (found := flow.look()) is None:
+                return None
+            return self._verdict(found, choice, reasoning=kind is ReasoningDelta)
         if isinstance(event, ToolCallDelta):
             return self._on_call(event)
         if isinstance(event, Finish):
@@ -178,7 +180,7 @@ class ReplyWatch:
         if white is None:
             limit = self._generation.max_trailing_whitespace
             white = self._arguments[key] = WhitespaceRun(limit)
-        blank = white.feed(delta.arguments)
+        blank = white.add(delta.arguments)
         return (
             self._verdict(EndlessWhitespace(*blank), delta.choice, reasoning=True)
             if blank

@@ -89,7 +89,18 @@ class WrittenCalls:
     name; empty: none are.
     """
 
-    __slots__ = ("_due", "_exempt", "_growth", "_most", "_read", "_reading", "_seen", "_text", "_tools", "begun")
+    __slots__ = (
+        "_due",
+        "_exempt",
+        "_growth",
+        "_most",
+        "_read",
+        "_reading",
+        "_seen",
+        "_text",
+        "_tools",
+        "begun",
+    )
 
     def __init__(self, most: int, exempt: Sequence[str], tools: Callable[[], Tools]) -> None:
         self._most = most

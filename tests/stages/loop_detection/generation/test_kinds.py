@@ -21,7 +21,7 @@ from app.stages.loop_detection.generation.flow import (
 )
 from app.stages.loop_detection.generation.lap_kind import Kind, kind_of
 from app.stages.loop_detection.generation.periodic import Repetition
-from tests.stages.loop_detection.generation.texts import flowed, found, prose
+from tests.stages.loop_detection.generation.texts import fed, flowed, found, prose
 
 # What is repeated → how many characters of it still pass: 2,000 for data, twice as much for lists.
 DATA = {
@@ -317,6 +317,6 @@ def test_the_pieces_make_no_difference_to_the_kind(
     for size in cycle(sizes):
         if hit is not None or at >= len(text):
             break
-        hit = flow.feed(text[at : at + size])
+        hit = fed(flow, text[at : at + size])
         at += size
     assert hit == whole

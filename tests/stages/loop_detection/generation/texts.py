@@ -62,4 +62,12 @@ def found(text: str, size: int = 5, **rules: object) -> Repetition | None:
 def flowed(text: str, size: int = 5, *, reasoning: bool = False, **rules: object) -> Found | None:
     """What Flow, which is all watchers together, says of it."""
     flow = Flow(GenerationSettings(**rules), reasoning=reasoning)  # type: ignore[arg-type]
-    return next((hit for hit in map(flow.feed, pieces(text, size)) if hit is not None), None)
+    hits = (fed(flow, piece) for piece in pieces(text, size))
+    return next((hit for hit in hits if hit is not None), None)
+
+
+def fed(flow: Flow, piece: str) -> Found | None:
+    """What the watch of a reply does with a piece."""
+    flow.waiting.append(piece)
+    flow.length += len(piece)
+    return flow.look() if flow.length >= flow.due else None
