@@ -113,7 +113,10 @@ def _may_be_turns(text: str, probe: str, first: int, end: int) -> bool:
     """Whether the last laps speak for some number of kinds: most texts are told by those few."""
     places = _last_places(text, probe, first, end, 2 * KINDS_IN_TURNS + 1)
     laps = [text[a:b] for a, b in pairwise(places)]
+    last = laps[1 - _BEFORE :]
     for kinds in range(2, KINDS_IN_TURNS + 1):
+        if last[kinds:] != last[:-kinds]:
+            continue  # too few: seen faster than counted
         known = _known(laps, kinds)
         if known + 1 >= _BEFORE and (known >= 2 * kinds or len(set(laps[-kinds:])) == kinds):
             return True
