@@ -180,6 +180,19 @@ def test_any_text_character_by_character(text: str) -> None:
     assert_even(text, list(range(len(text))))
 
 
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, st.lists(st.integers(0, 600), max_size=6))
+def test_a_peek_is_what_the_end_would_be_and_changes_nothing(text: str, cuts: list[int]) -> None:
+    holdback, flowed = Holdback(TOOLS), ""
+    for a, b in itertools.pairwise([0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]):
+        flowed += holdback.feed(text[a:b])
+        peeked, whole = holdback.peek(), rescue(text[:b], TOOLS)
+        assert (peeked.calls, peeked.unknown) == (whole.calls, whole.unknown)
+        assert flowed + peeked.content == whole.content
+    rest = holdback.finish()
+    assert flowed + rest.content == rescue(text, TOOLS).content
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(TEXTS, st.text()))
 def test_a_text_without_calls_comes_back_unchanged(text: str) -> None:
