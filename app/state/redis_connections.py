@@ -4,6 +4,10 @@ redis-py's connections, but neither its pool nor its limits on time. The pool cl
 connections while others take them, which breaks calls that a server answers. With a limit on time
 it sends within ``asyncio.wait_for``, which loses cancellations in Python 3.11. So who calls bounds
 the time.
+
+A connection that was closed is kept, too, and opened again when it is needed: it and its parser
+know each other, so that one which is let go stays in memory, 20 kB, until the garbage collector's
+next look at all that is old.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ class Connections:
             protocol=2,
             driver_info=None,  # nothing to say but the command: a connection is made in no time
         )
-        self._idle: list[Any] = []
+        self._idle: list[Any] = []  # those that are closed come first, and are taken last
 
     async def ask(self, *command: str | bytes | int) -> Any:
         """The answer to one command. Raises RedisError, OSError."""
@@ -43,7 +47,7 @@ class Connections:
             await self._put_back(connection, idle)
             raise
         except BaseException:  # an answer may still come, and be taken for that of the next call
-            await connection.disconnect(nowait=True)
+            await self._close(connection)
             raise
         await self._put_back(connection, idle)
         return answer
@@ -52,10 +56,16 @@ class Connections:
         """Close all: at once those that are idle, the others when their calls end."""
         idle, self._idle = self._idle, []
         for connection in idle:
-            await connection.disconnect(nowait=True)
+            await self._close(connection)
 
     async def _put_back(self, connection: Any, idle: list[Any]) -> None:
         if idle is self._idle:
             idle.append(connection)
         else:  # dropped meanwhile
+            await self._close(connection)
+
+    async def _close(self, connection: Any) -> None:
+        try:
             await connection.disconnect(nowait=True)
+        finally:
+            self._idle.insert(0, connection)

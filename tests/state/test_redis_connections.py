@@ -1,0 +1,54 @@
+"""Connections to Redis: one that was closed is opened again, and none is let go."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.state.redis_connections import Connections
+from tests.support.redis_server import RedisServer
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def parsers() -> int:
+    """Those of connections, also of ones that nobody has any more."""
+    return sum("Parser" in type(one).__name__ for one in gc.get_objects())
+
+
+async def test_given_up_calls_leave_no_connection_behind(
+    server: RedisServer, no_collector: None
+) -> None:
+    connections = Connections(server.url, 2.0)
+    before = parsers()
+    for _ in range(20):
+        call = asyncio.ensure_future(connections.ask("BLPOP", "nothing", 30))
+        await asyncio.sleep(0)
+        assert await connections.ask("PING") == b"PONG"
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    assert await asyncio.gather(*(connections.ask("PING") for _ in range(3))) == [b"PONG"] * 3
+    assert parsers() - before <= 3
+    await connections.drop()
+    assert await connections.ask("PING") == b"PONG"
+    assert parsers() - before <= 3
+    await connections.drop()
