@@ -134,13 +134,9 @@ class Keeper:
         if not self._image.is_dirty():
             self._tell_all(None)
             return
-        try:
-            batch = self._image.take()
-        except Exception as error:
-            self._fail(error)
+        if (batch := self._take()) is None:
             return
-        if not self._image.is_dirty():  # else what they wait for may be in the next batch
-            self._in_flight, self._waiting = self._waiting, []
+        self._in_flight = self._served()
         self._began = self._loop.time()
         if self._stall_timer is None:
             self._stall_timer = self._loop.call_later(STALL_SECONDS, self._look_for_stall)
@@ -150,9 +146,7 @@ class Keeper:
         waiting, self._in_flight = self._in_flight, []
         self._began = None
         if error is not None:
-            self._image.put_back(batch)
-            self._waiting += waiting
-            self._fail(error)
+            self._not_written(batch, waiting, error)
             return
         _tell(waiting, None)
         if self._stalled:
@@ -162,6 +156,28 @@ class Keeper:
             self._flush()
         if self._sweep is None and self._image.outgrown(self._file.entries):
             self._ask_for_housekeeping()
+
+    def _take(self) -> Batch | None:
+        """What the next transaction writes; None where that can't be told, which is said."""
+        try:
+            return self._image.take()
+        except Exception as error:
+            self._fail(error)
+            return None
+
+    def _served(self) -> list[asyncio.Future[None]]:
+        """Who waits for the batch that was taken."""
+        if self._image.is_dirty():
+            return []  # what they wait for may be in the next one
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _not_written(
+        self, batch: Batch, waiting: list[asyncio.Future[None]], error: BaseException
+    ) -> None:
+        self._image.put_back(batch)
+        self._waiting += waiting
+        self._fail(error)
 
     def _look_for_stall(self) -> None:
         self._stall_timer = None
@@ -199,20 +215,13 @@ class Keeper:
             self._tell_all(None)
 
     async def _write_batch(self) -> None:
-        try:
-            batch = self._image.take()
-        except Exception as error:
-            self._fail(error)
+        if (batch := self._take()) is None:
             return
-        waiting: list[asyncio.Future[None]] = []
-        if not self._image.is_dirty():  # as in _flush
-            waiting, self._waiting = self._waiting, waiting
+        waiting = self._served()
         try:
             await self._do(partial(self._file.write, batch))
         except Exception as error:
-            self._image.put_back(batch)
-            self._waiting += waiting
-            self._fail(error)
+            self._not_written(batch, waiting, error)
             return
         _tell(waiting, None)
 
