@@ -7,6 +7,7 @@ import datetime
 import os
 import platform
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,6 +29,11 @@ def about() -> dict[str, object]:
         "commit": commit(),
         "load before": f"{os.getloadavg()[0]:.1f}",
     }
+
+
+def heading(about: Mapping[str, object]) -> str:
+    """What was measured, where and when: a line of each, as Markdown shows them as they are."""
+    return "\n".join(f"    {key:<10}  {value}" for key, value in about.items())
 
 
 def commit() -> str:

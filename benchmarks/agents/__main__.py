@@ -160,7 +160,7 @@ def tell(args: argparse.Namespace, records: Records, parts: list[Part]) -> None:
         return
     about = {"command": _command(args), **machine.about()}
     contents = {
-        report.MARKER: f"{report.heading(about)}\n\n{text}",
+        report.MARKER: f"{machine.heading(about)}\n\n{text}",
         report.MARKER_SHORT: report.short(records, args.tasks, about),
     }
     for page in args.write:

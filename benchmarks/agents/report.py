@@ -98,11 +98,6 @@ def short(records: Records, tasks: int, about: Json) -> str:
     return "\n".join([*lines, "", f"(`{about['command']}`, {at})"])
 
 
-def heading(about: Json) -> str:
-    """What was measured, where and when."""
-    return "\n".join(f"    {key:<10}  {value}" for key, value in about.items())
-
-
 def _common(
     parts: Sequence[Part], rows: dict[Part, dict[int, Json]]
 ) -> dict[Part, dict[int, Json]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from benchmarks import machine
 from benchmarks.cost import goals, growth
 from benchmarks.cost.bodies import LONG, SHORT
 from benchmarks.cost.contestants import AIOHTTP, HTTPX, LITELLM, PORTKEY, PROXY
@@ -49,12 +50,10 @@ def grid(rows: Sequence[Sequence[str]]) -> str:
 
 
 def heading(about: dict[str, object]) -> str:
-    lines = [f"    {key:<10}  {value}" for key, value in about.items()]
-    lines.append(
-        f"    {'settings':<10}  all defaults, but max_connections and max_concurrency"
-        f" {STREAM_LIMIT}; {growth.settings_said()}"
-    )
-    return "\n".join(lines)
+    """What was measured, where and when, and with which settings."""
+    settings = "all defaults, but max_connections and max_concurrency"
+    said = f"{settings} {STREAM_LIMIT}; {growth.settings_said()}"
+    return machine.heading({**about, "settings": said})
 
 
 def with_ratio(samples: Samples, server: str, figure: str, factor: float) -> str:
