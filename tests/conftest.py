@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -28,6 +29,17 @@ def no_state_at_home() -> Iterator[None]:
     before = path.exists()
     yield
     assert path.exists() == before, f"a test made {path}"
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What is garbage stays, and is there to be looked at."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -109,17 +109,6 @@ CASES: list[Case] = [
     left,
     passed_through,
 ]
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    """What is garbage stays, and is there to be looked at."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def garbage() -> list[str]:

@@ -4,29 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from app.state.redis_connections import Connections
 from tests.support.redis_server import RedisServer
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def no_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def parsers() -> int:
@@ -35,9 +17,9 @@ def parsers() -> int:
 
 
 async def test_given_up_calls_leave_no_connection_behind(
-    server: RedisServer, no_collector: None
+    redis_server: RedisServer, no_collector: None
 ) -> None:
-    connections = Connections(server.url, 2.0)
+    connections = Connections(redis_server.url, 2.0)
     before = parsers()
     for _ in range(20):
         call = asyncio.ensure_future(connections.ask("BLPOP", "nothing", 30))
