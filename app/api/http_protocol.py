@@ -89,11 +89,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
-        if cycle is None or cycle.response_complete:
-            self._answer(invalid(msg))
-        elif not cycle.more_body:  # it came behind a request that is whole
+        running = cycle is not None and not cycle.response_complete
+        if running and not cycle.more_body:  # it came behind a request that is whole
             self._end_with_this_reply()
-        elif cycle.response_started:
+        elif running and cycle.response_started:
             self.transport.close()
         else:
             self._answer(invalid(msg))

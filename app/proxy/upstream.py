@@ -135,10 +135,13 @@ class Response:
 
     def __init__(self, response: httpx.Response) -> None:
         stream = response.stream
-        if not isinstance(stream, _Arriving):
+        self._next: Callable[[], Awaitable[bytes]]
+        if isinstance(stream, _Arriving):
+            self._next = stream.read
+        else:
             assert isinstance(stream, httpx.AsyncByteStream)
+            self._next = _reader(aiter(stream))
         self._stream = stream
-        self._next = stream.read if isinstance(stream, _Arriving) else _reader(aiter(stream))
         self.status = response.status_code
         self.headers = tuple((k.lower(), v) for k, v in response.headers.raw)
 
