@@ -21,8 +21,82 @@ CHARACTERS = 8  # different ones in a piece, at least, and the length of the sho
 
 # A phrase of 50 characters holds one of the pieces of 18 that end at every 32nd.
 _PROBE, _STEP = 18, 32
+_PROBES = 2  # in a block of 64 characters
+_NEW = 4  # times that a probe may come anew in one block
 # So many of the 10 times are there, at least, two blocks of 64 characters before the rule fires.
 _BEFORE = TIMES - 2
+NEAR = PIECE + DISTANCE * TIMES  # characters
+
+
+class Phrases:
+    """What of a growing text has been said nearby; to be asked at each block of 64 characters.
+
+    ``times``: so many equal pieces, at least, are a phrase said often.
+    """
+
+    __slots__ = ("_counts", "_times")
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+        # How often each probe of the newest block, and of the one before, stands nearby.
+        self._counts = (TIMES,) * (2 * _PROBES)
+
+    def look(self, text: str, begin: int, end: int) -> bool:
+        """Whether the last 18 characters of ``text[begin:end]`` have been there within 800."""
+        first = max(end - NEAR, begin)
+        probe = text[end - _PROBE : end]
+        newest = text.count(probe, first, end)
+        other = text.count(text[end - _STEP - _PROBE : end - _STEP], first, end)
+        self._counts = (newest, other, *self._counts[:_PROBES])
+        # Where it overlaps itself it is counted once.
+        return newest > 1 or text.find(probe, max(end - 2 * _PROBE, first), end - 1) >= 0
+
+    @property
+    def may_be_said_often(self) -> bool:
+        """Whether ``said_often`` could find anything at the block that was looked at last."""
+        newest, other, *older = self._counts
+        return (
+            self._times > TIMES
+            or 3 * newest >= self._times
+            or max(newest, other, *[count + _NEW for count in older]) >= _BEFORE
+        )
+
+    def said_often(
+        self, text: str, begin: int, end: int, block: int
+    ) -> tuple[int, int, bool] | None:
+        """Where it begins, the length of the last lap, and whether laps of some kinds take turns.
+
+        Of ``text[begin:end]``, which is what was looked at last.
+        """
+        if found := clustered(text, begin, end, self._times):
+            return *found, False
+        if self._times <= TIMES and (found := self._in_turns(text, begin, end, block)):
+            return *found, True
+        return None
+
+    def _in_turns(self, text: str, begin: int, end: int, block: int) -> tuple[int, int] | None:
+        """Where laps begin that come in turns, and the length of the last.
+
+        gemini-cli's rule would fire within the next ``block`` characters if the text went on like
+        that.
+        """
+        first = max(end - NEAR, begin)
+        hopeless = False  # some of the newest block repeats, and not in turns
+        for number, count in enumerate(self._counts):
+            stop = end - _STEP * number
+            if stop <= first + _PROBE or (hopeless and number >= _PROBES):
+                break  # else the block may have ended where the laps differ
+            if number >= _PROBES:
+                if count + _NEW < _BEFORE:
+                    continue
+                count = text.count(text[stop - _PROBE : stop], first, end)
+            if count < _BEFORE:
+                continue
+            if not _may_take_turns(text, first, end, stop):
+                hopeless = True
+            elif found := _turns_at(text, first, end, stop, block):
+                return found
+        return None
 
 
 def clustered(text: str, begin: int, end: int, times: int) -> tuple[int, int] | None:
@@ -50,44 +124,38 @@ def clustered(text: str, begin: int, end: int, times: int) -> tuple[int, int] | 
     return places[0], places[-1] - places[-2]
 
 
-def in_turns(text: str, begin: int, end: int, block: int) -> tuple[int, int] | None:
-    """Where laps begin that come in turns, and the length of the last.
+def _may_take_turns(text: str, first: int, end: int, stop: int) -> bool:
+    """Whether laps may take turns of which the probe that ends at ``stop`` is a part."""
+    if len(set(text[max(stop - PIECE, first) : stop])) < CHARACTERS:
+        return False
+    probe = text[stop - _PROBE : stop]
+    size = stop - _PROBE - text.rfind(probe, first, stop - 1)
+    since = max(stop - size * _BEFORE, first)
+    is_run = text[since : stop - size] == text[since + size : stop]  # laps of one kind
+    return not is_run and _may_be_turns(text, probe, first, end)
 
-    Of ``text[begin:end]``, where gemini-cli's rule would fire within the next ``block`` characters
-    if the text went on like that; this is to be asked at each block.
+
+def _turns_at(text: str, first: int, end: int, stop: int, block: int) -> tuple[int, int] | None:
+    """Where laps begin that take turns at the probe that ends at ``stop``; the last one's length.
+
+    None: there are none, or the rule doesn't fire within the next ``block`` characters.
     """
-    first = max(end - PIECE - DISTANCE * TIMES, begin)
-    hopeless = False  # some of the newest block repeats, and not in turns
-    for stop in range(end, max(end - 2 * block, first + _PROBE), -_STEP):
-        if hopeless and stop <= end - block:
-            break  # else the block may have ended where the laps differ
-        probe = text[stop - _PROBE : stop]
-        if text.count(probe, first, end) < _BEFORE:
-            continue
-        if len(set(text[max(stop - PIECE, first) : stop])) < CHARACTERS:
-            hopeless = True
-            continue
-        size = stop - _PROBE - text.rfind(probe, first, stop - 1)
-        since = max(stop - size * _BEFORE, first)
-        is_run = text[since : stop - size] == text[since + size : stop]  # laps of one kind
-        if is_run or not _may_be_turns(text, probe, first, end):
-            hopeless = True
-            continue
-        places = _places(text, probe, first, end)
-        laps = [text[a:b] for a, b in pairwise(places)]
-        kinds, known = _turns(laps)
-        if kinds < 2 or known + 1 < _BEFORE or min(map(len, laps[-known:])) < CHARACTERS:
-            continue
-        if known < 2 * kinds and len(set(laps[-kinds:])) < kinds:
-            continue  # of two kinds in any order, some seem to come in turns
-        places = places[-known - 1 :]
-        lap = laps[-kinds]  # the one that has begun
-        if text[places[-1] : end] != (lap + probe)[: end - places[-1]]:
-            continue
-        fires = _fires(places, laps[-kinds:])
-        if fires is not None and fires <= end + block:
-            return places[0], len(laps[-1])
-    return None
+    probe = text[stop - _PROBE : stop]
+    places = _places(text, probe, first, end)
+    laps = [text[a:b] for a, b in pairwise(places)]
+    kinds, known = _turns(laps)
+    if kinds < 2 or known + 1 < _BEFORE or min(map(len, laps[-known:])) < CHARACTERS:
+        return None
+    if known < 2 * kinds and len(set(laps[-kinds:])) < kinds:
+        return None  # of two kinds in any order, some seem to come in turns
+    places = places[-known - 1 :]
+    lap = laps[-kinds]  # the one that has begun
+    if text[places[-1] : end] != (lap + probe)[: end - places[-1]]:
+        return None
+    fires = _fires(places, laps[-kinds:])
+    if fires is None or fires > end + block:
+        return None
+    return places[0], len(laps[-1])
 
 
 def _places(text: str, piece: str, first: int, end: int) -> list[int]:

@@ -11,7 +11,7 @@ _LINE = 80
 
 
 class Fences:
-    """Reads the fences of a growing text.
+    """Reads the fences of a growing text; in how many steps makes no difference.
 
     A fence opens at the start of a line, or, as models write it, behind a text on its line if
     nothing but a language follows. It is closed at the start of a line, also where text follows on
@@ -41,7 +41,7 @@ class Fences:
                 self._at = max(self._at, upto - 2)
                 return
             start = min(hits)
-            line_end = text.find("\n", start, end)
+            line_end = text.find("\n", start, min(end, start + _LINE))
             if line_end < 0 and end - start < _LINE:
                 self._at = start + offset  # the rest of its line says what it is
                 return

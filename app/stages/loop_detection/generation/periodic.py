@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from ....frozen import frozen
 from ....settings import GenerationSettings
-from .clusters import TIMES, clustered, in_turns
+from .clusters import NEAR, Phrases
 from .fences import Fences
 from .lap_kind import Kind, kind_of
 
@@ -40,7 +40,6 @@ DATA_CHARS = 2000
 # gemini-cli's rule: the same 50 characters 10 times. A phrase said so often is enough before
 # ``min_chars``, which this many of its own characters stand for.
 _SAID, _SAID_CHARS, _OF_MIN_CHARS = 9, 49, 400
-_PLAIN, _IN_TURNS = {Kind.PROSE}, {Kind.PROSE, Kind.LIST}
 _TIMES = 2.5  # so often ``min_laps`` are the 10 times of that rule
 # What of a run is looked at to say what kind of text it is: so many laps, or characters if longer.
 _KIND_LAPS, _KIND_CHARS = 2, 160
@@ -91,21 +90,21 @@ class PeriodicText:
     __slots__ = (
         "_break",
         "_due",
+        "_due_scales",
         "_fences",
         "_length",
         "_offset",
+        "_phrases",
         "_rules",
         "_runs",
-        "_scales",
         "_text",
-        "_times",
     )
 
     def __init__(self, rules: GenerationSettings) -> None:
         self._rules = rules
-        self._scales = scales(rules)
+        self._due_scales = _due_scales(rules)
         self._fences = Fences()
-        self._times = max(int(_TIMES * rules.min_laps), 3)
+        self._phrases = Phrases(max(int(_TIMES * rules.min_laps), 3))
         self._text = ""
         self._offset = 0  # of `_text` in the whole text
         self._length = 0
@@ -140,12 +139,14 @@ class PeriodicText:
             self._follow_runs(upto)
         at_block = upto % BLOCK == 0
         if at_block:
-            self._fences.read(self._text, self._offset, upto)
-            self._search(upto)
+            end = upto - self._offset
+            begin = max(end - self._rules.window_chars, 0)
+            repeats = self._phrases.look(self._text, begin, end)
+            self._search(upto, begin, near=repeats)
         self._due = upto - upto % BLOCK + BLOCK
         if self._runs and (run := self._long_enough(upto)) is not None:
             return self._found(run.start, run.period, upto)
-        return self._clustered(upto) if at_block else None
+        return self._said_often(upto) if at_block and self._phrases.may_be_said_often else None
 
     def _long_enough(self, upto: int) -> _Run | None:
         """The shortest run that is long enough; else the next due is set."""
@@ -157,20 +158,24 @@ class PeriodicText:
             self._due = min(self._due, run.due)
         return None
 
-    def _clustered(self, upto: int) -> Repetition | None:
-        if self._fences.holds(upto, upto):
+    def _said_often(self, upto: int) -> Repetition | None:
+        if self._is_fenced(upto, upto):
             return None
         end = upto - self._offset
         begin = max(end - self._rules.window_chars, 0)
-        found, kinds = clustered(self._text, begin, end, self._times), _PLAIN
-        if found is None and self._times <= TIMES:
-            found, kinds = in_turns(self._text, begin, end, BLOCK), _IN_TURNS
+        found = self._phrases.said_often(self._text, begin, end, BLOCK)
         if found is None:
             return None
-        start, period = found
-        if kind_of(self._text[start:end]) not in kinds:
+        start, period, in_turns = found
+        kind = kind_of(self._text[start:end])
+        if kind is not Kind.PROSE and not (in_turns and kind is Kind.LIST):
             return None
         return self._found(start + self._offset, period, upto)
+
+    def _is_fenced(self, start: int, upto: int) -> bool:
+        """Whether the text from ``start`` on is in a fence, as known at the last block."""
+        self._fences.read(self._text, self._offset, upto - upto % BLOCK)
+        return self._fences.holds(start, upto)
 
     def _found(self, start: int, period: int, upto: int) -> Repetition:
         end = upto - self._offset
@@ -189,15 +194,18 @@ class PeriodicText:
         for period in broken:
             self._break = self._runs.pop(period).checked
 
-    def _search(self, upto: int) -> None:
+    def _search(self, upto: int, begin: int, *, near: bool) -> None:
+        """Look for runs. ``near``: the text's end has been there within the last 800 characters."""
+        block = upto // BLOCK
+        due = self._due_scales[min((block & -block).bit_length(), len(self._due_scales)) - 1]
         text = self._text
         end = upto - self._offset
-        begin = max(end - self._rules.window_chars, 0)
-        block = upto // BLOCK
-        for scale in self._scales:
+        if not near and not self._is_far(due[-1].high, end, begin):
+            return
+        for scale in due:
             high = scale.high
-            if block % scale.every or end - begin <= scale.low + high:
-                break  # all further scales are rarer, and longer
+            if end - begin <= scale.low + high:
+                break  # all further scales are longer
             tail = self._tail(upto, scale.low) if self._runs else 0
             if tail >= high:
                 continue  # by the theorem above only multiples of that period can be found
@@ -214,6 +222,12 @@ class PeriodicText:
                 found = find(probe, first, end - scale.low - 1)
             if found >= 0:
                 self._add_run(end - high - found, upto, begin)
+
+    def _is_far(self, high: int, end: int, begin: int) -> bool:
+        """Whether the text's end has been further back than is near, but within two of ``high``."""
+        first = max(end - 2 * high, begin)
+        last = end - NEAR + FIRST
+        return first + FIRST < last and self._text.find(self._text[end - FIRST : end], first, last) >= 0
 
     def _mark(self, start: int, most: int) -> int:
         """Where in the probe that begins at ``start`` 64 characters stand by which to look for it.
@@ -254,7 +268,7 @@ class PeriodicText:
         size = min(max(_KIND_LAPS * run.period, _KIND_CHARS), upto - run.start, end - begin)
         start = max(run.start - self._offset, begin)
         before = self._text[max(start - _KIND_CHARS, begin) : start]
-        fenced = self._fences.holds(upto - run.period, upto)
+        fenced = self._is_fenced(upto - run.period, upto)
         kind = kind_of(self._text[end - size : end], before, run.period)
         if kind is Kind.BLANK:  # it has a limit of its own (`whitespace.py`): asked again later
             return upto - run.start + limit
@@ -263,6 +277,7 @@ class PeriodicText:
         return limit_of(self._rules, run.period, LIST_FACTOR if kind is Kind.LIST else 1)
 
     def _forget(self, characters: int) -> None:
+        self._fences.read(self._text, self._offset, self._length - self._length % BLOCK)
         self._text = self._text[characters:]
         self._offset += characters
 
@@ -305,6 +320,14 @@ def scales(rules: GenerationSettings) -> tuple[_Scale, ...]:
             return tuple(found)
         low = high
         high = min(2 * low if low < WIDE else int(_RATIO * low), longest)
+
+
+@lru_cache(maxsize=16)
+def _due_scales(rules: GenerationSettings) -> tuple[tuple[_Scale, ...], ...]:
+    """The scales that are due at blocks divisible by 1, 2, 4, … and by no more."""
+    known = scales(rules)
+    powers = range(known[-1].every.bit_length())
+    return tuple(tuple(one for one in known if one.every <= 1 << power) for power in powers)
 
 
 def limit_of(rules: GenerationSettings, period: int, factor: int = 1) -> int:
