@@ -82,19 +82,19 @@ class Phrases:
         """
         first = max(end - NEAR, begin)
         hopeless = False  # some of the newest block repeats, and not in turns
-        for number, count in enumerate(self._counts):
+        for number, counted in enumerate(self._counts):
             stop = end - _STEP * number
-            if stop <= first + _PROBE or (hopeless and number >= _PROBES):
+            old = number >= _PROBES
+            if stop <= first + _PROBE or (hopeless and old):
                 break  # else the block may have ended where the laps differ
-            if number >= _PROBES:
-                if count + _NEW < _BEFORE:
-                    continue
-                count = text.count(text[stop - _PROBE : stop], first, end)
-            if count < _BEFORE:
+            if counted + _NEW * old < _BEFORE:
                 continue
-            if not _may_take_turns(text, first, end, stop):
+            if old and text.count(text[stop - _PROBE : stop], first, end) < _BEFORE:
+                continue
+            laps = _Laps(text, first, end, stop)
+            if not laps.may_take_turns():
                 hopeless = True
-            elif found := _turns_at(text, first, end, stop, block):
+            elif found := laps.turns(block):
                 return found
         return None
 
@@ -115,47 +115,81 @@ def clustered(text: str, begin: int, end: int, times: int) -> tuple[int, int] | 
     places = _last_places(text, piece, first, end, times)
     if len(places) < times:
         return None
+    sizes = {b - a for a, b in pairwise(places)}
+    if len(sizes) > KINDS or min(sizes) < CHARACTERS:
+        return None
     laps = [text[a:b] for a, b in pairwise(places)]
     kinds = set(laps)
-    if len(kinds) > KINDS or min(map(len, kinds)) < CHARACTERS:
+    if len(kinds) > KINDS:
         return None
     if any(laps.count(lap) < 2 for lap in kinds):
         return None
     return places[0], places[-1] - places[-2]
 
 
-def _may_take_turns(text: str, first: int, end: int, stop: int) -> bool:
-    """Whether laps may take turns of which the probe that ends at ``stop`` is a part."""
-    if len(set(text[max(stop - PIECE, first) : stop])) < CHARACTERS:
-        return False
-    probe = text[stop - _PROBE : stop]
-    size = stop - _PROBE - text.rfind(probe, first, stop - 1)
-    since = max(stop - size * _BEFORE, first)
-    is_run = text[since : stop - size] == text[since + size : stop]  # laps of one kind
-    return not is_run and _may_be_turns(text, probe, first, end)
+class _Laps:
+    """The laps of ``text[first:end]`` that begin with the probe that ends at ``stop``."""
+
+    __slots__ = ("_end", "_first", "_places", "_probe", "_stop", "_text")
+
+    def __init__(self, text: str, first: int, end: int, stop: int) -> None:
+        self._text, self._first, self._end, self._stop = text, first, end, stop
+        self._probe = text[stop - _PROBE : stop]
+        self._places: list[int] = []  # the last of them, once they are wanted
+
+    def may_take_turns(self) -> bool:
+        """Whether the last laps speak for it: most texts are told by those few."""
+        text, stop = self._text, self._stop
+        if len(set(text[max(stop - PIECE, self._first) : stop])) < CHARACTERS:
+            return False
+        size = stop - _PROBE - text.rfind(self._probe, self._first, stop - 1)
+        since = max(stop - size * _BEFORE, self._first)
+        if text[since : stop - size] == text[since + size : stop]:
+            return False  # laps of one kind
+        self._places = places = _last_places(text, self._probe, self._first, self._end, _BEFORE)
+        sizes = [b - a for a, b in pairwise(places)]
+        kinds = [k for k in range(2, KINDS_IN_TURNS + 1) if sizes[k:] == sizes[:-k]]
+        if not kinds:
+            return False
+        if self._are_equal():
+            return True  # told by ``turns``
+        places = _last_places(text, self._probe, self._first, self._end, 2 * KINDS_IN_TURNS + 1)
+        laps = [text[a:b] for a, b in pairwise(places)]
+        return any(_take_turns(laps, _known(laps, k), k) for k in kinds)
+
+    def turns(self, block: int) -> tuple[int, int] | None:
+        """Where laps begin that take turns, and the length of the last one.
+
+        None: none do, or the rule doesn't fire within the next ``block`` characters.
+        """
+        if self._are_equal():
+            return None
+        text, end = self._text, self._end
+        places = _places(text, self._probe, self._first, end)
+        laps = [text[a:b] for a, b in pairwise(places)]
+        kinds, known = _turns(laps)
+        if kinds < 2 or not _take_turns(laps, known, kinds):
+            return None
+        if min(map(len, laps[-known:])) < CHARACTERS:
+            return None
+        places = places[-known - 1 :]
+        lap = laps[-kinds]  # the one that has begun
+        if text[places[-1] : end] != (lap + self._probe)[: end - places[-1]]:
+            return None
+        fires = _fires(places, laps[-kinds:])
+        if fires is None or fires > end + block:
+            return None
+        return places[0], len(laps[-1])
+
+    def _are_equal(self) -> bool:
+        start, stop = self._places[0], self._places[-1]
+        size = stop - self._places[-2]
+        return self._text[start : stop - size] == self._text[start + size : stop]
 
 
-def _turns_at(text: str, first: int, end: int, stop: int, block: int) -> tuple[int, int] | None:
-    """Where laps begin that take turns at the probe that ends at ``stop``; the last one's length.
-
-    None: there are none, or the rule doesn't fire within the next ``block`` characters.
-    """
-    probe = text[stop - _PROBE : stop]
-    places = _places(text, probe, first, end)
-    laps = [text[a:b] for a, b in pairwise(places)]
-    kinds, known = _turns(laps)
-    if kinds < 2 or known + 1 < _BEFORE or min(map(len, laps[-known:])) < CHARACTERS:
-        return None
-    if known < 2 * kinds and len(set(laps[-kinds:])) < kinds:
-        return None  # of two kinds in any order, some seem to come in turns
-    places = places[-known - 1 :]
-    lap = laps[-kinds]  # the one that has begun
-    if text[places[-1] : end] != (lap + probe)[: end - places[-1]]:
-        return None
-    fires = _fires(places, laps[-kinds:])
-    if fires is None or fires > end + block:
-        return None
-    return places[0], len(laps[-1])
+def _take_turns(laps: Sequence[str], known: int, kinds: int) -> bool:
+    """Whether that many known laps are enough; of two in any order, some seem to take turns."""
+    return known + 1 >= _BEFORE and (known >= 2 * kinds or len(set(laps[-kinds:])) == kinds)
 
 
 def _places(text: str, piece: str, first: int, end: int) -> list[int]:
@@ -175,20 +209,6 @@ def _last_places(text: str, piece: str, first: int, end: int, most: int) -> list
         places.append(at)
         stop = at + len(piece) - 1
     return places[::-1]
-
-
-def _may_be_turns(text: str, probe: str, first: int, end: int) -> bool:
-    """Whether the last laps speak for some number of kinds: most texts are told by those few."""
-    places = _last_places(text, probe, first, end, 2 * KINDS_IN_TURNS + 1)
-    laps = [text[a:b] for a, b in pairwise(places)]
-    last = laps[1 - _BEFORE :]
-    for kinds in range(2, KINDS_IN_TURNS + 1):
-        if last[kinds:] != last[:-kinds]:
-            continue  # too few: seen faster than counted
-        known = _known(laps, kinds)
-        if known + 1 >= _BEFORE and (known >= 2 * kinds or len(set(laps[-kinds:])) == kinds):
-            return True
-    return False
 
 
 def _turns(laps: Sequence[str]) -> tuple[int, int]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+_MARKS = re.compile(r"```|~~~")
 _FENCE = re.compile(r"`{3,}|~{3,}")
 _INFO = re.compile(r"[\w+#.-]*")
-# Characters of a line that are looked at before and behind a fence.
-_LINE = 80
+# Characters of a line that are looked at before and behind a fence; its end, up to a block later.
+_LINE, _BLOCK = 80, 64
 
 
 class Fences:
@@ -33,16 +34,15 @@ class Fences:
         """Read on up to ``upto``; ``text`` begins at ``offset`` of the whole text."""
         at, end = max(self._at - offset, 0), upto - offset
         while True:
-            hits = [
-                hit for hit in (text.find("```", at, end), text.find("~~~", at, end)) if hit >= 0
-            ]
-            if not hits:
+            hit = _MARKS.search(text, at, end)
+            if hit is None:
                 # Two marks at the end may be the beginning of a fence.
                 self._at = max(self._at, upto - 2)
                 return
-            start = min(hits)
-            line_end = text.find("\n", start, min(end, start + _LINE))
-            if line_end < 0 and end - start < _LINE:
+            start = hit.start()
+            seen = start + _LINE + -(start + _LINE + offset) % _BLOCK
+            line_end = text.find("\n", start, min(end, seen))
+            if line_end < 0 and end < seen:
                 self._at = start + offset  # the rest of its line says what it is
                 return
             rest = text[start : line_end if line_end >= 0 else start + _LINE]

@@ -200,13 +200,13 @@ class PeriodicText:
         due = self._due_scales[min((block & -block).bit_length(), len(self._due_scales)) - 1]
         text = self._text
         end = upto - self._offset
-        if not near and not self._is_far(due[-1].high, end, begin):
+        if not due or not (near or self._is_far(due[-1].high, end, begin)):
             return
         for scale in due:
             high = scale.high
             if end - begin <= scale.low + high:
                 break  # all further scales are longer
-            tail = self._tail(upto, scale.low) if self._runs else 0
+            tail = self._tail(upto, scale) if self._runs else 0
             if tail >= high:
                 continue  # by the theorem above only multiples of that period can be found
             first = max(end - 2 * high, begin)
@@ -225,9 +225,10 @@ class PeriodicText:
 
     def _is_far(self, high: int, end: int, begin: int) -> bool:
         """Whether the text's end has been further back than is near, but within two of ``high``."""
-        first = max(end - 2 * high, begin)
-        last = end - NEAR + FIRST
-        return first + FIRST < last and self._text.find(self._text[end - FIRST : end], first, last) >= 0
+        first, last = max(end - 2 * high, begin), end - NEAR + FIRST
+        if last - first <= FIRST:
+            return False
+        return self._text.find(self._text[end - FIRST : end], first, last) >= 0
 
     def _mark(self, start: int, most: int) -> int:
         """Where in the probe that begins at ``start`` 64 characters stand by which to look for it.
@@ -241,13 +242,19 @@ class PeriodicText:
                 return place - start
         return -1
 
-    def _tail(self, upto: int, longest: int) -> int:
-        """How many of the last characters have a period up to ``longest``, a lap before them too.
+    def _tail(self, upto: int, scale: _Scale) -> int:
+        """How many of the last characters have a shorter period, a lap before them too.
 
-        Long runs would make ``str.find`` compare every place in full.
+        Long runs would make ``str.find`` compare every place in full. A run of this very scale is
+        all that can be found of it.
         """
-        tails = [upto - r.start - r.period for r in self._runs.values() if r.period <= longest]
-        return max(tails, default=0)
+        tail = 0
+        for run in self._runs.values():
+            if scale.low < run.period <= scale.high:
+                return scale.high
+            if run.period <= scale.low:
+                tail = max(tail, upto - run.start - run.period)
+        return tail
 
     def _add_run(self, period: int, upto: int, begin: int) -> None:
         if period in self._runs:
