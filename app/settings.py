@@ -155,7 +155,7 @@ class LoopDetectionSettings(Section):
     compare: Literal["turn", "output"] = "turn"
     on_break: Literal["escalate", "error", "stop"] = "escalate"
     exempt_tools: tuple[str, ...] = ("wait", "sleep")
-    second_opinion: bool = False
+    second_opinion: bool = True
     tool_calls: LoopToolCallSettings = LoopToolCallSettings()
     in_response: InResponseSettings = InResponseSettings()
     generation: GenerationSettings = GenerationSettings()

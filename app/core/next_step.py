@@ -216,10 +216,14 @@ class _Rules:
         return failed
 
     def _second_opinion(self, reason: str) -> Step:
-        asked = self._exchange.doubted
-        if not asked and not self.text_is_out and (tier := self._next_tier(reason, local=True)):
-            return Move(tier, reason)
-        return Deliver()
+        exchange = self._exchange
+        before = exchange.model_failure
+        if isinstance(before, LoopDetected) and before.doubt:
+            return Deliver(doubted=not self.text_is_out)  # both want that call: no reason to move
+        if exchange.doubted or self.text_is_out:
+            return Deliver()
+        tier = self._next_tier(reason, local=True)
+        return Move(tier, reason) if tier else Deliver()
 
     def after_truncation(self, verdict: OutputTruncated) -> Step:
         reason = "output_truncated"

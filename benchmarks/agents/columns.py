@@ -39,7 +39,11 @@ COLUMNS = {
         ),
         Column("c-loops", "without loop detection", changes={"loop_detection.enabled": False}),
         Column("c-escalation", "without escalation", changes={"escalation.enabled": False}),
-        Column("c-second", "with second opinions", changes={"loop_detection.second_opinion": True}),
+        Column(
+            "c-second",
+            "without second opinions",
+            changes={"loop_detection.second_opinion": False},
+        ),
     )
 }
 MAIN = ("a", "b", "c")

@@ -107,6 +107,7 @@ def test_reasoning_that_went_out_limits_nothing() -> None:
 # A second opinion
 
 DOUBT = replace(LOOP, doubt=True, repeats=2)
+MISSED = replace(INVALID, doubt=True)
 
 
 def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked() -> None:
@@ -115,11 +116,20 @@ def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked() -> Non
     for whole in (
         after("loop_detected"),  # there is no other tier
         climbing("loop_detected", committed=text),
-        climbing("loop_detected", model_failure=DOUBT, doubted=True),  # another one has been asked
+        climbing("loop_detected", model_failure=MISSED, doubted=True),  # asked for another reason
         climbing("loop_detected", controls=Controls(escalation=False)),
         climbing("loop_detected", tiers=("standard", "premium")),
     ):
         assert step(whole, DOUBT) == Deliver()
+
+
+def test_a_call_that_two_tiers_want_again_is_the_first_ones() -> None:
+    whole = climbing("loop_detected", model_failure=DOUBT, doubted=True)
+    assert step(whole, DOUBT) == Deliver(doubted=True)
+    whole = climbing(
+        "loop_detected", model_failure=DOUBT, doubted=True, committed=Committed("Let me look.")
+    )
+    assert step(whole, DOUBT) == Deliver()
 
 
 def test_a_doubt_is_not_what_a_client_is_told_of_a_tier_that_failed_after_it() -> None:
@@ -128,8 +138,6 @@ def test_a_doubt_is_not_what_a_client_is_told_of_a_tier_that_failed_after_it() -
 
 
 # A reply that means a call and has none
-
-MISSED = replace(INVALID, doubt=True)
 
 
 def test_a_reply_that_means_a_call_is_tried_once_more_and_then_goes_out() -> None:

@@ -134,7 +134,7 @@ async def test_what_two_tiers_agreed_on_is_believed_in_the_next_requests(
         "warning;detector=repetition",
         "warning;detector=repetition",
     ]
-    assert len(upstream.calls) == 7, "one more, at the break"
+    assert len(upstream.calls) == 8, "one more at the second call, and one at the break"
     agent.follow_up(agent.responses[-1])
     checked_error(await agent.turn(), 422, "loop_detected")
 
@@ -217,19 +217,39 @@ async def test_bypass_leaves_the_stage_out(
 async def test_a_second_opinion_is_the_next_tiers_and_nobody_tells_it_anything(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    changes = {f"{RULES}.second_opinion": True, CHAIN: ["fast", "standard"]}
-    proxy = await start_proxy(changes)
+    proxy = await start_proxy({CHAIN: ["fast", "standard"]})
     agent = Agent(proxy)
     upstream.will(calling("look"), calling("look"), calling("read"))
     await agent.run(2)
     assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
     assert messages_of(upstream.calls[2]) == agent.messages
     last = agent.responses[-1]
-    assert "circuit_break" not in last.text
-    assert '"escalation_reason": "loop_detected"' in last.text or (
-        last.headers.get("x-mlx-stack-escalation-reason") == "loop_detected"
-    )
+    assert agent.header(2) == "warning;detector=repetition"
+    assert last.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
     assert '"read"' in last.text
+    metrics = (await proxy.client.get("/metrics")).text
+    assert 'mlx_stack_loops_total{action="second_opinion",detector="repetition"} 1.0' in metrics
+    await agent.run(1)
+    assert upstream.calls[3].json()["model"] == "standard", "the session stays there"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_agent_that_waits_is_asked_about_once_and_left_alone(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
+    first = await agent.turn()
+    for _ in range(2):
+        agent.follow_up(first)
+        await agent.turn(stream=streamed)
+    models = [call.json()["model"] for call in upstream.calls]
+    assert models == ["fast", "fast", "standard", "fast"]
+    assert [agent.header(number) for number in (1, 2, 3)] == [None] * 3
+    for one in agent.responses:
+        assert one.headers["x-mlx-stack-tier"] == "fast"
+        assert "x-mlx-stack-escalated-from" not in one.headers
+        assert '"look"' in one.text
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -237,8 +257,7 @@ async def test_a_second_opinion_is_the_next_tiers_and_nobody_tells_it_anything(
 async def test_where_the_second_opinion_fails_the_first_reply_goes_out(
     upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool, failing: Reply
 ) -> None:
-    changes = {f"{RULES}.second_opinion": True, CHAIN: ["fast", "standard"]}
-    proxy = await start_proxy(changes)
+    proxy = await start_proxy({CHAIN: ["fast", "standard"]})
     agent = Agent(proxy)
     upstream.will(calling("look"), calling("look"))
     upstream.always(lambda _: failing)

@@ -18,6 +18,7 @@ from .judge import Schedule
 
 MAX_HINTS: Final = 64  # remembered of a session
 MAX_BROKEN: Final = 8
+MAX_TRUSTED: Final = 8
 MAX_TASKS: Final = 16  # of one session, at which a judge looks now and then
 
 
@@ -41,6 +42,7 @@ class Remembered:
 
     ``told``: (detector, pattern, a turn of its run) → the transcript as it stood when the hint was
     given. ``broken``: by pattern and the place where it was broken.
+    ``trusted``: the patterns of calls that another tier, when asked, made as well.
     ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
     one, until it is broken.
     """
@@ -48,6 +50,7 @@ class Remembered:
     has_transcript: bool = False
     told: OrderedDict[tuple[str, str, int], int] = field(default_factory=OrderedDict)
     broken: OrderedDict[tuple[str, int], Broken] = field(default_factory=OrderedDict)
+    trusted: OrderedDict[str, None] = field(default_factory=OrderedDict)
     schedules: OrderedDict[int, Schedule] = field(default_factory=OrderedDict)
     judged: OrderedDict[int, Finding] = field(default_factory=OrderedDict)
 
@@ -87,6 +90,13 @@ class Remembered:
         self.broken.move_to_end(key)
         while len(self.broken) > MAX_BROKEN:
             self.broken.popitem(last=False)
+
+    def trust(self, pattern: str) -> None:
+        """A call made again is a wait: another tier made it, too."""
+        self.trusted[pattern] = None
+        self.trusted.move_to_end(pattern)
+        while len(self.trusted) > MAX_TRUSTED:
+            self.trusted.popitem(last=False)
 
     def look_again(self, schedule: Schedule) -> None:
         self.schedules[schedule.task] = schedule

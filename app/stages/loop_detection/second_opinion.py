@@ -6,10 +6,20 @@ place, and told nothing, sees what is to be done next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...core.history import History
 from ...core.turn import Turn
 from ...settings import LoopDetectionSettings
 from .finding import Finding, State
+
+
+def may_be_wanted(history: History, names: Sequence[str], rules: LoopDetectionSettings) -> bool:
+    """Whether a reply that calls these tools could be one; seen without reading its arguments."""
+    if not rules.second_opinion or not names or not history.turns:
+        return False
+    last = history.turns[-1].calls
+    return len(last) == len(names) and sorted(call.name for call in last) == sorted(names)
 
 
 def wanted(history: History, rules: LoopDetectionSettings) -> Finding | None:

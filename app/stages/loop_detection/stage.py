@@ -146,7 +146,10 @@ class _State(StageState):
         return detectors.could_break(self._history, self._rules)
 
     def on_request(self, request: Request) -> None:
-        if not self._history.turns or isinstance(self._exchange.model_failure, LoopDetected):
+        before = self._exchange.model_failure
+        if isinstance(before, LoopDetected) and before.doubt:
+            self._exchange.reply_notes["Loop"] = f"warning;detector={before.detector}"
+        if not self._history.turns or isinstance(before, LoopDetected):
             return  # after a break its own hint says it all
         self._stage.inquire(self._exchange, self._history)
         told = self._due()
@@ -169,8 +172,8 @@ class _State(StageState):
             if self._is_kept:
                 self._exchange.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
-                if doubted := second_opinion.wanted(closed, self._rules):
-                    return self._doubt(doubted)
+                if doubted := self._doubted(closed):
+                    return doubted
                 continue
             if self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
@@ -181,7 +184,9 @@ class _State(StageState):
         """Whether a choice can close no loop, as nearly always: it needn't even be made a turn."""
         return (
             len(choice.tool_calls) < 2
-            and not self._rules.second_opinion
+            and not second_opinion.may_be_wanted(
+                self._history, [call.name for call in choice.tool_calls], self._rules
+            )
             and not self._is_kept
             and not self._could_break()
         )
@@ -246,9 +251,19 @@ class _State(StageState):
             ),
         )
 
-    def _doubt(self, found: Finding) -> LoopDetected:
-        self._note("loop_warning", found, "warning")
-        self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
+    def _doubted(self, closed: History) -> LoopDetected | None:
+        """The doubt about a call that is made again, unless another tier has made it as well."""
+        found = second_opinion.wanted(closed, self._rules)
+        if found is None:
+            return None
+        remembered = self._stage.remembered(self._exchange)
+        if found.pattern in remembered.trusted:
+            return None
+        before = self._exchange.model_failure
+        if isinstance(before, LoopDetected) and before.doubt:
+            remembered.trust(found.pattern)
+        else:
+            self._note("loop_warning", found, "second_opinion")
         return LoopDetected(
             found.detector, found.repeats, _message(found), pattern=found.pattern, doubt=True
         )

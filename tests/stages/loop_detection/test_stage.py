@@ -180,7 +180,7 @@ def test_another_reply_passes_however_long_the_loop_was() -> None:
 
 
 def test_after_a_break_the_same_breaks_at_once_and_another_counts_from_zero() -> None:
-    stage = LoopDetection(settings(on_break="error"))
+    stage = LoopDetection(settings(on_break="error", second_opinion=False))
     messages = [TASK, *steps(A, A, A)]
     assert judged(stage, messages, again(A)) is not None
     nudged = [*messages, user("You are in a loop. Try something else.")]
@@ -270,7 +270,7 @@ OTHERS = [("read_file", {"path": f"src/{n}"}, f"code {n}") for n in range(10)]
 def test_after_something_else_a_broken_loop_counts_from_zero(
     lap: tuple[Any, ...], since: list[Json]
 ) -> None:
-    stage = LoopDetection(settings(on_break="error"))
+    stage = LoopDetection(settings(on_break="error", second_opinion=False))
     messages = [TASK, *steps(*lap * 3)]
     assert judged(stage, messages, again(lap[0])) is not None
     went_on = [*messages, *since]
@@ -280,7 +280,7 @@ def test_after_something_else_a_broken_loop_counts_from_zero(
 
 def test_a_break_is_one_transcript_s_own() -> None:
     """Another sub-agent of the session, or the same agent started anew."""
-    stage = LoopDetection(settings(on_break="error"))
+    stage = LoopDetection(settings(on_break="error", second_opinion=False))
     assert judged(stage, [TASK, *steps(A, A, A)], again(A)) is not None
     for first in (user("You are another agent."), TASK):
         assert judged(stage, [first, *steps(A)], again(A)) is None
