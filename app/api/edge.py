@@ -7,6 +7,7 @@ the rest (0.17 ms); everything an operator looks at is FastAPI (``operations.py`
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
@@ -27,6 +28,7 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 DISCARD_SECONDS = 2.0
+_SLASHES = re.compile("/+")
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
 
 
@@ -76,8 +78,10 @@ class Edge:
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
     ) -> None:
         path = request.path
-        if path.endswith("completions/"):  # so that a slash too many is not a way past the stages
-            path = path.rstrip("/")
+        # A slash too many, as a base URL that ends in one makes it, is no way past the stages.
+        if path.endswith("/") or "//" in path:
+            tidy = _SLASHES.sub("/", path).rstrip("/")
+            path = tidy if tidy in CHAT_PATHS else path
         if path in CHAT_PATHS:
             self._check_open()
             if request.method != "POST":

@@ -239,6 +239,18 @@ async def test_other_methods_are_not_allowed(
     assert upstream.calls == []
 
 
+@pytest.mark.parametrize("path", [f"{CHAT}/", "/v1//chat/completions", "//v1/chat/completions"])
+async def test_a_slash_too_many_is_no_way_past_the_stages(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream("Hello"))
+    url = f"http://127.0.0.1:{proxy.port}{path}"
+    response = await proxy.client.post(url, json={"model": "auto", "messages": MESSAGES})
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert len(upstream.calls) == 1
+
+
 async def test_paths_we_do_not_have(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     for path in ("/", "/v2/chat/completions", "/key/generate", "/docs", "/openapi.json"):
         response = await proxy.client.get(path)
