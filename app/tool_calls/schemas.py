@@ -8,7 +8,6 @@ patterns which that engine does not know (look-around, back-references) are left
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
@@ -16,14 +15,15 @@ from typing import Any, Final
 import jsonschema_rs
 import orjson
 
-from app.kept import kept
 from app.tool_calls.clean_schema import clean
 from app.tool_calls.plausibility import Plan, make_plan
+from app.tool_calls.recent import Recent
 from app.tool_calls.vocabulary import Vocabulary
 
 MAX_TOOL_SETS: Final = 128
 MAX_SCHEMAS: Final = 1_024
-MAX_CACHED_BYTES: Final = 1_000_000  # larger tool lists are compiled each time
+# Of JSON, in each cache: a larger tool list is compiled each time. What is made of it weighs more.
+MAX_CACHED_BYTES: Final = 4_000_000
 MAX_PATTERN: Final = 1_000  # characters
 _REGEX_BYTES: Final = 1_000_000  # what one compiled pattern may weigh
 
@@ -151,7 +151,9 @@ class ToolSet:
         return sum(schema.unchecked for schema in compiled if schema) + len(self._ambiguous)
 
 
-_tool_sets: OrderedDict[bytes, ToolSet] = OrderedDict()
+_tool_sets: Recent[ToolSet] = Recent(MAX_TOOL_SETS, MAX_CACHED_BYTES)
+_schemas: Recent[CompiledSchema] = Recent(MAX_SCHEMAS, MAX_CACHED_BYTES)
+_reply_schemas: Recent[CompiledSchema] = Recent(MAX_TOOL_SETS, MAX_CACHED_BYTES)
 
 
 def tool_set(tools: object, functions: object = ()) -> ToolSet:
@@ -162,7 +164,6 @@ def tool_set(tools: object, functions: object = ()) -> ToolSet:
     key = _content((tools, functions))
     known = _tool_sets.get(key) if key else None
     if known is not None:
-        _tool_sets.move_to_end(key)
         return known
     schemas: dict[str, Any] = {}
     ambiguous: set[str] = set()
@@ -171,10 +172,8 @@ def tool_set(tools: object, functions: object = ()) -> ToolSet:
             ambiguous.add(name)  # offered twice, differently: either may be meant
         schemas[name] = None if name in ambiguous else schema
     made = ToolSet(schemas, frozenset(ambiguous))
-    if key and len(key) <= MAX_CACHED_BYTES:
-        _tool_sets[kept(key)] = made
-        if len(_tool_sets) > MAX_TOOL_SETS:
-            _tool_sets.popitem(last=False)
+    if key:
+        _tool_sets.put(key, made)
     return made
 
 
@@ -201,26 +200,24 @@ def _entries(*lists: object) -> Iterator[tuple[str, Any]]:
 
 def compile_schema(schema: Any) -> CompiledSchema:
     """A parameters schema, compiled once for each content."""
-    key = _content(schema)
-    return _compiled(kept(key)) if key and len(key) <= MAX_CACHED_BYTES else CompiledSchema(schema)
-
-
-@lru_cache(maxsize=MAX_SCHEMAS)
-def _compiled(content: bytes) -> CompiledSchema:
-    return CompiledSchema(json.loads(content))
+    return _compiled(schema, _schemas, whole_object=True)
 
 
 def reply_schema(schema: Any) -> CompiledSchema:
     """The schema of a `response_format`: its root may be of any type."""
+    return _compiled(schema, _reply_schemas, whole_object=False)
+
+
+def _compiled(schema: Any, cache: Recent[CompiledSchema], *, whole_object: bool) -> CompiledSchema:
     key = _content(schema)
-    if key and len(key) <= MAX_CACHED_BYTES:
-        return _compiled_reply(kept(key))
-    return CompiledSchema(schema, whole_object=False)
-
-
-@lru_cache(maxsize=MAX_TOOL_SETS)
-def _compiled_reply(content: bytes) -> CompiledSchema:
-    return CompiledSchema(json.loads(content), whole_object=False)
+    if not key:
+        return CompiledSchema(schema, whole_object=whole_object)
+    made = cache.get(key)
+    if made is None:
+        # Of a copy: what is kept must not change when the request does.
+        made = CompiledSchema(json.loads(key), whole_object=whole_object)
+        cache.put(key, made)
+    return made
 
 
 def _content(value: object) -> bytes:
@@ -272,5 +269,5 @@ def without_surrogates(value: Any) -> Any:
 def clear_caches() -> None:
     """Forget all compiled tool sets and schemas."""
     _tool_sets.clear()
-    _compiled.cache_clear()
-    _compiled_reply.cache_clear()
+    _schemas.clear()
+    _reply_schemas.clear()

@@ -200,6 +200,13 @@ def test_tools_that_no_json_can_hold() -> None:
 
 def test_the_caches_are_bounded() -> None:
     schemas.clear_caches()
+    for number in range(20):  # few, and large
+        one(props(**{f"a{number}": {"description": "x" * (schemas.MAX_CACHED_BYTES // 8)}}))
+    assert 1 < len(schemas._tool_sets) < 8
+    assert 1 < len(schemas._schemas) < 8
+    one(props(a={"description": "x" * schemas.MAX_CACHED_BYTES}))
+    assert 1 < len(schemas._tool_sets) < 8, "one that is too large leaves the others where they are"
+    schemas.clear_caches()
     for number in range(schemas.MAX_TOOL_SETS + 50):
         one(props(**{f"a{number}": {"type": "string"}}))
     assert len(schemas._tool_sets) == schemas.MAX_TOOL_SETS
