@@ -201,7 +201,8 @@ def test_tools_that_no_json_can_hold() -> None:
 def test_the_caches_are_bounded() -> None:
     schemas.clear_caches()
     for number in range(20):  # few, and large
-        one(props(**{f"a{number}": {"description": "x" * (schemas.MAX_CACHED_BYTES // 8)}}))
+        huge = {"description": "x" * (schemas.MAX_CACHED_BYTES // 8)}
+        one(props(**{f"a{number}": huge})).compiled("f")
     assert 1 < len(schemas._tool_sets) < 8
     assert 1 < len(schemas._schemas) < 8
     one(props(a={"description": "x" * schemas.MAX_CACHED_BYTES}))
