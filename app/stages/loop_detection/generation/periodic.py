@@ -14,6 +14,10 @@ there is nothing to choose, and no match is lost. A match is a run (a maximal re
 sought backwards once, and then only new characters are compared, until it breaks or is long enough.
 A run of period p is known after less than 3·p characters (short ones after p + 192 at most), before
 any limit is reached.
+
+In most texts nothing of this is done: the text's last few characters are looked for once, nearby and,
+where longer periods are due, further back. Where they have not been there, no probe that ends with
+them has.
 """
 
 from __future__ import annotations
