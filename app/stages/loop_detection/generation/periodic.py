@@ -15,9 +15,9 @@ sought backwards once, and then only new characters are compared, until it break
 A run of period p is known after less than 3·p characters (short ones after p + 192 at most), before
 any limit is reached.
 
-In most texts nothing of this is done: the text's last few characters are looked for once, nearby and,
-where longer periods are due, further back. Where they have not been there, no probe that ends with
-them has.
+In most texts nothing of this is done: the text's last few characters are looked for once, nearby
+and, where longer periods are due, further back. Where they have not been there, no probe that ends
+with them has.
 """
 
 from __future__ import annotations
