@@ -147,6 +147,9 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError([f"is not valid YAML: {error}"], str(file)) from None
+    except Exception as error:  # what PyYAML makes of `!!int server` or `2026-13-01`
+        problem = f"has a value that does not fit its tag or form: {type(error).__name__}: {error}"
+        raise SettingsError([problem], str(file)) from None
     if data is None:
         return {}
     if not isinstance(data, dict):

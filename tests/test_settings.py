@@ -163,6 +163,9 @@ def test_and_a_switch_where_a_switch_is_meant(word: str, empty_folder: Path) -> 
     [
         ("server: {port: 1", "is not valid YAML"),
         ("server:\n\tport: 1", "is not valid YAML"),
+        ("!!int server:", "has a value that does not fit its tag or form"),
+        ("!!int # nothing", "has a value that does not fit its tag or form"),
+        ("server: {port: 2026-13-01}", "has a value that does not fit its tag or form"),
         ("[1, 2]", "must hold a mapping of sections"),
         ("just words", "must hold a mapping of sections"),
     ],

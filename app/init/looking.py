@@ -100,7 +100,7 @@ def _parsed(file: Path) -> Any:
         return yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise Unreadable(f"{file} can't be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
+    except Exception:  # PyYAML raises nearly anything at a tag that does not fit its value
         raise Unreadable(f"{file} is not valid YAML") from None
 
 
