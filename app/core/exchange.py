@@ -13,7 +13,7 @@ from .pressure import NO_PRESSURE, Pressure
 from .prompt_size import estimate_of
 from .session_id import SessionId
 from .tiers import Route
-from .verdicts import Verdict
+from .verdicts import LoopDetected, Verdict
 
 
 @dataclass(frozen=True)  # without slots, for what is worked out once
@@ -225,11 +225,18 @@ class Exchange:
         return self.committed is not None and self.committed.stays
 
     @property
+    def asked_about(self) -> LoopDetected | None:
+        """The doubt about which the tier of now is asked for a second opinion, if it is."""
+        failure = self.model_failure
+        return failure if isinstance(failure, LoopDetected) and failure.doubt else None
+
+    @property
     def hold_whole(self) -> bool:
         """Whether nothing may go out before the whole reply is accepted (DESIGN §5)."""
         body = self.request.body
         return (
             self.controls.stream == "buffered"
+            or self.asked_about is not None
             or (body.get("n") or 1) != 1
             or bool(body.get("response_format"))
         )

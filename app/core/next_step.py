@@ -41,6 +41,9 @@ LASTING = frozenset(
         "output_truncated",
     }
 )
+# A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
+# place in a tier's queue is waited for.
+OPINION_SECONDS = 120.0
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 
@@ -107,6 +110,8 @@ def next_step(
 
     ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
+    if exchange.asked_about is not None:
+        return Deliver(doubted=verdict is not None)  # asked once: what is no reply is no opinion
     rules = _Rules(exchange, settings, view, now)
     step = _step_after(verdict, rules)
     # Nothing was surely wrong with that reply.
@@ -141,6 +146,17 @@ def after_waiting(
     the tier's breaker to open.
     """
     return _Rules(exchange, settings, view, now).after_waiting()
+
+
+def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | None:
+    """How many seconds a second opinion may take in all; None: the attempt to come is none.
+
+    A tenth of what is left to the exchange and its client stays for the reply that is there.
+    """
+    if exchange.asked_about is None:
+        return None
+    left = _Rules(exchange, settings, TierView(), now).time_left
+    return min(OPINION_SECONDS, 0.9 * max(left, 0.0))
 
 
 class _Rules:
@@ -216,14 +232,12 @@ class _Rules:
         return failed
 
     def _second_opinion(self, reason: str) -> Step:
-        exchange = self._exchange
-        before = exchange.model_failure
-        if isinstance(before, LoopDetected) and before.doubt:
-            return Deliver(doubted=not self.text_is_out)  # both want that call: no reason to move
-        if exchange.doubted or self.text_is_out:
+        if self._exchange.doubted or self.text_is_out:
             return Deliver()
         tier = self._next_tier(reason, local=True)
-        return Move(tier, reason) if tier else Deliver()
+        if tier is None or tier in self._view.passed_over:
+            return Deliver()
+        return Move(tier, reason)
 
     def after_truncation(self, verdict: OutputTruncated) -> Step:
         reason = "output_truncated"
@@ -338,10 +352,15 @@ class _Rules:
 
     def _in_time(self, later: float = 0.0) -> bool:
         """Whether an upstream call may still begin, ``later`` seconds from now."""
+        return later < self.time_left
+
+    @property
+    def time_left(self) -> float:
+        """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
         limit = self._settings.reliability.escalation.exchange_timeout
         if self._exchange.client_timeout is not None:
             limit = min(limit, self._exchange.client_timeout)
-        return self._now + later - self._exchange.started < limit
+        return limit - (self._now - self._exchange.started)
 
     def _within_bounds(self, kept: int = 0) -> bool:
         """Whether another upstream call is allowed that leaves ``kept`` more."""

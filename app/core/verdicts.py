@@ -31,7 +31,8 @@ class LoopDetected:
     ``believed``: two tiers have agreed on this loop before, in an earlier request of this run.
     ``calls``: the reply's calls as (name, canonical arguments). ``generated``: found while the
     reply was being written; ``kept_chars``: how much of its text was worth keeping then. ``doubt``:
-    it may well be right, so it goes out where no other tier can be asked.
+    it may well be right, so it goes out where no other tier can be asked. ``place``: of the turn
+    after which it came.
     """
 
     detector: str
@@ -45,6 +46,7 @@ class LoopDetected:
     generated: bool = False
     kept_chars: int | None = None
     doubt: bool = False
+    place: int = 0
 
 
 @frozen

@@ -15,6 +15,7 @@ from ..frozen import frozen
 from . import accounts
 from .books import Books
 from .services import Services
+from .upstream import RawHeaders
 
 
 def view_for(services: Services, exchange: Exchange) -> TierView:
@@ -89,10 +90,14 @@ class Doubted:
     climbed: bool
     reply_notes: dict[str, str]
     turn: bytes
+    public: RawHeaders
 
 
-def doubted(exchange: Exchange, attempt: Attempt) -> Doubted:
-    """Keep a reply that may be right, while a better one is asked for."""
+def doubted(exchange: Exchange, attempt: Attempt, public: RawHeaders) -> Doubted:
+    """Keep a reply that may be right, while a better one is asked for.
+
+    ``public``: what LiteLLM's headers say to the client of it.
+    """
     exchange.doubted = True
     exchange.doubt_is_out = exchange.text_is_out
     return Doubted(
@@ -102,6 +107,7 @@ def doubted(exchange: Exchange, attempt: Attempt) -> Doubted:
         exchange.climbed,
         dict(exchange.reply_notes),
         exchange.turn,
+        public,
     )
 
 

@@ -12,7 +12,7 @@ from ..core.breaker import Call
 from ..core.build_request import Before, build
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
-from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry
+from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry, time_to_ask
 from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ..core.verdicts import (
     Cut,
@@ -155,6 +155,7 @@ class Run:
                 accounts.exhausted(services, exchange, step.error)
             if isinstance(step, Deliver) and step.doubted and self._doubted is not None:
                 self._attempt = climbing.go_back(exchange, self._doubted)
+                self._answer.public = self._doubted.public
             if not isinstance(step, (Retry, Move)):
                 return step
             self._prepare(step, verdict)
@@ -180,7 +181,7 @@ class Run:
         attempt = self._attempt
         assert attempt is not None
         if isinstance(verdict, (LoopDetected, InvalidToolCall)) and verdict.doubt:
-            self._doubted = climbing.doubted(exchange, attempt)
+            self._doubted = climbing.doubted(exchange, attempt, self._answer.public)
         exchange.reply_notes.clear()
         exchange.text_retried = exchange.text_is_out
         # What one tier was told is none of the next one's business.
@@ -217,9 +218,11 @@ class Run:
             return verdict
         try:
             try:
-                verdict = await self._books.begin(tier, attempt.request.body)
-                if verdict is None:
-                    verdict = await self._call_in_turn(tier, attempt)
+                seconds = time_to_ask(exchange, services.settings, self._clock())
+                if seconds is None:
+                    verdict = await self._reserve_and_call(tier, attempt)
+                else:
+                    verdict = await self._ask_for(seconds, tier, attempt)
                 await self._watch.settle()
             except asyncio.CancelledError:
                 verdict = self._watch.interruption()
@@ -234,6 +237,19 @@ class Run:
         if verdict is None or isinstance(verdict, Cut):
             return attempt.settle()
         return verdict
+
+    async def _ask_for(self, seconds: float, tier: str, attempt: Attempt) -> Verdict | None:
+        """The call, given up after that time."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._reserve_and_call(tier, attempt)
+        except TimeoutError:
+            await self._close_upstream()
+            return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
+
+    async def _reserve_and_call(self, tier: str, attempt: Attempt) -> Verdict | None:
+        verdict = await self._books.begin(tier, attempt.request.body)
+        return verdict if verdict is not None else await self._call_in_turn(tier, attempt)
 
     async def _call_in_turn(self, tier: str, attempt: Attempt) -> Verdict | None:
         """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""

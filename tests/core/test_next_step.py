@@ -8,12 +8,15 @@ import pytest
 
 from app.core.exchange import Committed, Controls
 from app.core.failures import error_of, reason_of
+from app.core.ladder import TierView
 from app.core.next_step import (
+    OPINION_SECONDS,
     Deliver,
     Fail,
     Move,
     PassOn,
     Retry,
+    time_to_ask,
 )
 from app.core.verdicts import (
     Cut,
@@ -23,6 +26,7 @@ from app.core.verdicts import (
     UpstreamFailed,
     Verdict,
 )
+from app.settings_source import from_mapping
 from tests.core.stepping import (
     BUSY,
     CLIENTS,
@@ -123,18 +127,32 @@ def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked() -> Non
         assert step(whole, DOUBT) == Deliver()
 
 
-def test_a_call_that_two_tiers_want_again_is_the_first_ones() -> None:
-    whole = climbing("loop_detected", model_failure=DOUBT, doubted=True)
-    assert step(whole, DOUBT) == Deliver(doubted=True)
-    whole = climbing(
-        "loop_detected", model_failure=DOUBT, doubted=True, committed=Committed("Let me look.")
-    )
-    assert step(whole, DOUBT) == Deliver()
+@pytest.mark.parametrize(
+    "verdict", [DOUBT, MISSED, LOOP, INVALID, EmptyResponse(), TRUNCATED, FAILED, BUSY, CLIENTS]
+)
+def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict) -> None:
+    """A tier is asked once, and no other after it."""
+    asked = climbing("loop_detected", model_failure=DOUBT, doubted=True)
+    assert step(asked, verdict) == Deliver(doubted=True)
+    assert step(asked, None) == Deliver()
 
 
-def test_a_doubt_is_not_what_a_client_is_told_of_a_tier_that_failed_after_it() -> None:
-    whole = after("loop_detected", "server_error", model_failure=DOUBT)
-    assert error_after(whole, FAILED).type == "all_tiers_failed"
+def test_a_tier_that_is_degraded_is_not_asked() -> None:
+    view = TierView(passed_over=frozenset({"standard", "longctx"}))
+    assert step(climbing("loop_detected"), DOUBT, view=view) == Deliver()
+    view = TierView(passed_over=frozenset({"standard"}))
+    assert step(climbing("loop_detected"), DOUBT, view=view) == Move("longctx", "loop_detected")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "now", "seconds"), [(None, 1.0, OPINION_SECONDS), (11.0, 1.0, 9.0), (5.0, 6.0, 0.0)]
+)
+def test_a_second_opinion_is_waited_for_within_the_clients_patience(
+    timeout: float | None, now: float, seconds: float
+) -> None:
+    asked = climbing("loop_detected", model_failure=DOUBT, client_timeout=timeout)
+    assert time_to_ask(asked, from_mapping({}), now) == pytest.approx(seconds)
+    assert time_to_ask(climbing("loop_detected"), from_mapping({}), now) is None
 
 
 # A reply that means a call and has none

@@ -10,8 +10,8 @@ from tests.shell.asking import MESSAGES, ask, checked_error, text_of
 from tests.shell.calling import deltas, finishes, messages_of
 from tests.shell.conftest import StartProxy
 from tests.shell.looping import BROKEN, CHAIN, HINTED, RULES, TOOLS, Agent, a_b_a_b, calling
-from tests.support.replies import litellm_error, text_stream
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.replies import text_stream
+from tests.support.scripted_server import ScriptedServer
 
 Json = dict[str, Any]
 
@@ -212,60 +212,3 @@ async def test_bypass_leaves_the_stage_out(
     response = await ask(proxy, bypassing, messages=agent.messages, tools=TOOLS)
     assert response.status_code == 200
     assert "x-mlx-stack-loop" not in response.headers
-
-
-async def test_a_second_opinion_is_the_next_tiers_and_nobody_tells_it_anything(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy({CHAIN: ["fast", "standard"]})
-    agent = Agent(proxy)
-    upstream.will(calling("look"), calling("look"), calling("read"))
-    await agent.run(2)
-    assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
-    assert messages_of(upstream.calls[2]) == agent.messages
-    last = agent.responses[-1]
-    assert agent.header(2) == "warning;detector=repetition"
-    assert last.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
-    assert '"read"' in last.text
-    metrics = (await proxy.client.get("/metrics")).text
-    assert 'mlx_stack_loops_total{action="second_opinion",detector="repetition"} 1.0' in metrics
-    await agent.run(1)
-    assert upstream.calls[3].json()["model"] == "standard", "the session stays there"
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_an_agent_that_waits_is_asked_about_once_and_left_alone(
-    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
-) -> None:
-    upstream.otherwise = lambda call: calling("look")
-    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
-    first = await agent.turn()
-    for _ in range(2):
-        agent.follow_up(first)
-        await agent.turn(stream=streamed)
-    models = [call.json()["model"] for call in upstream.calls]
-    assert models == ["fast", "fast", "standard", "fast"]
-    assert [agent.header(number) for number in (1, 2, 3)] == [None] * 3
-    for one in agent.responses:
-        assert one.headers["x-mlx-stack-tier"] == "fast"
-        assert "x-mlx-stack-escalated-from" not in one.headers
-        assert '"look"' in one.text
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("failing", [litellm_error(400, "no"), text_stream(""), Reply.raw()])
-async def test_where_the_second_opinion_fails_the_first_reply_goes_out(
-    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool, failing: Reply
-) -> None:
-    proxy = await start_proxy({CHAIN: ["fast", "standard"]})
-    agent = Agent(proxy)
-    upstream.will(calling("look"), calling("look"))
-    upstream.always(lambda _: failing)
-    agent.follow_up(await agent.turn())
-    last = await agent.turn(stream=streamed)
-    assert [call.json()["model"] for call in upstream.calls[:3]] == ["fast", "fast", "standard"]
-    assert last.status_code == 200
-    assert '"look"' in last.text
-    assert "error" not in last.text
-    assert last.headers["x-mlx-stack-tier"] == "fast"
-    assert "x-mlx-stack-escalated-from" not in last.headers

@@ -7,18 +7,19 @@ other; losing it (a restart, too many sessions) costs a hint given twice.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from ...core.history import History
+from ...core.turn import Turn
 from ...frozen import frozen
 from .finding import Finding
 from .judge import Schedule
 
 MAX_HINTS: Final = 64  # remembered of a session
 MAX_BROKEN: Final = 8
-MAX_TRUSTED: Final = 8
+MAX_ASKED: Final = 8
 MAX_TASKS: Final = 16  # of one session, at which a judge looks now and then
 
 
@@ -42,7 +43,8 @@ class Remembered:
 
     ``told``: (detector, pattern, a turn of its run) → the transcript as it stood when the hint was
     given. ``broken``: by pattern and the place where it was broken.
-    ``trusted``: the patterns of calls that another tier, when asked, made as well.
+    ``asked``: the pattern of calls that were made again, and a turn of their run, where another
+    tier was asked about them.
     ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
     one, until it is broken.
     """
@@ -50,7 +52,7 @@ class Remembered:
     has_transcript: bool = False
     told: OrderedDict[tuple[str, str, int], int] = field(default_factory=OrderedDict)
     broken: OrderedDict[tuple[str, int], Broken] = field(default_factory=OrderedDict)
-    trusted: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    asked: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
     schedules: OrderedDict[int, Schedule] = field(default_factory=OrderedDict)
     judged: OrderedDict[int, Finding] = field(default_factory=OrderedDict)
 
@@ -91,12 +93,15 @@ class Remembered:
         while len(self.broken) > MAX_BROKEN:
             self.broken.popitem(last=False)
 
-    def trust(self, pattern: str) -> None:
-        """A call made again is a wait: another tier made it, too."""
-        self.trusted[pattern] = None
-        self.trusted.move_to_end(pattern)
-        while len(self.trusted) > MAX_TRUSTED:
-            self.trusted.popitem(last=False)
+    def ask(self, pattern: str, place: int) -> None:
+        """Another tier is asked about a call that is made again after the turn at this place."""
+        self.asked[pattern, place] = None
+        while len(self.asked) > MAX_ASKED:
+            self.asked.popitem(last=False)
+
+    def is_asked(self, pattern: str, run: Iterable[Turn]) -> bool:
+        """Whether another tier was asked about this run of the same calls."""
+        return any((pattern, turn.place) in self.asked for turn in run)
 
     def look_again(self, schedule: Schedule) -> None:
         self.schedules[schedule.task] = schedule

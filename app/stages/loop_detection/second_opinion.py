@@ -7,6 +7,7 @@ place, and told nothing, sees what is to be done next.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from ...core.history import History
 from ...core.turn import Turn
@@ -33,13 +34,18 @@ def wanted(history: History, rules: LoopDetectionSettings) -> Finding | None:
     results = new.inputs.results
     if new.inputs.user or not results or None in results or not _same(new, last, rules):
         return None
-    before = history.turns[-3:-2]
-    if before and _same(last, before[0], rules) and last.inputs.results != results:
+    if any(turn.inputs.results != results for turn in run_of(history, rules)[:-1]):
         return None
     pattern = f"{new.action:016x}"
     tool = new.calls[0].name
     place, actions = last.place, frozenset({new.action})
     return Finding("repetition", State.WARNING, 2, tool, pattern, "", place, actions)
+
+
+def run_of(history: History, rules: LoopDetectionSettings) -> list[Turn]:
+    """The turns before the newest that made its calls one after the other, the last first."""
+    new = history.turns[-1]
+    return list(takewhile(lambda turn: _same(new, turn, rules), reversed(history.turns[:-1])))
 
 
 def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:

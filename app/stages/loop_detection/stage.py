@@ -146,10 +146,14 @@ class _State(StageState):
         return detectors.could_break(self._history, self._rules)
 
     def on_request(self, request: Request) -> None:
-        before = self._exchange.model_failure
-        if isinstance(before, LoopDetected) and before.doubt:
-            self._exchange.reply_notes["Loop"] = f"warning;detector={before.detector}"
-        if not self._history.turns or isinstance(before, LoopDetected):
+        exchange = self._exchange
+        if (doubt := exchange.asked_about) is not None:
+            self._stage.remembered(exchange).ask(doubt.pattern, doubt.place)
+            detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
+            labels = doubt.detector, "second_opinion"
+            exchange.incidents.append(Incident("loop_warning", labels, detail))
+            exchange.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
+        if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
             return  # after a break its own hint says it all
         self._stage.inquire(self._exchange, self._history)
         told = self._due()
@@ -163,22 +167,25 @@ class _State(StageState):
         )
 
     def judge(self, reply: Reply) -> LoopDetected | None:
+        doubted: LoopDetected | None = None
+        asked = self._exchange.asked_about is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
-            if self._is_harmless(choice):
+            if not asked and self._is_harmless(choice):
                 continue
             closed = self._closed_by(choice)
             if self._is_kept:
                 self._exchange.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
-                if doubted := self._doubted(closed):
-                    return doubted
-                continue
-            if self._rules.on_break != "stop":
+                doubted = self._doubted(closed) or doubted
+            elif asked:  # no opinion: the reply that is there goes out
+                return LoopDetected(found.detector, found.repeats, _message(found))
+            elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
-            self._stop(reply, index, closed, found)
-        return None
+            else:
+                self._stop(reply, index, closed, found)
+        return doubted
 
     def _is_harmless(self, choice: ChoiceReply) -> bool:
         """Whether a choice can close no loop, as nearly always: it needn't even be made a turn."""
@@ -252,20 +259,21 @@ class _State(StageState):
         )
 
     def _doubted(self, closed: History) -> LoopDetected | None:
-        """The doubt about a call that is made again, unless another tier has made it as well."""
+        """The doubt about a call that is made again, unless another tier has been asked already."""
         found = second_opinion.wanted(closed, self._rules)
         if found is None:
             return None
-        remembered = self._stage.remembered(self._exchange)
-        if found.pattern in remembered.trusted:
+        if self._exchange.asked_about is None and self._stage.remembered(self._exchange).is_asked(
+            found.pattern, second_opinion.run_of(closed, self._rules)
+        ):
             return None
-        before = self._exchange.model_failure
-        if isinstance(before, LoopDetected) and before.doubt:
-            remembered.trust(found.pattern)
-        else:
-            self._note("loop_warning", found, "second_opinion")
         return LoopDetected(
-            found.detector, found.repeats, _message(found), pattern=found.pattern, doubt=True
+            found.detector,
+            found.repeats,
+            _message(found),
+            pattern=found.pattern,
+            doubt=True,
+            place=found.place,
         )
 
     def _stop(self, reply: Reply, index: int, closed: History, found: Finding) -> None:

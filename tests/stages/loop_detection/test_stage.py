@@ -492,6 +492,18 @@ def test_a_poll_whose_answer_moves_is_not_doubted() -> None:
     assert doubted([TASK, *step(*poll, "10 %")], calls(poll))
     assert not doubted([TASK, *step(*poll, "10 %"), *step(*poll, "20 %")], calls(poll))
     assert doubted([TASK, *step(*poll, "10 %"), *step(*poll, "10 %")], calls(poll))
+    moved = [TASK, *step(*poll, "10 %"), *step(*poll, "20 %"), *step(*poll, "20 %")]
+    assert not doubted(moved, calls(poll)), "it has moved in this wait"
+
+
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_a_loop_in_one_choice_is_more_than_a_doubt_in_another(order: tuple[Any, Any]) -> None:
+    """B, A, B, A, B, A: another B closes the loop, another A only makes the last call again."""
+    stage = LoopDetection(settings(on_break="error"))
+    choices = {n: reply_of(calls(one[:2])).choices[0] for n, one in enumerate(order)}
+    verdict = stage.open(asked([TASK, *steps(*(B, A) * 3)])).judge(Reply(choices=choices))
+    assert verdict is not None
+    assert not verdict.doubt
 
 
 def test_a_loop_is_more_than_a_doubt() -> None:

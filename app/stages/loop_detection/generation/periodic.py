@@ -33,6 +33,8 @@ from .lap_kind import Kind, kind_of
 
 # Characters between two searches, and the longest period of the first scale.
 BLOCK, FIRST = 64, 32
+# A fence's line is looked at for longer than the shortest window.
+LEAST_KEPT = 256
 # Scales that begin below this double the period; others take a smaller step.
 WIDE = 256
 _RATIO = 2**0.5
@@ -132,9 +134,10 @@ class PeriodicText:
             found = self._look(self._due)
             if found is not None:
                 return found
-        surplus = len(self._text) - 2 * self._rules.window_chars
+        kept = max(self._rules.window_chars, LEAST_KEPT)
+        surplus = len(self._text) - 2 * kept
         if surplus > 0:
-            self._forget(surplus + self._rules.window_chars - BLOCK)
+            self._forget(surplus + kept - BLOCK)
         return None
 
     def _look(self, upto: int) -> Repetition | None:

@@ -198,6 +198,8 @@ class ReplyWatch:
         kept = found.start + (found.period if isinstance(found, Repetition) else 0)
         if reasoning:
             kept = self._texts[choice].length if choice in self._texts else 0
+        if self._exchange.asked_about is not None:
+            return _loop(found, kept)  # no opinion: the reply that is there goes out
         self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         said = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":

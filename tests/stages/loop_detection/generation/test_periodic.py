@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from itertools import pairwise
 
@@ -230,3 +231,23 @@ def test_the_scales_cover_every_period_once(window: int) -> None:
     assert ranges[0][0] == 0
     assert ranges[-1][1] == window // 3
     assert all(a[1] == b[0] for a, b in pairwise(ranges))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_pieces_make_no_difference_to_a_window_shorter_than_a_fences_line(seed: int) -> None:
+    source = random.Random(seed)
+    for _ in range(25):
+        parts = ["```", "~~~", "\n", "js", "one two three four ", " ", "1,2\n", " lap and lap"]
+        parts += ["x" * source.randint(30, 120), " " * source.randint(20, 100)]
+        lap = "".join(source.choices(parts, k=source.randint(1, 5)))
+        before, after = ("".join(source.choices(parts, k=source.randint(5, 60))) for _ in "ab")
+        text = before + lap * source.randint(2, 20) + after + "ab c" * source.randint(20, 200)
+        rules = GenerationSettings(
+            window_chars=source.randint(64, 160),
+            min_laps=source.randint(2, 8),
+            min_chars=source.choice([50, 100, 200, 400]),
+        )
+        watch = PeriodicText(rules)
+        hits = (watch.feed(piece) for piece in pieces(text, 1))
+        hit = next((one for one in hits if one is not None), None)
+        assert hit == PeriodicText(rules).feed(text)
