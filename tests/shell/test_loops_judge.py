@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -71,11 +72,13 @@ def questions(upstream: ScriptedServer) -> list[Call]:
     return [call for call in upstream.calls if is_question(call)]
 
 
+@pytest.mark.parametrize("capture", [False, True])
 async def test_it_is_asked_after_33_turns_and_its_loop_is_broken_at_the_next(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path, capture: bool
 ) -> None:
     upstream.otherwise = with_judge(text_stream(SURE), new_call)
-    proxy = await start_proxy(ON)
+    captures = {"capture_failures": capture, "capture_path": str(tmp_path)}
+    proxy = await start_proxy({**ON, "observability": captures})
     assert (await turn(proxy, 32)).status_code == 200
     assert (await turn(proxy, 33)).status_code == 200
     await until_metric(proxy, QUESTIONS, 1, result="answered")
@@ -93,8 +96,8 @@ async def test_it_is_asked_after_33_turns_and_its_loop_is_broken_at_the_next(
     assert (await turn(proxy, 34)).status_code == 200, "history alone refuses nothing"
     events = (await proxy.client.get("/mlx-stack/events?kind=loop_break")).json()["events"]
     assert events[-1]["detail"]["confidence"] == 0.95
-    # The judge may quote what it has read: of that nothing is kept.
-    assert "It asks the same" not in json.dumps(events)
+    # The judge may quote what it has read: that is kept where failures are.
+    assert ("It asks the same" in json.dumps(events)) is capture
 
 
 async def test_an_agent_that_stops_calling_by_itself_is_let_through(

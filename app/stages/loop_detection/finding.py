@@ -25,7 +25,8 @@ class Finding:
     ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
     ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
     tell the model. ``place``: where in the transcript the run began. ``actions``: what is done in
-    it, as :attr:`Turn.action`. ``confidence``: a judge's, from 0 to 1.
+    it, as :attr:`Turn.action`. ``confidence``: a judge's, from 0 to 1; ``reasoning``: what it said
+    to it, where that may be kept.
     """
 
     detector: str
@@ -37,6 +38,7 @@ class Finding:
     place: int
     actions: frozenset[int] = frozenset()
     confidence: float | None = None
+    reasoning: str = ""
 
 
 class Detector(Protocol):

@@ -55,14 +55,15 @@ class Schedule:
     at: int
 
 
+MAX_REASONING: Final = 1_000  # characters
+
+
 @frozen
 class Answer:
-    """What the judge said; ``confidence`` from 0 to 1.
-
-    Its reasoning makes it think, and goes no further: it may quote the transcript.
-    """
+    """What the judge said; ``confidence`` from 0 to 1. ``reasoning`` may quote the transcript."""
 
     confidence: float
+    reasoning: str = ""
 
 
 def scheduled(history: History, last: Schedule | None, rules: JudgeSettings) -> Schedule:
@@ -137,11 +138,16 @@ def read_answer(text: str) -> Answer | None:
         return None
     if not 0 <= confidence <= 1:
         return None
-    return Answer(float(confidence))
+    return Answer(float(confidence), str(value.get("reasoning") or "")[:MAX_REASONING])
 
 
-def found(answer: Answer | None, history: History, rules: JudgeSettings) -> Finding | None:
-    """The loop that the judge is sure enough of: a break at the next turn."""
+def found(
+    answer: Answer | None, history: History, rules: JudgeSettings, *, quotes: bool = False
+) -> Finding | None:
+    """The loop that the judge is sure enough of: a break at the next turn.
+
+    ``quotes``: its reasoning may be kept.
+    """
     if answer is None or answer.confidence <= rules.confidence or not history.turns:
         return None
     hint = (
@@ -158,6 +164,7 @@ def found(answer: Answer | None, history: History, rules: JudgeSettings) -> Find
         hint,
         turn.place,
         confidence=answer.confidence,
+        reasoning=answer.reasoning if quotes else "",
     )
 
 

@@ -56,6 +56,7 @@ class LoopDetection:
         self.rules = settings.reliability.loop_detection
         self.placements = {name: tier.hint_placement for name, tier in settings.tiers.items()}
         self._judge = settings.tiers.get(self.rules.judge.tier)
+        self._quotes = settings.observability.capture_failures
         self._make_watch = make_watch or watch_maker(settings)
         self._reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
@@ -111,7 +112,7 @@ class LoopDetection:
         def take(text: str | None) -> bool:
             answer = None if text is None else judge.read_answer(text)
             remembered.look_again(judge.after(schedule, history, answer, rules))
-            if (found := judge.found(answer, history, rules)) is not None:
+            if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
                 remembered.note_judged(schedule.task, found)
             return answer is not None
 
@@ -302,6 +303,8 @@ class _State(StageState):
         detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
         if found.confidence is not None:
             detail["confidence"] = found.confidence
+        if found.reasoning:
+            detail["reasoning"] = found.reasoning
         self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
 
 

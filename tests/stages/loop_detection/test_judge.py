@@ -80,8 +80,8 @@ def test_a_question_about_little(messages: list[Json]) -> None:
 @pytest.mark.parametrize(
     ("text", "answer"),
     [
-        ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95)),
-        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0)),
+        ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95, "same call")),
+        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0, "r")),
         ('{"confidence": 0}', Answer(0.0)),
         ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', Answer(0.2)),
         ("", None),
