@@ -1,9 +1,10 @@
 """A call that a text plainly means, and that can't be made of it: the model has to be asked.
 
 Either the whole text is a call as JSON, of a tool that isn't offered, though its arguments are
-those of one that is; or it ends by saying that a call is to be made now, arguments and all. Both
-are close to what somebody may have asked to be shown, so whoever asks the model once more must be
-ready to take the text for the answer.
+those of one that is, or of one that is offered, with arguments that can't be read; or it ends by
+saying that a call is to be made now, arguments and all. All are close to what somebody may have
+asked to be shown, so whoever asks the model once more must be ready to take the text for the
+answer.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ MAX_SAID_BEFORE: Final = 400  # characters before an announcement; after more it
 MAX_TRIED: Final = 8  # braces where the arguments may begin
 
 _FENCED = re.compile(r"```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n(.*)\n```", re.S)
+_BEGUN = re.compile(
+    r"(?P<fence>```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n\s*)?"
+    r"\{\s*\"name\"\s*:\s*\"(?P<name>[\w.-]+)\"\s*,\s*\"(?:arguments|parameters)\"\s*:\s*\{"
+)
+_CLOSERS = ("tool_call>", "function_call>", "function>", "tool>")
+_DECODER = json.JSONDecoder()
 _LIST_ITEM = re.compile(r"\s*(?:[-*•>|]|\d+[.)])\s")
 _END = re.compile(r"[\s`*]*(?:\b(?:now|next|first)\b)?[\s`*.!…]*\Z", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!](?=\s)|\n")
@@ -52,10 +59,45 @@ class Missed:
 def missed_call(text: str, tools: Tools, asked: str) -> Missed | None:
     """The call that ``text`` means beyond reasonable doubt. ``asked``: what the user said last."""
     text = text.rpartition("</think>")[2].strip()
-    if not tools or len(text) > MAX_TEXT or not text.endswith(("}", "```", ".", "now", "!", "`")):
+    if not tools or len(text) > MAX_TEXT:
+        return None
+    if text.endswith(_CLOSERS):  # of a call that was never opened
+        text = text.rpartition("</")[0].rstrip()
+    begun = _BEGUN.match(text) if text.startswith(("{", "```")) else None
+    if begun is None and not text.endswith(("}", "```", ".", "now", "!", "`")):
         return None
     known = ToolSet(tools)
+    if begun is not None and (found := _unreadable(text, begun, known, asked)):
+        return found
     return _of_no_tool(text, known) or _announced(text, known, asked)
+
+
+def _unreadable(text: str, begun: re.Match[str], tools: ToolSet, asked: str) -> Missed | None:
+    name = tools.resolve(begun.group("name"))
+    if name is None or _ABOUT_CALLS.search(asked):
+        return None
+    body = text[len(begun.group("fence") or "") :]
+    if begun.group("fence"):
+        body, _, behind = body.partition("```")
+        if behind.strip():
+            return None  # something is said about it
+    if "\n\n" in body or not _is_broken(body):
+        return None
+    return Missed(
+        name,
+        "invalid_json",
+        f'you wrote a call of "{name}" as text, and its arguments are not valid JSON; call it, '
+        "or answer without it",
+    )
+
+
+def _is_broken(text: str) -> bool:
+    """Whether it can't be read, not even up to where its first value ends."""
+    try:
+        _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _of_no_tool(text: str, tools: ToolSet) -> Missed | None:
@@ -77,6 +119,8 @@ def _announced(text: str, tools: ToolSet, asked: str) -> Missed | None:
     end = _END.search(text)
     body = text[: end.start()] if end else text
     start, arguments = _last_object(body)
+    if arguments is None and body.endswith("}}"):  # the end of a call that was begun in prose
+        start, arguments = _last_object(body[:-1])
     lead = body[:start].rstrip(" \t\n`*:")
     begun = max((found.end() for found in _SENTENCE_END.finditer(lead)), default=0)
     line = lead[lead.rfind("\n") + 1 :]

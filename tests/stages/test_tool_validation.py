@@ -194,11 +194,13 @@ def test_prose_about_an_unknown_tool_stays_prose() -> None:
 
 
 ANNOUNCED = f"I will call search with {GOOD} now."
+UNREADABLE = '```json\n{"name": "search", "arguments": {"query": ["quokka"}}\n```'
 OF_NO_TOOL = '```json\n{"name": "find", "arguments": {"query": "quokka"}}\n```'
 
 
 @pytest.mark.parametrize(
-    ("text", "kind"), [(ANNOUNCED, "announced_call"), (OF_NO_TOOL, "unknown_tool")]
+    ("text", "kind"),
+    [(ANNOUNCED, "announced_call"), (OF_NO_TOOL, "unknown_tool"), (UNREADABLE, "invalid_json")],
 )
 def test_a_text_that_means_a_call_is_doubted(text: str, kind: str) -> None:
     outcome = judged(message(text=text))

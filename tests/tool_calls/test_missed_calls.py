@@ -37,6 +37,41 @@ def test_a_reply_that_is_a_call_of_no_tool(text: str) -> None:
     assert kind_of(text) == "unknown_tool"
 
 
+OFFERED = CALL.replace("order_info", "get_order")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n{OFFERED[:-4]}",  # never closed, as small models leave it
+        f"```json\n{OFFERED[:-4]}}}}}\n```",
+        '```json\n{"name": "get_order", "arguments": {"order_id": ["A-1"}}\n```',
+        '{"name": "get_order", "arguments": {"order_id": "A-1", "full": "x": 1}}',
+        OFFERED.replace('"A-1"', '"A-1') + "\n</tool_call>",
+    ],
+)
+def test_a_reply_that_is_a_call_nobody_can_read(text: str) -> None:
+    assert kind_of(text) == "invalid_json"
+    assert kind_of(text, "Show me how you would call a tool.") == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        OFFERED,  # a call, which others see to
+        f"```json\n{OFFERED}\n```",
+        f"```json\n{OFFERED[:-4]}}}}}\n```\nThis is what a broken call looks like.",
+        f"Here it is:\n```json\n{OFFERED[:-4]}",
+        f"{OFFERED[:-4]}\n\nThat is what it sends.",
+        f"```python\n{OFFERED[:-4]}\n```",
+        '{"name": "Ada", "arguments": {"order_id": "A-1',
+        '{"name": "get_order", "arguments": "A-1',
+    ],
+)
+def test_what_can_be_read_or_is_talked_about(text: str) -> None:
+    assert kind_of(text) == ""
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -67,6 +102,7 @@ def test_json_that_is_no_such_call(text: str) -> None:
         f"Okay, I am going to run the function get_order on {GIVEN}...",
         f"The order comes first. Now I’ll call **get_order** with {GIVEN}.",
         f"I will now call get_order with arguments {GIVEN[:-1]}, " + '"full": true}.',
+        f"I will call get_order with {GIVEN}}}\n</tool_call>",
     ],
 )
 def test_a_call_that_is_announced_and_not_made(text: str) -> None:
