@@ -22,9 +22,10 @@ MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stand
 MAX_SAID_BEFORE: Final = 400  # characters before an announcement; after more it sums something up
 MAX_TRIED: Final = 8  # braces where the arguments may begin
 
-_FENCED = re.compile(r"```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n(.*)\n```", re.S)
+_FENCE = r"```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n"
+_FENCED = re.compile(rf"{_FENCE}(.*)\n```", re.S)
 _BEGUN = re.compile(
-    r"(?P<fence>```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n\s*)?"
+    rf"(?P<fence>{_FENCE}\s*)?"
     r"\{\s*\"name\"\s*:\s*\"(?P<name>[\w.-]+)\"\s*,\s*\"(?:arguments|parameters)\"\s*:\s*\{"
 )
 _CLOSERS = ("tool_call>", "function_call>", "function>", "tool>")
