@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 IN_CI = os.environ.get("CI", "").lower() in ("true", "1")
 
@@ -20,6 +20,16 @@ settings.register_profile(
 )
 settings.register_profile("dev", max_examples=100, deadline=None, suppress_health_check=_QUIET)
 settings.load_profile("ci" if IN_CI else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Property tests run uncounted: counting lines makes them take two and a half times as long.
+
+    What is covered is what the examples written down show.
+    """
+    for item in items:
+        if is_hypothesis_test(getattr(item, "obj", None)):
+            item.add_marker(pytest.mark.no_cover)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,6 +14,8 @@ from .questions import Questions
 from .services import Services
 from .watch import Watch
 
+_NOTHING_YET: tuple[bool, bool, float | None] = (False, False, None)
+
 
 class Timers:
     """Started with the exchange; a call of upstream :meth:`begin` s and :meth:`end` s in between.
@@ -38,7 +40,7 @@ class Timers:
         self._questions = Questions(services.upstream, clock)
         self._attempt: Attempt | None = None
         self._deadlines: Deadlines | None = None
-        self._timing: tuple[bool, bool, float | None] = (False, False, None)
+        self._timing = _NOTHING_YET
 
     def start(self) -> None:
         self._watch.start(self._next_due, self._on_time)
@@ -50,6 +52,7 @@ class Timers:
     def begin(self, attempt: Attempt, now: float) -> None:
         """An upstream call is made."""
         self._attempt = attempt
+        self._timing = _NOTHING_YET
         self._deadlines = Deadlines(
             self._settings.tiers.get(attempt.request.tier),
             tools=bool(self._exchange.request.tools),

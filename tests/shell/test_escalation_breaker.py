@@ -256,7 +256,7 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
-    monkeypatch.setattr(questions, "SECONDS", 0.2)
+    monkeypatch.setattr(questions, "SECONDS", 1.0)
     async with ScriptedServer() as server:
         changes = {
             "tiers.fast.first_token_timeout": 0.2,

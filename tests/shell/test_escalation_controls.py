@@ -11,7 +11,7 @@ from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import ANSWER, TOOLS
 from tests.shell.asking import ask, checked_error, payloads, text_of
 from tests.shell.calling import note_of
-from tests.shell.climbing import DEAD, asked, by_model, settings, three_tiers
+from tests.shell.climbing import CHAIN, DEAD, asked, by_model, settings, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import chunk, data, litellm_error
@@ -24,11 +24,8 @@ from tests.support.scripted_server import (
 )
 
 SILENT = Reply.sse(SILENCE)
-SHORT = {
-    f"tiers.{tier}.{name}": 0.3
-    for tier in ("fast", "standard", "longctx")
-    for name in ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
-}
+SHORT = {"tiers.fast.first_token_timeout": 0.3}  # only for who is silent
+ALL_SHORT = {f"tiers.{tier}.first_token_timeout": 0.3 for tier in CHAIN}
 
 
 # What a request may say
@@ -256,7 +253,7 @@ async def test_max_attempts_keeps_a_call_for_each_tier_to_come(
 
 
 async def test_all_timed_out_is_a_504(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await three_tiers(upstream, start_proxy, SHORT)
+    proxy = await three_tiers(upstream, start_proxy, ALL_SHORT)
     upstream.always(SILENT)
     error = checked_error(await ask(proxy), 504, "all_tiers_failed")
     assert [one["reason"] for one in error["attempts"]] == ["timeout"] * 3

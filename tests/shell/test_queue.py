@@ -101,7 +101,7 @@ async def test_waiting_in_the_queue_is_not_the_models_silence(
     proxy = await start_proxy(
         {
             "tiers.fast.max_concurrency": 1,
-            "tiers.fast.first_token_timeout": 0.3,
+            "tiers.fast.first_token_timeout": 1,
             "tiers.fast.idle_timeout": 30,
         }
     )
@@ -112,7 +112,7 @@ async def test_waiting_in_the_queue_is_not_the_models_silence(
     second = asyncio.create_task(ask(proxy))
     await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
     # Longer than the second's first-token limit; nothing else can tell that this time has passed.
-    asyncio.get_running_loop().call_later(0.6, release.set)
+    asyncio.get_running_loop().call_later(1.3, release.set)
     assert (await first).status_code == 200
     assert (await second).status_code == 200
 
