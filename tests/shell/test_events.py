@@ -303,6 +303,7 @@ async def test_who_takes_nothing_is_let_go_and_holds_up_nobody(
 ) -> None:
     monkeypatch.setattr(event_stream, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(event_stream, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(event_stream, "KEEPALIVE_SECONDS", 0.2)  # what it first doesn't take
     store, feed = proxy.services.store, proxy.services.feed
     head = f"GET {URL} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
     reader, writer = await proxy.raw(head.encode())
