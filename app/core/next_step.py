@@ -114,9 +114,10 @@ def next_step(
         return Deliver(doubted=verdict is not None)  # asked once: what is no reply is no opinion
     rules = _Rules(exchange, settings, view, now)
     step = _step_after(verdict, rules)
-    # Nothing was surely wrong with that reply.
+    # Nothing was surely wrong with that reply. A bad call is one all the same, and is corrected.
     kept = exchange.doubted and (exchange.doubt_is_out or not rules.text_is_out)
-    return Deliver(doubted=True) if kept and isinstance(step, (Fail, PassOn)) else step
+    no_better = not isinstance(step, Deliver) and not isinstance(verdict, InvalidToolCall)
+    return Deliver(doubted=True) if kept and (no_better or isinstance(step, Fail)) else step
 
 
 def _step_after(verdict: Verdict | None, rules: _Rules) -> Step:

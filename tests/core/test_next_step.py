@@ -184,6 +184,14 @@ def test_a_doubted_reply_goes_out_where_what_follows_fails(verdict: Verdict) -> 
     assert isinstance(step(others, verdict, **rules), (Fail, PassOn))
 
 
+@pytest.mark.parametrize("verdict", [LOOP, FAILED, EmptyResponse(), TRUNCATED, CLIENTS])
+def test_a_doubted_reply_is_asked_about_once_however_many_tiers_there_are(verdict: Verdict) -> None:
+    whole = climbing(INVALID_REASON, doubted=True, retried={INVALID_REASON: 1})
+    assert step(whole, verdict) == Deliver(doubted=True)
+    # What is a call, if a bad one, is corrected like any other.
+    assert step(whole, INVALID) == Retry(INVALID_REASON, 2, correct=True)
+
+
 def test_what_the_client_has_read_is_not_said_again() -> None:
     whole = after(INVALID_REASON, committed=Committed("I will."), doubted=True, doubt_is_out=True)
     assert step(whole, MISSED) == Deliver(doubted=True)

@@ -126,6 +126,20 @@ async def test_words_that_announce_a_call_go_out_where_nothing_better_comes(
     assert len(upstream.calls) == 2
 
 
+async def test_nobody_waits_for_a_better_reply_than_words_that_announce_a_call(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Nor are the other tiers asked."""
+    retries = {f"{RULES}.max_retries": 3, "reliability.escalation.max_retries_before_escalate": 3}
+    proxy = await start_proxy(retries)
+    upstream.will(text_stream(ANNOUNCED))
+    upstream.always(Reply(status=500))
+    response = await ask(proxy, tools=TOOLS)
+    assert response.json()["choices"][0]["message"]["content"] == ANNOUNCED
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert len(upstream.calls) == 2
+
+
 async def test_committed_reasoning_limits_nothing(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
