@@ -136,17 +136,41 @@ def _session_in_user_id(user_id: Any) -> str | None:
     return None
 
 
-# What changes from one run of the same agent to the next, without making it another agent.
+_WEEKDAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}"
+_ZONE = r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)(?!\w))?"
+_TIME = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?{_ZONE}"
+_PATH = r"[^\s\"'`<>)]*"
+# What changes from one run of the same agent to the next, without making it another agent. By what
+# it begins with, for most characters of a text begin none of it.
+_OF_HEX_DIGITS = r"[0-9a-fA-F]{8}(?:-(?:[0-9a-fA-F]{4}-){3}|[0-9a-fA-F]{12})[0-9a-fA-F]{12}"  # uuid
+_OF_DIGITS = "|".join(
+    (
+        rf"\d{{4}}[-/]\d\d?[-/]\d\d?(?:[T ]{_TIME})?",
+        r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+        r"(?:[T_-]?[0-2]\d[0-5]\d(?:[0-5]\d)?Z?)?(?!\d)",  # 20261123T140500Z
+        r"\d{4}年\d{1,2}月\d{1,2}日",
+        r"\d{1,2}[./]\d{1,2}[./]\d{2,4}",
+        r"(?<!-)\d{1,2}-\d{1,2}-\d{4}(?![\d-])",
+        # Seconds since 1970 of the years 2020 to 2033, or thousandths and less of them.
+        r"(?<!\.)1[6-9]\d{8}(?:\d{3}){0,3}(?:\.\d+)?(?!\d)",
+        _TIME,
+        r"(?:1[0-2]|[1-9])\s?(?:[AaPp][Mm]\b|[ap]\.m\.)",
+        rf"\d{{1,2}}(?:st|nd|rd|th|\.)?[ -]{_MONTH},?[ -]\d{{4}}\b",
+    )
+)
+_OF_NAMES = (
+    rf"(?:{_WEEKDAY},? )?(?:{_TIME}"
+    rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b"  # as `date` writes it
+    rf"|(?:\d{{1,2}}(?:st|nd|rd|th|\.)?[ -])?{_MONTH}(?:\.? \d{{1,2}}(?:st|nd|rd|th)?)?"
+    r",?[ -]\d{4}\b)"
+)
 _VOLATILE = re.compile(
-    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"  # uuid
-    r"|\d{4}-\d\d?-\d\d?(?:[T ]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?"
-    r"|\d{1,2}[./]\d{1,2}[./]\d{2,4}"
-    r"|\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?"
-    r"|(?:/private)?/(?:tmp|var/folders|var/tmp)/[^\s\"'`<>)]*"
-    r"|(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? )?"
-    r"(?:\d{1,2}(?:st|nd|rd|th)? )?"
-    r"\b(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}"
-    r"(?:\.? \d{1,2}(?:st|nd|rd|th)?)?,? \d{4}\b"
+    rf"(?=[0-9a-fA-F])(?<![0-9A-Za-z]){_OF_HEX_DIGITS}(?![0-9A-Za-z])"
+    rf"|(?=\d)(?<!\d)(?:{_OF_DIGITS})"
+    rf"|(?=[ADFJMNOSTW])(?<![A-Za-z])(?:{_OF_NAMES})"
+    rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
+    rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt](?:e|E)?[Mm][Pp][\\/]+{_PATH}"
 )
 _KNOWN_TEXTS = 512
 _steady: OrderedDict[bytes, bytes] = OrderedDict()  # digest of a text → of what of it stays
