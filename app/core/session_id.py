@@ -140,10 +140,17 @@ _WEEKDAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}"
 _ZONE = r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)(?!\w))?"
 _TIME = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?{_ZONE}"
+_DATE = (  # in words
+    rf"(?:\d{{1,2}}(?:st|nd|rd|th|\.)?[ -])?{_MONTH}(?:\.? \d{{1,2}}(?:st|nd|rd|th)?)?"
+    r",?[ -]\d{4}\b"
+)
 _PATH = r"[^\s\"'`<>)]*"
 # What changes from one run of the same agent to the next, without making it another agent. By what
 # it begins with, for most characters of a text begin none of it.
-_OF_HEX_DIGITS = r"[0-9a-fA-F]{8}(?:-(?:[0-9a-fA-F]{4}-){3}|[0-9a-fA-F]{12})[0-9a-fA-F]{12}"  # uuid
+_OF_HEX_DIGITS = (  # uuid
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+    r"|(?<![0-9A-Za-z])[0-9a-fA-F]{32}(?![0-9A-Za-z])"
+)
 _OF_DIGITS = "|".join(
     (
         rf"\d{{4}}[-/]\d\d?[-/]\d\d?(?:[T ]{_TIME})?",
@@ -156,21 +163,19 @@ _OF_DIGITS = "|".join(
         r"(?<!\.)1[6-9]\d{8}(?:\d{3}){0,3}(?:\.\d+)?(?!\d)",
         _TIME,
         r"(?:1[0-2]|[1-9])\s?(?:[AaPp][Mm]\b|[ap]\.m\.)",
-        rf"\d{{1,2}}(?:st|nd|rd|th|\.)?[ -]{_MONTH},?[ -]\d{{4}}\b",
+        _DATE,
     )
 )
 _OF_NAMES = (
-    rf"(?:{_WEEKDAY},? )?(?:{_TIME}"
-    rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b"  # as `date` writes it
-    rf"|(?:\d{{1,2}}(?:st|nd|rd|th|\.)?[ -])?{_MONTH}(?:\.? \d{{1,2}}(?:st|nd|rd|th)?)?"
-    r",?[ -]\d{4}\b)"
+    rf"(?:{_WEEKDAY},? )?(?:{_TIME}|{_DATE}"
+    rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b)"  # as `date` writes it
 )
 _VOLATILE = re.compile(
-    rf"(?=[0-9a-fA-F])(?<![0-9A-Za-z]){_OF_HEX_DIGITS}(?![0-9A-Za-z])"
+    rf"(?=[0-9a-fA-F])(?:{_OF_HEX_DIGITS})"
     rf"|(?=\d)(?<!\d)(?:{_OF_DIGITS})"
     rf"|(?=[ADFJMNOSTW])(?<![A-Za-z])(?:{_OF_NAMES})"
     rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
-    rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt](?:e|E)?[Mm][Pp][\\/]+{_PATH}"
+    rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
 _KNOWN_TEXTS = 512
 _steady: OrderedDict[bytes, bytes] = OrderedDict()  # digest of a text → of what of it stays

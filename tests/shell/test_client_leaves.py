@@ -20,6 +20,7 @@ from tests.support.scripted_server import SILENCE, Delay, Reply, ScriptedServer,
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
 # More than the sockets between take; a comment is no work but to pass it on.
 MUCH = b": " + b"x" * 9_000_000 + b"\n\n"
+SECOND = 1.0  # the contract's own limit
 
 
 def request(port: int, path: str = CHAT, **more: Any) -> bytes:
@@ -51,7 +52,7 @@ async def test_running(
         async with asyncio.timeout(10):
             await reader.readuntil(b"Some words")
     writer.close()
-    assert await call.left()
+    assert await call.left_within(SECOND)
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
 
 
@@ -67,7 +68,7 @@ async def test_with_another_request_already_sent(
         writer.write(one)
         await writer.drain()
     writer.close()
-    assert await call.left()
+    assert await call.left_within(SECOND)
     assert len(upstream.calls) == 1
 
 
@@ -89,7 +90,7 @@ async def test_by_a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None
     _, writer = await proxy.raw(request(proxy.port, stream=True))
     call = await upstream.next_call()
     writer.transport.abort()
-    assert await call.left()
+    assert await call.left_within(SECOND)
 
 
 async def test_while_text_is_flowing(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -108,7 +109,7 @@ async def test_while_text_is_flowing(upstream: ScriptedServer, proxy: RunningPro
         for _ in range(3):
             await reader.readuntil(b"Some words")
     writer.close()
-    assert await call.left()
+    assert await call.left_within(SECOND)
 
 
 async def test_a_client_that_does_not_read_holds_the_upstream_back(
@@ -134,7 +135,7 @@ async def test_a_client_that_does_not_read_holds_the_upstream_back(
     async with asyncio.timeout(20):
         await held_back.wait()
     writer.transport.abort()
-    assert await call.left()
+    assert await call.left_within(SECOND)
 
 
 async def test_in_the_queue(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
@@ -181,7 +182,7 @@ async def test_many_leave_at_once(upstream: ScriptedServer, start_proxy: StartPr
     for writer in writers:
         writer.transport.abort()
     for call in calls:
-        assert await call.left()
+        assert await call.left_within(SECOND)
     await until_metric(proxy, "mlx_stack_queue_depth", 0, tier="fast")
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
     upstream.always(text_stream("fine"))
@@ -194,7 +195,7 @@ async def test_on_a_path_that_passes_through(upstream: ScriptedServer, proxy: Ru
         async for piece in response.aiter_raw():
             assert piece == b"data: 1\n\n"
             break
-    assert await (await upstream.next_call()).left()
+    assert await (await upstream.next_call()).left_within(SECOND)
 
 
 async def test_within_its_own_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -212,7 +213,7 @@ async def test_a_timeout_of_the_client_is_leaving(
     upstream.will(Reply.sse(ROLE, SILENCE))
     with pytest.raises(httpx.ReadTimeout):
         await proxy.client.post(CHAT, json=body(), timeout=1.0)
-    assert await (await upstream.next_call()).left()
+    assert await (await upstream.next_call()).left_within(SECOND)
 
 
 async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_whole(
@@ -259,7 +260,7 @@ async def test_a_client_leaves_a_passed_through_path_before_any_answer(
     call = await upstream.next_call()
     await asyncio.sleep(0.05)
     writer.close()
-    assert await call.left()
+    assert await call.left_within(1)
 
 
 async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(
@@ -269,6 +270,6 @@ async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(
     _, writer = await proxy.raw(post({"file": "x" * 100}, "/v1/files")[:-20])
     call = await upstream.next_call()
     writer.close()
-    assert await call.left()
+    assert await call.left_within(1)
     await asyncio.sleep(0.05)
     assert "internal_error" not in capsys.readouterr().err

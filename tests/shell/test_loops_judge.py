@@ -160,7 +160,7 @@ async def test_nobody_waits_for_it_and_it_ends_with_the_proxy(
         question = await upstream.next_call()
         await question.whole.wait()
     proxy.server.should_exit = True
-    assert await question.left()
+    assert await question.left_within(5)
 
 
 async def test_it_has_only_so_much_time(

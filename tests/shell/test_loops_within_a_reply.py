@@ -20,6 +20,7 @@ from tests.tool_calls.calls import parameters, tool
 Json = dict[str, Any]
 
 TOOLS = [tool("look", parameters("query", query="string"))]
+SECOND = 1.0
 
 
 def call_delta(index: int) -> Json:
@@ -47,7 +48,7 @@ async def test_the_next_tier_gets_the_request_and_the_hint(
     assert response.headers["x-mlx-stack-escalated-from"] == "fast"
     assert response.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
     first, second = upstream.calls
-    assert await first.left(), "the model is stopped at once"
+    assert await first.left_within(SECOND), "the model is stopped at once"
     assert "repeated the same text" in str(messages_of(second)[-1]["content"])
     loops = {"detector": "generation", "action": "circuit_break"}
     await until_metric(proxy, "mlx_stack_loops_total", 1, **loops)
@@ -63,7 +64,7 @@ async def test_after_text_a_stream_ends_with_the_error(
     assert error["detector"] == "generation"
     assert error["repeats"] == 10
     assert len(text_of(response.content)) <= len(STUCK) + 400
-    assert await upstream.calls[0].left()
+    assert await upstream.calls[0].left_within(SECOND)
 
 
 async def test_on_break_error(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
@@ -82,7 +83,7 @@ async def test_on_break_stop_delivers_what_came_before(
     upstream.will(endless({"content": STUCK}))
     response = await ask(proxy, stream=streams)
     assert response.status_code == 200
-    assert await upstream.calls[0].left()
+    assert await upstream.calls[0].left_within(SECOND)
     if streams:  # what went out is out
         assert finishes(response) == ["stop"]
         # If all came in one read, the headers could say it; else the closing comment does.
@@ -106,7 +107,7 @@ async def test_repeated_calls_are_cut_and_two_delivered(
     assert response.headers["x-mlx-stack-truncated"] == "repeated_tool_calls"
     assert response.headers["x-mlx-stack-loop"] == "warning;detector=repeated_tool_calls"
     assert response.headers["x-mlx-stack-attempts"] == "1"
-    assert await upstream.calls[0].left()
+    assert await upstream.calls[0].left_within(SECOND)
     if streams:
         found = [call for one in deltas(response) for call in one.get("tool_calls", ())]
         assert finishes(response) == ["tool_calls"]
@@ -134,7 +135,7 @@ async def test_repeated_calls_as_text_behind_text(
     assert text_of(response.content) == "Let me look.\n"
     assert finishes(response) == ["tool_calls"]
     assert b'"truncated":"repeated_tool_calls"' in response.content
-    assert await upstream.calls[0].left()
+    assert await upstream.calls[0].left_within(SECOND)
 
 
 async def test_too_much_reasoning_is_asked_once_for_an_answer(
@@ -147,7 +148,7 @@ async def test_too_much_reasoning_is_asked_once_for_an_answer(
     assert response.json()["choices"][0]["message"]["content"] == "An answer."
     assert response.headers["x-mlx-stack-retries"] == "1"
     first, second = upstream.calls
-    assert await first.left()
+    assert await first.left_within(SECOND)
     assert "Answer directly" in str(messages_of(second)[-1]["content"])
 
 

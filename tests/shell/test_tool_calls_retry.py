@@ -199,5 +199,5 @@ async def test_a_retry_closes_the_response_of_the_attempt_before(
     first = [data(one) for one in with_role(delta("{}", name="nope"), finish="tool_calls")]
     upstream.will(Reply.sse(*first, DONE, SILENCE), Reply.sse(ROLE, TEXT, SILENCE))
     asking = asyncio.create_task(ask(proxy, tools=TOOLS))
-    assert await (await upstream.next_call()).left()
+    assert await (await upstream.next_call()).left_within(3)
     asking.cancel()

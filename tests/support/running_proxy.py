@@ -104,7 +104,7 @@ async def running_proxy(
                     raise RuntimeError("the proxy ended before it was ready")
                 await asyncio.sleep(0.005)
             base = f"http://127.0.0.1:{port}"
-            async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=50) as client:
+            async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=20) as client:
                 yield RunningProxy(port, server, client, services)
         finally:
             server.should_exit = True

@@ -117,10 +117,9 @@ class Call:
                 self.grew.clear()
                 await self.grew.wait()
 
-    async def left(self) -> bool:
-        """Whether whoever asked is gone in the end; one that never leaves fails the test."""
+    async def left_within(self, seconds: float) -> bool:
         try:
-            async with asyncio.timeout(ARRIVAL_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self.gone.wait()
         except TimeoutError:
             return False
