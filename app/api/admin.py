@@ -141,7 +141,7 @@ def build(services: Services) -> APIRouter:
         limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
         offset = _whole("offset", request.query_params.get("offset", "0"))
         found = await services.store.sessions(services.wall_clock(), offset, limit)
-        total = await services.store.count_sessions()
+        total = await services.store.count_sessions(services.wall_clock())
         return _json({"total": total, "sessions": [admin.shown(state) for state in found]})
 
     @router.get("/sessions/{name:path}")

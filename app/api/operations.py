@@ -59,7 +59,8 @@ def _add_state(app: FastAPI, services: Services) -> None:
     @app.get("/metrics")
     async def prometheus() -> Response:
         try:
-            services.metrics.sessions.set(await services.store.count_sessions())
+            count = await services.store.count_sessions(services.wall_clock())
+            services.metrics.sessions.set(count)
         except StoreError:
             services.metrics.store_errors.inc()
         return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)

@@ -37,7 +37,12 @@ class Passthrough:
         check_length(request, most)
         session = session_id.identify(request.headers, {}, owner)
         books = PassthroughBooks(
-            self._services.in_force(), request.id, session, given_key(request), _asks(request)
+            self._services.in_force(),
+            request.id,
+            session,
+            given_key(request),
+            path=request.path,
+            asks=_asks(request),
         )
         await books.admit()
         up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
@@ -48,7 +53,7 @@ class Passthrough:
             watch.start(_never, _nothing)
         response: Response | None = None
         try:
-            response = await self._open(request, headers, body)
+            response = await self._open(request, headers, body, books)
             metrics = self._services.metrics
             metrics.inc(metrics.passthrough, str(response.status))
             await self._relay(request, response, downstream, watch, books)
@@ -69,8 +74,14 @@ class Passthrough:
                 await response.aclose()
             await books.close()
 
-    async def _open(self, request: Incoming, headers: RawHeaders, body: _Body | None) -> Response:
-        content = body.parts() if body is not None else None
+    async def _open(
+        self,
+        request: Incoming,
+        headers: RawHeaders,
+        body: _Body | None,
+        books: PassthroughBooks,
+    ) -> Response:
+        content = body.parts(books) if body is not None else None
         try:
             return await self._services.upstream.send(
                 request.method, request.target, headers, content, call_id=request.id
@@ -98,7 +109,7 @@ class Passthrough:
             (b"x-request-id", identity),
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
-        books.read(response.header(b"content-encoding").decode("latin-1"))
+        books.read(response.status, response.header(b"content-encoding").decode("latin-1"))
         # To a client that knows the length, the last piece is the end: with it goes ours, and what
         # has to be done before. Its next request may be here at once.
         left = _length(request, response)
@@ -118,6 +129,7 @@ class Passthrough:
             # The status is out; only a connection that breaks off says that this isn't all.
             raise ConnectionError("upstream broke off") from None
         watch.stop()
+        books.whole()
         await books.close()
         if not downstream.started:
             await downstream.start(response.status, headers)
@@ -139,7 +151,7 @@ class _Body:
         self.stalled = False
         self.error: Exception | None = None
 
-    async def parts(self) -> AsyncIterator[bytes]:
+    async def parts(self, books: PassthroughBooks) -> AsyncIterator[bytes]:
         size = 0
         loop = asyncio.get_running_loop()
         while not self.complete:
@@ -154,6 +166,7 @@ class _Body:
                 raise self.error
             self.complete = not message.get("more_body")
             if self.complete:
+                books.sent(size)
                 self._watch.start(_never, _nothing)
             if part:
                 patience = loop.call_later(STALL_SECONDS, self._stall)

@@ -40,7 +40,7 @@ async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     limits = _limits(services.settings)
     now = services.wall_clock()
     try:
-        sessions = await services.store.count_sessions()
+        sessions = await services.store.count_sessions(now)
         # Set aside until now, which is not at all: the counts are what it gives.
         asked = [Limit(limit.scope, None, limit.rolling) for limit in limits]
         found = await services.store.reserve("status", asked, 0, now, now)

@@ -15,6 +15,7 @@ import orjson
 
 from ..errors import INVALID_REQUEST
 from . import sse
+from .budgets import spent_by
 from .chunk_reader import ChunkReader
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
 from .client_view import ClientView
@@ -174,6 +175,8 @@ class Attempt:
             self.reply.cut = True
         if self.reply.usage is None:  # what it cost is estimated by what was written
             self.reply.generated = self.reply.written()
+            if self.reply.cut:
+                self._keep_usage()
         self.verdict = self._pipeline.end(self.reply) or cut
         return self.verdict
 
@@ -252,6 +255,13 @@ class Attempt:
                 ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
                 self._keep(made({**self._top, "choices": [ending]}))
             self.reply.mended.add(index)
+
+    def _keep_usage(self) -> None:
+        """Say what a reply has cost that was cut before upstream could: clients count on it."""
+        spent = spent_by(self._client_request, self.reply, count_cached=True)
+        tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
+        usage = {**tokens, "total_tokens": spent.total}
+        self._keep(made({**self._top, "choices": [], "usage": usage}))
 
     def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
         if self._continues:

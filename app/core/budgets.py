@@ -83,10 +83,12 @@ def tier_limits(exchange: Exchange, tier: str, settings: Settings) -> tuple[Limi
     return tuple(_extra(given, exchange.session.budget_hash, f"tier:{tier}"))
 
 
-def estimated_in(exchange: Exchange) -> Limit:
-    """Where tokens are counted beside all else that no upstream has counted."""
-    scope = _session_scope(exchange.session.budget_hash) + ESTIMATED
-    return Limit(scope, None, rolling=False)
+def estimated_in(session: str) -> Limit:
+    """Where tokens are counted beside all else that no upstream has counted.
+
+    ``session``: the hash of the one that pays.
+    """
+    return Limit(_session_scope(session) + ESTIMATED, None, rolling=False)
 
 
 def _session_scope(session: str) -> str:
@@ -153,9 +155,14 @@ def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> in
 
 
 def most_used(body: Mapping[str, Any]) -> int:
-    """What a call with this request may use at most: the prompt, and all choices to their limit."""
+    """What a call with this request may use: the prompt as estimated, and the longest reply."""
+    return estimate_prompt_tokens(body) + most_written(body)
+
+
+def most_written(body: Mapping[str, Any]) -> int:
+    """The tokens of all choices, if each goes to its limit."""
     output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
-    return estimate_prompt_tokens(body) + int(output) * int(body.get("n") or 1)
+    return int(output) * int(body.get("n") or 1)
 
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:

@@ -183,6 +183,8 @@ class Exchange:
     - ``inquiry``: what a stage wants a model to be asked after it.
     - ``pressure``: how short memory was when its start was chosen.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
+    - ``session_began``: by the store's time; 0.0: the store has no such session yet, None: it could
+      not be asked.
     """
 
     id: str
@@ -209,6 +211,7 @@ class Exchange:
     session_was_cut: bool = False
     window: tuple[bytes, ...] = ()
     turn: bytes = b""
+    session_began: float | None = None
     hint: str = ""
     owner: str = ""
     client_timeout: float | None = None

@@ -28,6 +28,17 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     return _tokens([found], body.get("tools"))
 
 
+def prompt_bound(body: Mapping[str, Any]) -> int:
+    """The same where each byte is a token: no token of text is shorter than that.
+
+    What a model's template adds beyond ``TOKENS_PER_MESSAGE`` is not in it.
+    """
+    messages = body.get("messages")
+    size, extra = _size(messages) if isinstance(messages, list) else (0, 0)
+    tools = body.get("tools")
+    return size + extra + (len(orjson.dumps(tools)) if tools else 0)
+
+
 def estimate_of(blocks: Blocks, tools: Any) -> int:
     """The same, of messages that may have come before."""
     return _tokens([found for _, found in _sizes.parts(blocks)], tools)

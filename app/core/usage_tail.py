@@ -1,10 +1,12 @@
-"""The usage in a reply that passes through unread."""
+"""The usage in a reply that passes through unread, and an estimate for one without."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from typing import Any
+
+from .prompt_size import BYTES_PER_OUTPUT_TOKEN
 
 MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams say first what the prompt was,
 MAX_TAIL = 64 * 1024  # and all write the rest last
@@ -13,16 +15,19 @@ MOST_UNPACKED = 64 * 1024 * 1024  # bytes of a compressed body that are looked a
 _STEP = 1024 * 1024
 _DECODER = json.JSONDecoder()
 _NAME = '"usage"'
+_EVENT = b"data:"  # begins each one of a stream
 
 
 class UsageTail:
     """Keeps both ends of a body that comes in pieces. ``encoding``: its ``Content-Encoding``."""
 
-    __slots__ = ("_head", "_room", "_tail", "_unpack")
+    __slots__ = ("_events", "_head", "_room", "_size", "_tail", "_unpack")
 
     def __init__(self, encoding: str = "") -> None:
         self._head = b""
         self._tail = b""
+        self._events = 0  # of a stream
+        self._size = 0  # bytes
         packed = encoding in READABLE and encoding not in ("", "identity")
         self._unpack = zlib.decompressobj(wbits=47) if packed else None  # finds out which
         self._room = MOST_UNPACKED
@@ -44,19 +49,25 @@ class UsageTail:
         if len(self._head) < MAX_HEAD:
             self._head += data[: MAX_HEAD - len(self._head)]
         self._tail = (self._tail + data)[-MAX_TAIL:]
+        self._events += data.count(_EVENT)
+        self._size += len(data)
 
-    def tokens(self, *, count_cached: bool = True) -> int:
-        """Input and output together, as the last usage in the body has them; 0 if it has none.
+    def usage(self, *, count_cached: bool = True) -> tuple[int, int] | None:
+        """Input and output, as the last usage in the body has them; None if it has none.
 
         ``count_cached``: also the prompt's tokens that came from a cache.
         """
-        last = _usage_in(self._tail, last=True)
-        if last is None:
-            return 0
-        # Anthropic's streams say at first what the prompt was, and at last what was written.
         first = _usage_in(self._head, last=False)
+        last = _usage_in(self._tail, last=True) or first
+        if last is None:
+            return None
+        # Anthropic's streams say at first what the prompt was, and at last what was written.
         usage = {**first, **last} if first is not None and "input_tokens" in first else last
-        return _total(usage, count_cached)
+        return _counted(usage, count_cached)
+
+    def estimated_output(self) -> int:
+        """Tokens: about one for each event of a stream, else by the bytes."""
+        return self._events or self._size // BYTES_PER_OUTPUT_TOKEN
 
 
 def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
@@ -65,7 +76,7 @@ def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
     at = len(text) if last else -1
     while (at := text.rfind(_NAME, 0, at) if last else text.find(_NAME, at + 1)) >= 0:
         found = _object_after(text, at + len(_NAME))
-        if found is not None and _total(found, count_cached=True):
+        if found is not None and any(_counted(found, count_cached=True)):
             return found
     return None
 
@@ -81,18 +92,20 @@ def _object_after(text: str, at: int) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _total(usage: dict[str, Any], count_cached: bool) -> int:
+def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:
     openai = "prompt_tokens" in usage
     prompt = _count(usage, "prompt_tokens" if openai else "input_tokens")
     output = _count(usage, "completion_tokens" if openai else "output_tokens")
     details = usage.get("prompt_tokens_details" if openai else "input_tokens_details")
     if isinstance(details, dict):
         cached = min(_count(details, "cached_tokens"), prompt)
-        return prompt + output - (0 if count_cached else cached)
+        return prompt - (0 if count_cached else cached), output
     if not openai:  # Anthropic's count of the input leaves out what the cache had or got
         prompt += _count(usage, "cache_creation_input_tokens")
         prompt += _count(usage, "cache_read_input_tokens") if count_cached else 0
-    return prompt + output or _count(usage, "total_tokens")
+    if not prompt + output:
+        prompt = _count(usage, "total_tokens")
+    return prompt, output
 
 
 def _count(usage: dict[str, Any], name: str) -> int:

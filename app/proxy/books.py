@@ -15,6 +15,7 @@ from typing import Any
 from ..core import budgets
 from ..core.budgets import Limit, Spent
 from ..core.exchange import AttemptRecord, Exchange
+from ..core.prompt_size import prompt_bound
 from ..core.reply import Reply
 from ..core.tiers import named_by_client
 from ..core.verdicts import Rejected
@@ -43,6 +44,7 @@ class Books:
         self._here = self._limits  # with those of the tier of the attempt that is not counted,
         self._spent: Spent | None = None  # and what that has used
         self._amounts: dict[Limit, int] = {}  # what is to be settled
+        self._size = 0  # that of the attempt's prompt, where it matters
         self._closed = False
         self.sticky: str | None = None
 
@@ -56,6 +58,7 @@ class Books:
             accounts.store_failed(self._services, error)
             return
         self._exchange.window = state.window
+        self._exchange.session_began = state.first_seen if state.turns else 0.0
         self._used = dict(state.counts)
         entry = state.sticky.get(self._exchange.request.model)
         self.sticky = entry.tier if entry is not None else None
@@ -105,10 +108,13 @@ class Books:
         if self._policy != "hard_stop":
             return None
         known = self._services.settings.tiers.get(tier, _PASS_THROUGH)
+        self._size = prompt_bound(body)
+        now = self._services.wall_clock()
+        prompt = self._services.prompt_rates.most(tier, self._size, now)
         try:
             found = await self._reservation.make(
                 limits,
-                budgets.most_used(body),
+                prompt + budgets.most_written(body),
                 known.queue_timeout + known.total_timeout,
                 partial=True,
                 patience=known.queue_timeout,
@@ -166,6 +172,9 @@ class Books:
         if record.status is not None and record.status >= 400:
             return None
         exchange = self._exchange
+        if self._size and reply.usage is not None:
+            now, prompt = self._services.wall_clock(), reply.usage.prompt_tokens
+            self._services.prompt_rates.take(record.tier, self._size, prompt, now)
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
@@ -182,7 +191,7 @@ class Books:
             return
         limits = self._here
         if spent is not None and spent.estimated:
-            limits += (budgets.estimated_in(self._exchange),)
+            limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
         for limit in limits:
             self._amounts[limit] = self._amounts.get(limit, 0) + tokens

@@ -137,7 +137,7 @@ class _Question:
         finally:
             limits, spent = self._limits, self._spent
             if spent is not None and spent.estimated:
-                limits += (budgets.estimated_in(self._asked),)
+                limits += (budgets.estimated_in(self._asked.session.budget_hash),)
             tokens = spent.total if spent is not None else 0
             await self._reservation.settle(dict.fromkeys(limits, tokens), self._asked.tier)
 

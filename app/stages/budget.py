@@ -71,42 +71,67 @@ class Budget:
         return self._tiers.get(name)
 
 
+class _Written:
+    """What has come of one choice. ``end``: where its text passed the limit, in characters."""
+
+    __slots__ = ("chars", "end", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = 0  # at least so many
+        self.chars = 0  # of its text
+        self.end: int | None = None
+
+
 class _State(StageState):
     def __init__(self, stage: Budget, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
         self._sent = 0  # tokens: the limit that went upstream,
-        self._last: Event | None = None  # the piece for which the reply was cut
-        self._choices = exchange.request.body.get("n") or 1
-        self._pieces = 0  # of the reply that came, all choices
         self._full = 0  # and the one that would have without the rules for tool calls
+        self._choices = exchange.request.body.get("n") or 1
+        self._tokens = 0  # of all choices that came, at least
+        self._written: dict[int, _Written] = {}
+        self._is_over = False  # a choice has gone on beyond the limit
 
     def on_event(self, event: Event) -> Cut | None:
         """Cut what goes on beyond a limit that upstream was told and does not keep."""
-        # A piece of a reply has one token or more, so the pieces never are more than the tokens.
-        if isinstance(event, _PIECES):
-            self._pieces += 1
-            if self._is_over:
-                self._last = event
-                self._exchange.reply_notes["Truncated"] = "max_output_tokens"
-                self._note_cut()
-                return Cut("max_output_tokens", "length")
-        return None
+        if not isinstance(event, _PIECES):
+            return None
+        written = self._written.get(event.choice)
+        if written is None:
+            written = self._written[event.choice] = _Written()
+        # No piece has less than one token, and no token holds parts of two words: so there are at
+        # least as many tokens as words.
+        tokens = 1 if isinstance(event, ToolCallDelta) else len(event.text.split()) or 1
+        self._tokens += tokens
+        written.tokens += tokens
+        if self._sent and written.tokens > self._sent and written.end is None:
+            self._note_end(written, event, tokens)
+        if isinstance(event, TextDelta):
+            written.chars += len(event.text)
+        over = self._tokens > self._sent * self._choices > 0
+        return Cut("max_output_tokens", "length") if over else None
+
+    def _note_end(self, written: _Written, last: Event, tokens: int) -> None:
+        """A choice passes the limit with this piece, which has so many tokens."""
+        written.end = written.chars
+        if isinstance(last, TextDelta):
+            written.end += len(_words(last.text, self._sent - (written.tokens - tokens)))
+        if not self._is_over:
+            self._is_over = True
+            self._exchange.reply_notes["Truncated"] = "max_output_tokens"
+            self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
 
     def mend(self, reply: Reply) -> None:
-        """Take the piece out that was one too many."""
-        last = self._last
-        if isinstance(last, TextDelta) and last.choice in reply.choices:
-            choice = reply.choices[last.choice]
-            choice.text = choice.text[: len(choice.text) - len(last.text)]
-            reply.mended.add(last.choice)
-
-    @property
-    def _is_over(self) -> bool:
-        return self._pieces > self._sent * self._choices > 0
-
-    def _note_cut(self) -> None:
-        self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
+        """Take out what is too much."""
+        for index, written in self._written.items():
+            choice = reply.choices.get(index)
+            if written.end is None or choice is None:
+                continue
+            choice.text = choice.text[: written.end]
+            if choice.finish_reason is not None and not choice.tool_calls:
+                choice.finish_reason = "length"
+            reply.mended.add(index)
 
     def judge(self, reply: Reply) -> OutputTruncated | None:
         """A reply that a limit cut is worth another try where the client did not set it.
@@ -149,6 +174,14 @@ class _State(StageState):
         spellings = [k for k in ("max_tokens", "max_completion_tokens") if asked.get(k) is not None]
         for spelling in spellings or ["max_tokens"]:
             body[spelling] = limit
+
+
+def _words(text: str, most: int) -> str:
+    """The text to the end of so many of its words."""
+    if most <= 0:
+        return ""
+    rest = text.split(None, most)[most:]
+    return text[: len(text) - len(rest[0])].rstrip() if rest else text
 
 
 def takes_free_text(tool: Any) -> bool:

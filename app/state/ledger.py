@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 
 from ..core.budgets import ESTIMATED, Limit
 from .rolling_hour import RollingHour
@@ -120,6 +120,11 @@ class Ledger:
         self._expire(now)
         states = islice(reversed(self.sessions.values()), offset, offset + limit)
         return [self._counted(s, now) for s in states if now - s.last_seen <= self._ttl]
+
+    def count_sessions(self, now: float) -> int:
+        by_age = self.sessions.values()
+        idle = sum(1 for _ in takewhile(lambda s: now - s.last_seen > self._ttl, by_age))
+        return len(self.sessions) - idle
 
     def forget_idle(self, now: float, at_most: int) -> bool:
         """Forget idle sessions and counts, a few at a time; whether there are more."""

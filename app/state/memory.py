@@ -64,8 +64,8 @@ class MemoryStore:
     async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
         return self._ledger.page(now, offset, limit)
 
-    async def count_sessions(self) -> int:
-        return len(self._ledger.sessions)
+    async def count_sessions(self, now: float) -> int:
+        return self._ledger.count_sessions(now)
 
     async def reserve(
         self,

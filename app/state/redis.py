@@ -140,8 +140,9 @@ class RedisStore:
         found = await self._run("sessions", _time(now), self._ttl, offset, limit)
         return [_session(one, now) for one in found]
 
-    async def count_sessions(self) -> int:
-        return int(await self._link.command("ZCARD", f"{self._prefix}:sessions"))
+    async def count_sessions(self, now: float) -> int:
+        index = f"{self._prefix}:sessions"
+        return int(await self._link.command("ZCOUNT", index, _time(now - float(self._ttl)), "+inf"))
 
     # Budgets
 

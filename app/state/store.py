@@ -160,7 +160,9 @@ class Store(Protocol):
         """The sessions by last use, the latest first."""
         ...
 
-    async def count_sessions(self) -> int: ...
+    async def count_sessions(self, now: float) -> int:
+        """How many :meth:`sessions` has to give: those that are not idle for too long."""
+        ...
 
     async def reserve(
         self,

@@ -9,7 +9,7 @@ import pytest
 from app.core import budgets
 from app.core.budgets import Limit, Spent
 from app.core.events import TextDelta, Usage
-from app.core.exchange import Controls, Exchange
+from app.core.exchange import Controls
 from app.core.reply import Reply
 from app.core.tiers import Route
 from app.settings import Settings
@@ -166,13 +166,8 @@ def test_usage_is_upstreams_own_or_an_estimate_that_is_never_zero() -> None:
     assert budgets.spent_by(request, reply(Usage(0, 0)), count_cached=True).estimated
 
 
-def estimated_scope(whole: Exchange) -> str:
-    return budgets.estimated_in(whole).scope
-
-
-def test_estimates_are_counted_within_the_session_that_pays() -> None:
-    whole = exchange()
-    assert estimated_scope(whole) == f"session:{whole.session.budget_hash}:estimated"
+def test_estimates_are_counted_beside_the_session_that_pays() -> None:
+    assert budgets.estimated_in("0f").scope == "session:0f:estimated"
 
 
 # Refusals

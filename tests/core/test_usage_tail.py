@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from app.core.usage_tail import MAX_TAIL, UsageTail
+from app.core.usage_tail import MAX_HEAD, MAX_TAIL, UsageTail
 
 BODIES = [
     (b'{"data": [], "usage": {"prompt_tokens": 8, "total_tokens": 8}}', 8),
@@ -31,15 +31,15 @@ def test_what_a_body_says(body: bytes, tokens: int) -> None:
         tail = UsageTail()
         for at in range(0, len(body), size):
             tail.feed(body[at : at + size])
-        assert tail.tokens() == tokens
+        assert sum(tail.usage() or ()) == tokens
 
 
 def test_only_the_end_is_kept() -> None:
     tail = UsageTail()
-    tail.feed(b'{"usage": {"total_tokens": 1}}' + b"x" * MAX_TAIL)
-    assert tail.tokens() == 0
+    tail.feed(b"x" * MAX_HEAD + b'{"usage": {"total_tokens": 1}}' + b"x" * MAX_TAIL)
+    assert tail.usage() is None
     tail.feed(b'{"usage": {"total_tokens": 2}}')
-    assert tail.tokens() == 2
+    assert tail.usage() == (2, 0)
 
 
 # Anthropic's streams say first what the prompt was, and last what was written.
@@ -69,7 +69,7 @@ def tokens(body: bytes, encoding: str = "", *, count_cached: bool = True, size: 
     tail = UsageTail(encoding)
     for at in range(0, len(body), size):
         tail.feed(body[at : at + size])
-    return tail.tokens(count_cached=count_cached)
+    return sum(tail.usage(count_cached=count_cached) or ())
 
 
 def test_a_stream_of_anthropics() -> None:

@@ -16,7 +16,7 @@ from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, hard, session_of
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
 USAGE = {"prompt_tokens": 60, "total_tokens": 60}
 EMBEDDED = Reply.json({"data": [], "usage": USAGE})
@@ -137,6 +137,59 @@ async def test_anthropics_streams_count(
     )
     await proxy.client.post("/v1/messages", json={"messages": []}, headers=AGENT)
     assert (await session_of(proxy))["used"] == tokens
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses", "/v1/messages"])
+async def test_what_a_model_writes_without_usage_is_estimated(
+    path: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = [data({"choices": [{"text": f"word {n}"}]}) for n in range(40)]
+    upstream.will(Reply.sse(*words, data("[DONE]")))
+    await proxy.client.post(path, json={"prompt": "x" * 350, "stream": True}, headers=AGENT)
+    found = await session_of(proxy)
+    assert found["used"] == found["estimated"]
+    assert 100 + 40 <= found["used"] <= 110 + 42
+
+
+async def test_whoever_leaves_has_used_what_was_written(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    start = data({"type": "message_start", "message": {"usage": {"input_tokens": 25}}})
+    words = [data({"type": "content_block_delta", "delta": {"text": f"w{n}"}}) for n in range(60)]
+    upstream.will(Reply.sse(start, *words, SILENCE))
+    asked = {"messages": [], "stream": True}
+    async with proxy.client.stream("POST", "/v1/messages", json=asked, headers=AGENT) as response:
+        async for line in response.aiter_lines():
+            if "w59" in line:
+                break
+
+    async def counted() -> int:
+        found = await proxy.client.get("/mlx-stack/sessions/agent-one")
+        return int(found.json().get("used", 0))
+
+    for _ in range(500):
+        if used := await counted():
+            break
+        await asyncio.sleep(0.01)
+    assert 25 + 60 <= used <= 25 + 62
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        ("/v1/audio/speech", Reply(200, (("content-type", "audio/mpeg"),), (b"\xff" * 9000,))),
+        ("/v1/completions", Reply.json({"error": {"message": "no"}}, 500)),
+    ],
+)
+async def test_what_no_model_writes_counts_nothing(
+    path: str, reply: Reply, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.will(reply)
+    await proxy.client.post(path, json={"input": "Hi"}, headers=AGENT)
+    assert (await proxy.client.get("/mlx-stack/sessions/agent-one")).status_code == 404
 
 
 async def test_one_name_under_several_keys_is_no_session_yet(

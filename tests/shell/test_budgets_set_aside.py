@@ -62,9 +62,52 @@ async def test_what_is_sent_upstream_is_what_is_set_aside(
     running = asyncio.create_task(ask(proxy, AGENT, tools=[tool]))
     call = await upstream.next_call()
     assert call.json()["max_tokens"] == 200
-    assert 200 < reserved(proxy) < 300
+    assert 200 < reserved(proxy) < 350
     go_on.set()
     await running
+
+
+@pytest.mark.parametrize("passes", [False, True], ids=["chat", "passed through"])
+@pytest.mark.parametrize(
+    ("prompt", "counted"),
+    [
+        ("c0ffee" * 400, 1600),  # hex has a token for one and a half characters
+        ("Hi", 400),  # what a model's own template may add
+    ],
+)
+async def test_fifty_at_once_overshoot_by_less_than_one_reply(
+    prompt: str, counted: int, passes: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """However much more upstream counts than an estimate from the prompt's bytes."""
+    limit = 30_000
+    proxy = await start_proxy(
+        {
+            **hard(per_hour=limit, max_output_tokens=50),
+            "tiers.fast.queue_timeout": 30,
+            "tiers.fast.max_concurrency": 50,
+        }
+    )
+    usage = {"prompt_tokens": counted, "completion_tokens": 50}
+    ending = data({"choices": [], "usage": usage})
+    upstream.always(lambda _: Reply.sse(ROLE, TEXT, END, ending, DONE))
+
+    async def agent(number: int) -> list[int]:
+        statuses = []
+        while 429 not in statuses and len(statuses) < 100:
+            said = [{"role": "user", "content": f"{prompt}{number:02}"}]
+            headers = {"X-MLX-Stack-Session": f"agent-{number:04}"}
+            if passes:
+                asked = {"model": "m", "prompt": said[0]["content"]}
+                response = await proxy.client.post("/v1/completions", json=asked, headers=headers)
+            else:
+                response = await ask(proxy, headers, messages=said)
+            statuses.append(response.status_code)
+        return statuses
+
+    found = await asyncio.gather(*(agent(number) for number in range(50)))
+    assert {statuses[-1] for statuses in found} == {429}
+    used = len(upstream.calls) * (counted + 50)
+    assert limit <= used < limit + counted + 50
 
 
 async def test_retries_do_not_overshoot_by_more_than_a_reply(

@@ -94,7 +94,7 @@ async def test_to_look_changes_nothing(upstream: ScriptedServer, start_proxy: St
 async def test_a_store_that_fails_is_said(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails() -> int:
+    async def fails(now: float) -> int:
         raise StoreError("no disk")
 
     monkeypatch.setattr(proxy.services.store, "count_sessions", fails)

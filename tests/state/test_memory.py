@@ -93,4 +93,4 @@ async def test_idle_sessions_do_not_stay() -> None:
     store = MemoryStore(max_sessions=10, window_size=1, session_ttl=60, **EVENTS)
     for number in range(5):
         await store.commit(str(number), SessionDelta(turns=1), NOW + number * 40)
-    assert await store.count_sessions() == 2
+    assert await store.count_sessions(NOW) == 2

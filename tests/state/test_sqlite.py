@@ -151,7 +151,7 @@ async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: 
     assert (rows(path, "sessions"), rows(path, "purses")) == (0, 0)
     for number in range(20):
         await one.commit(f"s{number}", ONE_TURN, NOW)
-    assert rows(path, "sessions") == await one.count_sessions() == 5
+    assert rows(path, "sessions") == await one.count_sessions(NOW) == 5
     await one.close()
 
 

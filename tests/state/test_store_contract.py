@@ -26,7 +26,7 @@ from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend
 
 async def test_a_session_nobody_has_seen_is_new(store: Store) -> None:
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
-    assert await store.count_sessions() == 0
+    assert await store.count_sessions(NOW) == 0
     assert await store.sessions(NOW) == []
 
 
@@ -153,7 +153,7 @@ async def test_a_session_deleted_is_forgotten_with_its_counts(store: Store) -> N
     assert await store.delete("a") is False
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
     assert await used(store, session_limit(None)) == 0
-    assert await store.count_sessions() == 0
+    assert await store.count_sessions(NOW) == 0
 
 
 async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
@@ -167,7 +167,10 @@ async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
 
     assert await names() == "bdca"
     assert (await names(0, 2), await names(2, 2), await names(4, 2)) == ("bd", "ca", "")
-    assert await store.count_sessions() == 4
+    assert await store.count_sessions(NOW) == 4
+    assert (
+        await store.count_sessions(NOW + TTL + 1) == len(await store.sessions(NOW + TTL + 1)) == 3
+    )
 
 
 async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
@@ -176,7 +179,7 @@ async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
     await spend(store, session_limit(None, "s1"), 7)
     await store.commit("s0", ONE_TURN, NOW + 50)
     await store.commit("new", ONE_TURN, NOW + 60)
-    assert await store.count_sessions() == MAX_SESSIONS
+    assert await store.count_sessions(NOW) == MAX_SESSIONS
     listed = {found.session for found in await store.sessions(NOW + 60)}
     assert listed == {"new", "s0", *(f"s{number}" for number in range(2, MAX_SESSIONS))}
     assert (await store.load("s1", NOW + 60)).used == 0

@@ -41,6 +41,7 @@ class Broken:
 class Remembered:
     """One session. ``has_transcript``: its client resends what was said.
 
+    ``began``: when the store first saw it; None: not known yet.
     ``told``: (detector, pattern, a turn of its run) → the transcript as it stood when the hint was
     given. ``broken``: by pattern and the place where it was broken.
     ``asked``: the pattern of calls that were made again, and a turn of their run, where another
@@ -50,6 +51,7 @@ class Remembered:
     """
 
     has_transcript: bool = False
+    began: float | None = None
     told: OrderedDict[tuple[str, str, int], int] = field(default_factory=OrderedDict)
     broken: OrderedDict[tuple[str, int], Broken] = field(default_factory=OrderedDict)
     asked: OrderedDict[tuple[str, int], None] = field(default_factory=OrderedDict)
@@ -152,10 +154,20 @@ class Sessions:
         self._most = most
         self._sessions: OrderedDict[str, Remembered] = OrderedDict()
 
-    def get(self, session: str) -> Remembered:
+    def get(self, session: str, began: float | None = None) -> Remembered:
+        """What is remembered. ``began``: as in ``Exchange.session_began``.
+
+        A session that began anew for the store, which another process may have told to forget it,
+        does so here.
+        """
         found = self._sessions.get(session)
+        if found is not None and began is not None:
+            if found.began and began != found.began:
+                found = None
+            else:
+                found.began = began
         if found is None:
-            found = self._sessions[session] = Remembered()
+            found = self._sessions[session] = Remembered(began=began)
             while len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
         self._sessions.move_to_end(session)

@@ -77,17 +77,19 @@ class LoopDetection:
         self._sessions.forget(session)
 
     def remembered(self, exchange: Exchange) -> Remembered:
-        return self._sessions.get(exchange.session.hash)
+        return self._sessions.get(exchange.session.hash, exchange.session_began)
 
     def history(self, exchange: Exchange) -> History:
         """What the request's messages tell; else what was stored, for sessions with a name."""
         session = exchange.session
         history = self._reader.read(session.hash, exchange.request.blocks)
         if session.derived:
+            if not _has_assistant(exchange):  # a new run of the same script
+                self._sessions.forget(session.hash)
             return history
         if history.turns:
-            self._sessions.get(session.hash).has_transcript = True
-        elif exchange.window and not self._sessions.get(session.hash).has_transcript:
+            self.remembered(exchange).has_transcript = True
+        elif exchange.window and not self.remembered(exchange).has_transcript:
             return of_window(exchange.window, history)
         return history
 
@@ -100,8 +102,7 @@ class LoopDetection:
     def inquire(self, exchange: Exchange, history: History) -> None:
         """Leave a question to the judge on the exchange, if it is time for one."""
         rules = self.rules.judge
-        messages = exchange.request.body["messages"]
-        if not rules.enabled or not any(m.get("role") == "assistant" for m in messages):
+        if not rules.enabled or not _has_assistant(exchange):
             return
         remembered = self.remembered(exchange)
         known = remembered.schedules.get(judge.task_of(history))
@@ -118,7 +119,7 @@ class LoopDetection:
 
         take(None)  # so that nobody asks a second time meanwhile
         reasons = self._judge is not None and self._judge.reasoning
-        body = judge.question(messages, rules, reasons=reasons)
+        body = judge.question(exchange.request.body["messages"], rules, reasons=reasons)
         exchange.inquiry = Inquiry(rules.tier, body, take)
 
 
@@ -324,6 +325,10 @@ class _WatchingState(_State):
 
     def mend(self, reply: Reply) -> None:
         self._watch.mend(reply)
+
+
+def _has_assistant(exchange: Exchange) -> bool:
+    return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
 
 
 def _says_the_same(said: Finding, other: Finding) -> bool:

@@ -352,6 +352,48 @@ def test_forgetting_a_session() -> None:
     assert hint(stage, messages)
 
 
+@pytest.mark.parametrize("session", [None, NAMED])
+def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -> None:
+    """One with a name asks for titles, too, meanwhile: only DELETE makes it begin anew."""
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A)]
+
+    def doubts() -> bool:
+        verdict = judged(stage, messages, again(A), asked(messages, session))
+        if verdict is not None:
+            stage.remembered(asked(messages, session)).ask(verdict.pattern, verdict.place)
+        return verdict is not None
+
+    assert [doubts(), doubts()] == [True, False]
+    sent(stage, asked([TASK], session))
+    assert doubts() is (session is None)
+
+
+@pytest.mark.parametrize(
+    ("began", "forgotten"),
+    [
+        ((None, None), False),  # the store could not be asked
+        ((0.0, 5.0), False),  # its first exchange was written meanwhile
+        ((5.0, 5.0), False),
+        ((5.0, None), False),
+        ((5.0, 0.0), True),  # deleted, maybe by another process, or idle for too long
+        ((5.0, 9.0), True),  # and used again since
+    ],
+)
+def test_a_session_that_the_store_forgot_is_forgotten(
+    began: tuple[float | None, float | None], forgotten: bool
+) -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    hints = []
+    for at, more in zip(began, ([], steps(A)), strict=True):
+        whole = asked([*messages, *more], NAMED)
+        whole.session_began = at
+        sent(stage, whole)
+        hints.append("Loop" in whole.notes)
+    assert hints == [True, forgotten]
+
+
 def test_what_is_remembered_is_bounded() -> None:
     stage = LoopDetection(settings(max_sessions=3))
     messages = [TASK, *steps(A, A, A)]
