@@ -246,13 +246,13 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
         completion = completion_in(body)
         if isinstance(completion, UpstreamFailed):
             return completion
-        attempt.take_completion(completion, 0.0)
+        attempt.take_completion(completion)
     elif isinstance(reply.get("chunks"), list):
         if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
             raise BadRecord("has a reply whose `chunks` are not all objects")
         attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME, 0.0)
     elif isinstance(reply.get("choices"), list) and reply["choices"]:
-        attempt.take_completion(reply, 0.0)
+        attempt.take_completion(reply)
     else:
         raise BadRecord(
             "has a `reply` that holds none of `choices`, `chunks`, `stream`, `body`, `failed`"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from ..core import session_id
@@ -11,17 +12,18 @@ from ..core.usage_tail import READABLE
 from ..errors import ProxyError, invalid
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
-from ..proxy.passthrough_books import PassthroughBooks
+from ..proxy.passthrough_books import WRITTEN, PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, RawHeaders, Response, UpstreamError, passed_on
 from ..proxy.watch import ClientLeft, Watch
 from .access import Access, given_key
-from .incoming import ClientGone, Incoming, check_length, too_large
+from .incoming import ClientGone, Incoming, check_length, read_body, too_large
 
 Receive = Callable[[], Awaitable[Any]]
 # For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
 # either, so that one who leaves is not noticed.
 STALL_SECONDS = 60.0
+_PART = 256 * 1024  # bytes of a body that is there, for which upstream has that time
 _NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"})
 
 
@@ -44,7 +46,6 @@ class Passthrough:
             path=request.path,
             asks=_asks(request),
         )
-        await books.admit()
         up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
         headers, _ = self._access.upstream_headers(up)
         watch = Watch(receive)
@@ -53,6 +54,8 @@ class Passthrough:
             watch.start(_never, _nothing)
         response: Response | None = None
         try:
+            asked = await body.read() if body is not None and books.asks_first else None
+            await books.admit(asked)
             response = await self._open(request, headers, body, books)
             metrics = self._services.metrics
             metrics.inc(metrics.passthrough, str(response.status))
@@ -147,13 +150,28 @@ class _Body:
         self._most = most
         self._watch = watch
         self._task = asyncio.current_task()
+        self._read: bytes | None = None
         self.complete = False
         self.stalled = False
         self.error: Exception | None = None
 
+    async def read(self) -> bytes:
+        """The whole of it, before upstream is asked. Raises as ``read_body()`` does."""
+        self._read = await read_body(self._receive, self._most)
+        self._is_complete()
+        return self._read
+
+    def _is_complete(self) -> None:
+        self.complete = True
+        self._watch.start(_never, _nothing)
+
     async def parts(self, books: PassthroughBooks) -> AsyncIterator[bytes]:
+        if self._read is not None:
+            books.sent(len(self._read))
+            for at in range(0, len(self._read), _PART):
+                with self._patience():
+                    yield self._read[at : at + _PART]
         size = 0
-        loop = asyncio.get_running_loop()
         while not self.complete:
             message = await self._receive()
             if message["type"] == "http.disconnect":
@@ -164,16 +182,21 @@ class _Body:
             if size > self._most:
                 self.error = too_large(self._most)
                 raise self.error
-            self.complete = not message.get("more_body")
-            if self.complete:
+            if not message.get("more_body"):
                 books.sent(size)
-                self._watch.start(_never, _nothing)
+                self._is_complete()
             if part:
-                patience = loop.call_later(STALL_SECONDS, self._stall)
-                try:
+                with self._patience():
                     yield part
-                finally:
-                    patience.cancel()
+
+    @contextlib.contextmanager
+    def _patience(self) -> Iterator[None]:
+        """For as long as upstream takes a part."""
+        patience = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stall)
+        try:
+            yield
+        finally:
+            patience.cancel()
 
     def _stall(self) -> None:
         if self._task is not None:
@@ -196,13 +219,12 @@ def _nothing(_: float) -> None:
     """Nothing to do at any time."""
 
 
-def _asks(request: Incoming) -> int | None:
-    """The bytes of a body that may ask a model for something; None if it is none such."""
+def _asks(request: Incoming) -> bool:
+    """Whether a request may ask a model for something."""
+    if request.method != "POST" or request.path.endswith("/cancel"):
+        return False
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method != "POST" or kind != "application/json":
-        return None
-    length = request.headers.get("content-length", "")
-    return int(length) if length.isdigit() else 0
+    return kind == "application/json" or request.path.endswith(WRITTEN)
 
 
 def _readable(headers: RawHeaders) -> RawHeaders:

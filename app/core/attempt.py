@@ -20,7 +20,16 @@ from .chunk_reader import ChunkReader
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
 from .client_view import ClientView
 from .completion import CompletionBuilder, apply_mended
-from .events import Finish, OtherDelta, RefusalDelta, TextDelta, Tick, UpstreamErrorEvent, Usage
+from .events import (
+    Event,
+    Finish,
+    OtherDelta,
+    RefusalDelta,
+    TextDelta,
+    Tick,
+    UpstreamErrorEvent,
+    Usage,
+)
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
@@ -126,20 +135,23 @@ class Attempt:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
 
-    def take_completion(self, completion: dict[str, Any], now: float) -> bytes:
-        """Take a whole JSON reply (upstream did not stream); the bytes that may go out now."""
-        out: list[bytes] = []
+    def take_completion(self, completion: dict[str, Any]) -> None:
+        """Take a whole JSON reply (upstream did not stream). Nothing goes out before its end."""
         try:
             for chunk in chunks_of_completion(completion):
-                self._take(chunk, now, out)
-                if isinstance(self.verdict, Cut):
-                    self.verdict = None  # all of it has been generated: mending takes the rest out
-                if self.over:
+                if chunk.done:
+                    if not self.over:
+                        self._end_of_stream()
                     break
+                for event in chunk.events:
+                    verdict = self._show(event)
+                    # All has been generated: mending takes out what a cut is about.
+                    if not isinstance(verdict, Cut):
+                        self.verdict = self.verdict or verdict
+                self._keep(chunk)
         except (MalformedChunk, orjson.JSONEncodeError):
             said = "upstream sent an answer that is nested too deeply"
             self.verdict = UpstreamFailed("server_error", said, status=200)
-        return b"".join(out)
 
     def end(self, now: float) -> bytes:
         """Upstream has closed the stream; the bytes that its last event lets go out."""
@@ -177,6 +189,7 @@ class Attempt:
             self.reply.generated = self.reply.written()
             if self.reply.cut:
                 self._keep_usage()
+        self.reply.flowed = self._gate.flowed
         self.verdict = self._pipeline.end(self.reply) or cut
         return self.verdict
 
@@ -208,11 +221,7 @@ class Attempt:
             self._done_frame = chunk.raw
             return
         for event in chunk.events:
-            self.reply.apply(event)
-            if self._watched:
-                self.verdict = self._pipeline.on_event(event)
-            if isinstance(event, UpstreamErrorEvent):
-                self.verdict = failure_inside(event.message or event.type)
+            self.verdict = self._show(event)
             if self.verdict is not None:
                 if isinstance(self.verdict, Cut):
                     self._keep_cut(chunk)
@@ -223,6 +232,14 @@ class Attempt:
         released = self._gate.push(chunk, now)
         if released:
             self._let_out(released, out)
+
+    def _show(self, event: Event) -> Verdict | None:
+        """Take an event in, and let the stages see it."""
+        self.reply.apply(event)
+        verdict = self._pipeline.on_event(event) if self._watched else None
+        if isinstance(event, UpstreamErrorEvent):
+            return failure_inside(event.message or event.type)
+        return verdict
 
     def _keep(self, chunk: Chunk) -> None:
         """Take a chunk of which nothing may go out yet."""

@@ -187,7 +187,8 @@ def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spe
     if usage is not None and (usage.prompt_tokens or usage.completion_tokens):
         cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
         return Spent(usage.prompt_tokens - cached, usage.completion_tokens, estimated=False)
-    output = -(-reply.written() // BYTES_PER_OUTPUT_TOKEN)
+    # No piece of a reply has less than one token.
+    output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
     return Spent(max(request.prompt_tokens, 1), output, estimated=True)
 
 

@@ -160,6 +160,14 @@ class Inquiry:
     take: Callable[[str | None], bool]
 
 
+@frozen
+class Began:
+    """When a session began. ``stored``: the store has it; else it would begin now."""
+
+    time: float
+    stored: bool
+
+
 @dataclass(slots=True)
 class Exchange:
     """The state of one exchange. ``started`` is in seconds on the clock the shell uses.
@@ -183,8 +191,7 @@ class Exchange:
     - ``inquiry``: what a stage wants a model to be asked after it.
     - ``pressure``: how short memory was when its start was chosen.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
-    - ``session_began``: by the store's time; 0.0: the store has no such session yet, None: it could
-      not be asked.
+    - ``began``: when its session did, by the store; None: that could not be asked.
     """
 
     id: str
@@ -211,7 +218,7 @@ class Exchange:
     session_was_cut: bool = False
     window: tuple[bytes, ...] = ()
     turn: bytes = b""
-    session_began: float | None = None
+    began: Began | None = None
     hint: str = ""
     owner: str = ""
     client_timeout: float | None = None

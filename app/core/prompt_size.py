@@ -28,17 +28,6 @@ def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     return _tokens([found], body.get("tools"))
 
 
-def prompt_bound(body: Mapping[str, Any]) -> int:
-    """The same where each byte is a token: no token of text is shorter than that.
-
-    What a model's template adds beyond ``TOKENS_PER_MESSAGE`` is not in it.
-    """
-    messages = body.get("messages")
-    size, extra = _size(messages) if isinstance(messages, list) else (0, 0)
-    tools = body.get("tools")
-    return size + extra + (len(orjson.dumps(tools)) if tools else 0)
-
-
 def estimate_of(blocks: Blocks, tools: Any) -> int:
     """The same, of messages that may have come before."""
     return _tokens([found for _, found in _sizes.parts(blocks)], tools)
@@ -54,30 +43,39 @@ def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
     return int(size / BYTES_PER_TOKEN) + extra
 
 
+def text_bytes(message: Any) -> tuple[int, int]:
+    """Bytes of a message's text and calls, and how many parts it has that are no text."""
+    if not isinstance(message, dict):
+        return 0, 0
+    size = others = 0
+    content = message.get("content")
+    if isinstance(content, str):
+        size = bytes_of(content)
+    elif isinstance(content, list):
+        for part in content:
+            text = part.get("text") if isinstance(part, dict) else None
+            if isinstance(text, str):
+                size += bytes_of(text)
+            else:
+                others += 1
+    if calls := message.get("tool_calls"):
+        size += len(orjson.dumps(calls))
+    return size, others
+
+
+def bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def _size(messages: Sequence[Any]) -> tuple[int, int]:
     """Bytes of text and calls, and the tokens that come beside them."""
     size = 0
     extra = TOKENS_PER_MESSAGE * len(messages)
     for message in messages:
-        if not isinstance(message, dict):
-            continue
-        content = message.get("content")
-        if isinstance(content, str):
-            size += _bytes(content)
-        elif isinstance(content, list):
-            for part in content:
-                text = part.get("text") if isinstance(part, dict) else None
-                if isinstance(text, str):
-                    size += _bytes(text)
-                else:
-                    extra += TOKENS_PER_IMAGE
-        if calls := message.get("tool_calls"):
-            size += len(orjson.dumps(calls))
+        more, others = text_bytes(message)
+        size += more
+        extra += TOKENS_PER_IMAGE * others
     return size, extra
 
 
 _sizes = Remembered(_size)
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -91,7 +91,8 @@ class Reply:
     """All choices of one attempt. ``mended`` holds the choices that stages changed.
 
     ``cut``: it was ended by us, so its usage never came. ``generated``: UTF-8 bytes that the model
-    wrote, noted before stages take any of them out.
+    wrote, noted before stages take any of them out; ``pieces``: in how many they came. ``flowed``:
+    characters of the (only) choice's text that the client has.
     """
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
@@ -101,6 +102,8 @@ class Reply:
     finished: bool = False  # every choice seen so far has its finish_reason
     cut: bool = False
     generated: int = 0
+    pieces: int = 0
+    flowed: int = 0
 
     def written(self) -> int:
         """UTF-8 bytes that the model wrote: more than there are left, once it was mended."""
@@ -126,10 +129,13 @@ class Reply:
             if choice is None:
                 choice = self.choice(event.choice)  # type: ignore[union-attr]
             choice.add_text(event.text)  # type: ignore[union-attr]
+            self.pieces += 1
         elif kind is ReasoningDelta:
             self.choice(event.choice).add_reasoning(event.text)  # type: ignore[union-attr]
+            self.pieces += 1
         elif isinstance(event, ToolCallDelta):
             self.choice(event.choice).add_call(event)
+            self.pieces += 1
         elif isinstance(event, Finish):
             self.choice(event.choice).finish_reason = event.reason
             self.finished = all(c.finish_reason for c in self.choices.values())

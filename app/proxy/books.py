@@ -14,8 +14,8 @@ from typing import Any
 
 from ..core import budgets
 from ..core.budgets import Limit, Spent
-from ..core.exchange import AttemptRecord, Exchange
-from ..core.prompt_size import prompt_bound
+from ..core.exchange import AttemptRecord, Began, Exchange
+from ..core.prompt_costs import Measured, measured
 from ..core.reply import Reply
 from ..core.tiers import named_by_client
 from ..core.verdicts import Rejected
@@ -44,7 +44,7 @@ class Books:
         self._here = self._limits  # with those of the tier of the attempt that is not counted,
         self._spent: Spent | None = None  # and what that has used
         self._amounts: dict[Limit, int] = {}  # what is to be settled
-        self._size = 0  # that of the attempt's prompt, where it matters
+        self._prompt: Measured | None = None  # the attempt's, where its cost matters before
         self._closed = False
         self.sticky: str | None = None
 
@@ -58,7 +58,7 @@ class Books:
             accounts.store_failed(self._services, error)
             return
         self._exchange.window = state.window
-        self._exchange.session_began = state.first_seen if state.turns else 0.0
+        self._exchange.began = Began(state.first_seen, stored=bool(state.turns))
         self._used = dict(state.counts)
         entry = state.sticky.get(self._exchange.request.model)
         self.sticky = entry.tier if entry is not None else None
@@ -108,13 +108,13 @@ class Books:
         if self._policy != "hard_stop":
             return None
         known = self._services.settings.tiers.get(tier, _PASS_THROUGH)
-        self._size = prompt_bound(body)
-        now = self._services.wall_clock()
-        prompt = self._services.prompt_rates.most(tier, self._size, now)
+        self._prompt = prompt = measured(body)
+        now, session = self._services.wall_clock(), self._exchange.session.hash
+        most = self._services.prompt_costs.most(tier, session, prompt, now)
         try:
             found = await self._reservation.make(
                 limits,
-                prompt + budgets.most_written(body),
+                most + budgets.most_written(body),
                 known.queue_timeout + known.total_timeout,
                 partial=True,
                 patience=known.queue_timeout,
@@ -172,9 +172,14 @@ class Books:
         if record.status is not None and record.status >= 400:
             return None
         exchange = self._exchange
-        if self._size and reply.usage is not None:
-            now, prompt = self._services.wall_clock(), reply.usage.prompt_tokens
-            self._services.prompt_rates.take(record.tier, self._size, prompt, now)
+        if self._prompt is not None and reply.usage is not None:
+            self._services.prompt_costs.take(
+                record.tier,
+                exchange.session.hash,
+                self._prompt,
+                reply.usage.prompt_tokens,
+                self._services.wall_clock(),
+            )
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )

@@ -187,7 +187,7 @@ class _Question:
         if b"event-stream" not in response.header(b"content-type").lower():
             completion = orjson.loads(await response.read())
             if isinstance(completion, dict) and completion.get("choices"):
-                attempt.take_completion(completion, 0.0)
+                attempt.take_completion(completion)
             return
         while not attempt.over:
             data = await response.next_bytes()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import orjson
+
 from ..core import budgets
 from ..core.budgets import Spent
 from ..core.failures import rejection
+from ..core.prompt_costs import TEMPLATE
 from ..core.prompt_size import BYTES_PER_TOKEN
 from ..core.session_id import SessionId
 from ..core.usage_tail import UsageTail
@@ -18,14 +23,16 @@ SECONDS = 3600.0  # that one may take; after them what it has set aside is forgo
 _PATIENCE = TierSettings(model="").queue_timeout  # it has no tier of its own
 _NO_TIER = ""
 # What ends the path of a request that a model writes a reply to.
-_WRITTEN = ("/completions", "/responses", "/messages")
+WRITTEN = ("/completions", "/responses", "/messages")
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+_CHOICES = ("n", "best_of")
 
 
 class PassthroughBooks:
     """One request's. Only a session that is named by a header is known here.
 
-    ``key``: the API key that the client sent. ``asks``: bytes of JSON that may ask a model for
-    something; None for a request that doesn't. ``path``: where, without its query.
+    ``key``: the API key that the client sent. ``asks``: it may ask a model for something. ``path``:
+    where, without its query.
     """
 
     def __init__(
@@ -36,7 +43,7 @@ class PassthroughBooks:
         key: str,
         *,
         path: str,
-        asks: int | None,
+        asks: bool,
     ) -> None:
         self._services = services
         settings = services.settings
@@ -45,20 +52,30 @@ class PassthroughBooks:
         self._limits = budgets.limits_of(self._paying, key, settings)
         self._most_output = budgets.most_output(key, _NO_TIER, settings)
         self._asks = asks
-        self._writes = asks is not None and path.endswith(_WRITTEN)
+        self._writes = asks and path.endswith(WRITTEN)
         known = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, known)
+        self._size = 0  # bytes of the request's body
         self._sent = False  # upstream may have begun with it,
         self._whole = False  # and all that it has to say has come
         self._tail: UsageTail | None = None
 
-    async def admit(self) -> None:
-        """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on."""
+    @property
+    def asks_first(self) -> bool:
+        """Whether what it may use has to be known before upstream is asked."""
+        return self._asks and bool(self._limits) and self._rules.policy == "hard_stop"
+
+    async def admit(self, body: bytes | None) -> None:
+        """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on.
+
+        ``body``: the request's, where :attr:`asks_first`.
+        """
         if not self._limits or self._rules.policy != "hard_stop":
             return
+        most = 1 if body is None else _most_used(body, self._most_output)
         try:
             found = await self._reservation.make(
-                self._limits, self._most(), SECONDS, partial=True, patience=_PATIENCE
+                self._limits, most, SECONDS, partial=True, patience=_PATIENCE
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
@@ -66,23 +83,17 @@ class PassthroughBooks:
         if found is not None:
             raise rejection(self._reservation.refused(found, _NO_TIER))
 
-    def _most(self) -> int:
-        """The tokens that it may use."""
-        if self._asks is None:
-            return 1
-        rates, now = self._services.prompt_rates, self._services.wall_clock()
-        return max(rates.most(_NO_TIER, self._asks, now), 1) + self._most_output
-
     def sent(self, size: int) -> None:
-        """Upstream is asked, or has been; ``size``: bytes of the request's body so far."""
+        """Upstream has the whole request; ``size``: bytes of its body."""
         self._sent = True
-        self._asks = max(size, self._asks or 0)
+        self._size = size
 
     def read(self, status: int, encoding: str) -> None:
         """A response begins; ``encoding``: its ``Content-Encoding``."""
         if status >= 400:
             self._writes = False
-        if self._limits:
+        # What only shows a reply again (a GET, say) has not made it.
+        if self._limits and self._asks:
             self._tail = UsageTail(encoding.strip().lower())
 
     def feed(self, data: bytes) -> None:
@@ -108,16 +119,30 @@ class PassthroughBooks:
 
     def _spent(self) -> Spent:
         """What upstream has counted; of what a model writes else an estimate, never zero."""
-        tail, asks = self._tail, self._asks or 0
+        tail = self._tail
         counted = tail.usage(count_cached=self._rules.count_cached_prompt) if tail else None
-        if tail is not None and counted is not None:
-            if whole := tail.usage():
-                now = self._services.wall_clock()
-                self._services.prompt_rates.take(_NO_TIER, asks, whole[0], now)
+        written = tail.estimated_output() if tail is not None else 0
+        if counted is not None:
             prompt, output = counted
-            written = tail.estimated_output() if self._writes and not self._whole else 0
-            return Spent(prompt, max(output, written), estimated=written > output)
+            if self._whole or not self._writes or written <= output:
+                return Spent(prompt, output, estimated=False)
+            return Spent(prompt, written, estimated=True)
         if not (self._sent and self._writes):
             return Spent(0, 0, estimated=False)
-        output = tail.estimated_output() if tail is not None else 0
-        return Spent(max(int(asks / BYTES_PER_TOKEN), 1), output, estimated=True)
+        return Spent(max(int(self._size / BYTES_PER_TOKEN), 1), written, estimated=True)
+
+
+def _most_used(body: bytes, most_output: int) -> int:
+    """The tokens that a request may use: no token is shorter than a byte."""
+    try:
+        asked = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        asked = None
+    asked = asked if isinstance(asked, dict) else {}
+    output = max(_count(asked.get(name)) for name in _LIMITS) or most_output
+    choices = max(1, *(_count(asked.get(name)) for name in _CHOICES))
+    return len(body) + TEMPLATE + output * choices
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

@@ -357,9 +357,7 @@ class Run:
         completion = upstream_answers.completion_in(body)
         if isinstance(completion, UpstreamFailed):
             return completion
-        out = attempt.take_completion(completion, self._clock())
-        if out:
-            await self._answer.send(out)
+        attempt.take_completion(completion)
         return attempt.verdict
 
     # Accounts

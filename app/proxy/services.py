@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..core.exchange import Exchange
 from ..core.pipeline import Stage
-from ..core.prompt_rates import PromptRates
+from ..core.prompt_costs import PromptCosts
 from ..metrics import Metrics
 from ..settings import Settings
 from ..state.store import Store
@@ -86,7 +86,7 @@ class Services:
     capture: FailureCapture | None = None
     traces: Traces | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
-    prompt_rates: PromptRates = field(default_factory=PromptRates)
+    prompt_costs: PromptCosts = field(default_factory=PromptCosts)
     exchanges: set[RunningExchange] = field(default_factory=set)
     once: Once = field(default_factory=Once)
     lines: BudgetLines = field(default_factory=BudgetLines)

@@ -6,13 +6,15 @@ model write until its window is full.
 
 from __future__ import annotations
 
+import re
+import sys
 from typing import Any
 
 from ..core.budgets import fitting, most_asked
-from ..core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
+from ..core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from ..core.exchange import Exchange, Incident, Request
 from ..core.pipeline import StageState
-from ..core.reply import Reply
+from ..core.reply import ChoiceReply, Reply
 from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
 
@@ -25,6 +27,9 @@ FREE_TEXT_PARAMETERS = frozenset(
 )
 SEEN_AT_LEAST = 4  # one in so many tokens, in a reply of which the most has come
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta)
+# No token holds parts of two words with a space between them; one of marks alone, as `);` and the
+# next line's `//`, may.
+_WORD = re.compile(r"(?<!\S)\S*?\w")
 
 
 class Budget:
@@ -71,15 +76,61 @@ class Budget:
         return self._tiers.get(name)
 
 
-class _Written:
-    """What has come of one choice. ``end``: where its text passed the limit, in characters."""
+class _Count:
+    """At least so many tokens: as many as there are pieces, and as there are words."""
 
-    __slots__ = ("chars", "end", "tokens")
+    __slots__ = ("_in_word", "_pieces", "_words", "tokens")
 
     def __init__(self) -> None:
-        self.tokens = 0  # at least so many
-        self.chars = 0  # of its text
-        self.end: int | None = None
+        self._pieces = 0
+        self._words = 0
+        self._in_word = False  # the last piece may have ended within one
+        self.tokens = 0
+
+    def take(self, text: str, room: int) -> int | None:
+        """Count a piece; where in it there are more than ``room`` tokens, if there are."""
+        starts = [found.start() for found in _WORD.finditer(text)]
+        if self._in_word and starts and starts[0] == 0:
+            del starts[0]  # it goes on with the word before
+        self._in_word = not text[-1:].isspace()
+        known = self._words
+        self._words += len(starts)
+        self._pieces += 1
+        self.tokens = max(self._pieces, self._words)
+        if self.tokens <= room:
+            return None
+        return 0 if self._pieces > room or known > room else starts[room - known]
+
+
+class _Written:
+    """What has come of one choice."""
+
+    __slots__ = ("_calls", "_chars", "_text", "_thoughts", "end")
+
+    def __init__(self) -> None:
+        self._thoughts = _Count()
+        self._text = _Count()
+        self._chars = 0  # of its text
+        self._calls = 0  # pieces
+        self.end: int | None = None  # where its text passed the limit, in characters
+
+    @property
+    def tokens(self) -> int:
+        """At least."""
+        return self._thoughts.tokens + self._text.tokens + self._calls
+
+    def take(self, event: TextDelta | ReasoningDelta | ToolCallDelta, limit: int) -> None:
+        if isinstance(event, ToolCallDelta):
+            self._calls += 1
+        elif isinstance(event, ReasoningDelta):
+            self._thoughts.take(event.text, limit)
+        else:
+            # Who thinks beyond the limit and answers all the same is not to answer in vain.
+            thought = self._thoughts.tokens
+            found = self._text.take(event.text, limit - thought if thought < limit else limit)
+            if self.end is None and found is not None:
+                self.end = self._chars + len(event.text[:found].rstrip())
+            self._chars += len(event.text)
 
 
 class _State(StageState):
@@ -89,49 +140,63 @@ class _State(StageState):
         self._sent = 0  # tokens: the limit that went upstream,
         self._full = 0  # and the one that would have without the rules for tool calls
         self._choices = exchange.request.body.get("n") or 1
-        self._tokens = 0  # of all choices that came, at least
         self._written: dict[int, _Written] = {}
-        self._is_over = False  # a choice has gone on beyond the limit
+        self._is_over = False  # the reply was cut, or made shorter
 
     def on_event(self, event: Event) -> Cut | None:
         """Cut what goes on beyond a limit that upstream was told and does not keep."""
-        if not isinstance(event, _PIECES):
+        if not isinstance(event, _PIECES) or not self._sent:
             return None
         written = self._written.get(event.choice)
         if written is None:
             written = self._written[event.choice] = _Written()
-        # No piece has less than one token, and no token holds parts of two words: so there are at
-        # least as many tokens as words.
-        tokens = 1 if isinstance(event, ToolCallDelta) else len(event.text.split()) or 1
-        self._tokens += tokens
-        written.tokens += tokens
-        if self._sent and written.tokens > self._sent and written.end is None:
-            self._note_end(written, event, tokens)
-        if isinstance(event, TextDelta):
-            written.chars += len(event.text)
-        over = self._tokens > self._sent * self._choices > 0
+        written.take(event, self._sent)
+        if written.tokens <= self._sent:
+            return None
+        over = sum(one.tokens for one in self._written.values()) > self._sent * self._choices
         return Cut("max_output_tokens", "length") if over else None
 
-    def _note_end(self, written: _Written, last: Event, tokens: int) -> None:
-        """A choice passes the limit with this piece, which has so many tokens."""
-        written.end = written.chars
-        if isinstance(last, TextDelta):
-            written.end += len(_words(last.text, self._sent - (written.tokens - tokens)))
-        if not self._is_over:
-            self._is_over = True
-            self._exchange.reply_notes["Truncated"] = "max_output_tokens"
-            self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
-
     def mend(self, reply: Reply) -> None:
-        """Take out what is too much."""
-        for index, written in self._written.items():
-            choice = reply.choices.get(index)
-            if written.end is None or choice is None:
+        """Take out what is too much, as far as it is not out yet.
+
+        A call that is whole stays, and what a model thought before the text does.
+        """
+        self._is_over = reply.cut and any(one.tokens > self._sent for one in self._written.values())
+        for index, choice in reply.choices.items():
+            keep = min(self._counted_end(reply, choice), self._written_end(index))
+            if keep >= len(choice.text):
                 continue
-            choice.text = choice.text[: written.end]
+            self._is_over = True
+            choice.text = choice.text[: max(keep, reply.flowed)]
             if choice.finish_reason is not None and not choice.tool_calls:
                 choice.finish_reason = "length"
             reply.mended.add(index)
+        if self._is_over:
+            self._exchange.reply_notes["Truncated"] = "max_output_tokens"
+            self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
+
+    def _written_end(self, index: int) -> int:
+        written = self._written.get(index)
+        return sys.maxsize if written is None or written.end is None else written.end
+
+    def _counted_end(self, reply: Reply, choice: ChoiceReply) -> int:
+        """Where a choice's text passes the limit by upstream's own count, if it does."""
+        usage = self._models_usage(reply)
+        if usage is None or usage.completion_tokens <= self._sent * self._choices:
+            return sys.maxsize
+        text = len(choice.text.encode("utf-8", "surrogatepass"))
+        tokens = usage.completion_tokens * text / max(reply.written(), 1)
+        return int(len(choice.text) * self._sent / tokens) if tokens > self._sent else sys.maxsize
+
+    def _models_usage(self, reply: Reply) -> Usage | None:
+        """What a reply's own server has counted, where all that it counted is in the reply.
+
+        A cloud's model may have thought in secret.
+        """
+        tier, usage = self._stage.tier(self._exchange.tier), reply.usage
+        if tier is None or not tier.local or usage is None or usage.counted_by_litellm:
+            return None
+        return usage
 
     def judge(self, reply: Reply) -> OutputTruncated | None:
         """A reply that a limit cut is worth another try where the client did not set it.
@@ -151,16 +216,12 @@ class _State(StageState):
     def _is_unseen(self, reply: Reply) -> bool:
         """Whether next to nothing came of what the model wrote.
 
-        No token is shorter than a byte, so there were many of which none came. A cloud's model may
-        have thought in secret.
+        No token is shorter than a byte, so there were many of which none came.
         """
-        written, usage = reply.written(), reply.usage
+        written, usage = reply.written(), self._models_usage(reply)
         if not written:
             return True
-        tier = self._stage.tier(self._exchange.tier)
-        if tier is None or not tier.local or usage is None or usage.counted_by_litellm:
-            return False
-        return written * SEEN_AT_LEAST < usage.completion_tokens
+        return usage is not None and written * SEEN_AT_LEAST < usage.completion_tokens
 
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)
@@ -174,14 +235,6 @@ class _State(StageState):
         spellings = [k for k in ("max_tokens", "max_completion_tokens") if asked.get(k) is not None]
         for spelling in spellings or ["max_tokens"]:
             body[spelling] = limit
-
-
-def _words(text: str, most: int) -> str:
-    """The text to the end of so many of its words."""
-    if most <= 0:
-        return ""
-    rest = text.split(None, most)[most:]
-    return text[: len(text) - len(rest[0])].rstrip() if rest else text
 
 
 def takes_free_text(tool: Any) -> bool:

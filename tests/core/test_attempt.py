@@ -245,13 +245,12 @@ def test_an_assembled_reply_always_has_its_usage() -> None:
 def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
     kind = KINDS[name]
     whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
-    whole.take_completion(kind.completion, 0.0)
+    whole.take_completion(kind.completion)
     assert whole.done and whole.settle() is None
     assert whole.completion() == kind.completion
     streamed, again = attempt(), attempt(exchange(client_request(stream=False)))
-    out = streamed.take_completion(kind.completion, 0.0)
-    out += streamed.rest()
-    again.feed(out, 0.0)
+    streamed.take_completion(kind.completion)
+    again.feed(streamed.rest(), 0.0)
     assert again.completion() == kind.completion
 
 
@@ -265,7 +264,7 @@ def test_a_reply_nested_too_deeply_to_be_written(depth: int) -> None:
     assert isinstance(one.verdict, UpstreamFailed) and "nested" in one.verdict.message
     assert relayed(attempt(), [stream]) == stream
     whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
-    whole.take_completion(completion({"content": "Hi", "odd": deep}), 0.0)
+    whole.take_completion(completion({"content": "Hi", "odd": deep}))
     assert isinstance(whole.verdict, UpstreamFailed) and "nested" in whole.verdict.message
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,6 @@ from app.core.prompt_size import (
     TOKENS_PER_MESSAGE,
     estimate_of,
     estimate_prompt_tokens,
-    prompt_bound,
 )
 from tests.core.exchanges import ODD
 from tests.support.replies import TOOLS, WEATHER
@@ -34,13 +32,6 @@ def test_text_by_its_bytes() -> None:
     assert of(user("x" * 3500)) == 1000 + TOKENS_PER_MESSAGE
     assert of(user("ü" * 1750)) == 1000 + TOKENS_PER_MESSAGE
     assert of(user([{"type": "text", "text": "x" * 3500}])) == 1000 + TOKENS_PER_MESSAGE
-
-
-def test_at_most_each_byte_is_a_token() -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 10**6}}
-    body = {"messages": [user("x" * 3500), user([picture])]}
-    assert prompt_bound(body) == 3500 + TOKENS_PER_IMAGE + 2 * TOKENS_PER_MESSAGE
-    assert prompt_bound({**body, "tools": TOOLS}) == prompt_bound(body) + len(orjson.dumps(TOOLS))
 
 
 def test_every_message_costs_something() -> None:
@@ -67,8 +58,7 @@ def test_more_text_is_never_fewer_tokens(texts: list[str]) -> None:
 
 @given(ODD)
 def test_no_body_raises(odd: Any) -> None:
-    body = {"messages": odd, "tools": odd}
-    assert 0 <= estimate_prompt_tokens(body) <= prompt_bound(body)
+    assert estimate_prompt_tokens({"messages": odd, "tools": odd}) >= 0
 
 
 @pytest.mark.parametrize("body", [{}, {"messages": None}, {"messages": "text"}])

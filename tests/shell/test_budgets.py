@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.shell.asking import WITH_USAGE, ask, checked_error, payloads, text_of, without_notes
-from tests.shell.calling import finishes, note_of
+from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, OTHER, USED, budget, session_of
 from tests.support.replies import (
@@ -17,7 +16,6 @@ from tests.support.replies import (
     TEXT,
     TOP,
     chunk,
-    completion,
     data,
     litellm_error,
     text_stream,
@@ -146,99 +144,6 @@ async def test_a_client_that_leaves_has_used_what_was_generated(
             break
         await asyncio.sleep(0.01)
     assert found.json()["used"] > 150
-
-
-async def test_a_limit_that_upstream_ignores_is_kept(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    words = [data(chunk({"content": f"{n} "})) for n in range(50)]
-    upstream.always(lambda _: Reply.sse(ROLE, *words, SILENCE))
-    response = await ask(proxy, max_tokens=10)
-    choice = response.json()["choices"][0]
-    assert (choice["finish_reason"], len(choice["message"]["content"].split())) == ("length", 10)
-    assert response.headers["x-mlx-stack-truncated"] == "max_output_tokens"
-    streamed = await ask(proxy, stream=True, max_tokens=10)
-    assert text_of(streamed.content).split() == [str(n) for n in range(10)]
-    said = streamed.headers.get("x-mlx-stack-truncated") or note_of(streamed)["truncated"]
-    assert said == "max_output_tokens"
-    assert without_notes(streamed.content).endswith(DONE)
-
-
-@pytest.mark.parametrize("streams", [True, False])
-async def test_large_pieces_are_cut_by_their_words(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    pieces = [" ".join(f"w{n}" for n in range(at, at + 7)) + "  " for at in range(0, 700, 7)]
-    words = [data(chunk({"content": piece})) for piece in pieces]
-    upstream.always(lambda _: Reply.sse(ROLE, *words, SILENCE))
-    response = await ask(proxy, max_tokens=10, **(WITH_USAGE if streams else {}))
-    expected = [f"w{n}" for n in range(10)]
-    if streams:
-        assert text_of(response.content).split() == expected
-        usage = [p["usage"] for p in payloads(response.content) if p != "[DONE]" and p.get("usage")]
-        assert len(usage) == 1
-    else:
-        (choice,) = response.json()["choices"]
-        assert (choice["message"]["content"].split(), choice["finish_reason"]) == (
-            expected,
-            "length",
-        )
-        usage = [response.json()["usage"]]
-    # Clients count on it, and what was cut off can't say it.
-    assert usage[0]["completion_tokens"] > 0 < usage[0]["prompt_tokens"]
-    assert usage[0]["total_tokens"] == usage[0]["completion_tokens"] + usage[0]["prompt_tokens"]
-
-
-@pytest.mark.parametrize("streams", [True, False])
-async def test_a_whole_reply_is_cut_too(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    message = {"role": "assistant", "content": " ".join(f"w{n}" for n in range(150))}
-    upstream.always(lambda _: Reply.json(completion(message)))
-    response = await ask(proxy, max_tokens=10, stream=streams)
-    if streams:
-        text, finish = text_of(response.content), finishes(response)
-    else:
-        (choice,) = response.json()["choices"]
-        text, finish = choice["message"]["content"], [choice["finish_reason"]]
-    assert (text, finish) == (" ".join(f"w{n}" for n in range(10)), ["length"])
-    said = response.headers.get("x-mlx-stack-truncated") or note_of(response)["truncated"]
-    assert said == "max_output_tokens"
-
-
-async def test_each_choice_has_the_limit(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy()
-    long = [data(chunk({"content": f"a{n} "}, index=0)) for n in range(19)]
-    short = [data(chunk({"content": "b"}, index=1)), data(chunk({}, finish="stop", index=1))]
-    ends = data(chunk({}, finish="stop", index=0))
-    upstream.always(lambda _: Reply.sse(ROLE, *short, *long, ends, DONE))
-    response = await ask(proxy, max_tokens=10, n=2)
-    first, second = response.json()["choices"]
-    assert first["message"]["content"].split() == [f"a{n}" for n in range(10)]
-    assert (second["message"]["content"], second["finish_reason"]) == ("b", "stop")
-    assert first["finish_reason"] == "length"
-
-
-async def test_a_call_that_came_whole_is_not_cut(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await start_proxy()
-    arguments = '{"text": "' + "word " * 50 + '"}'
-    call = {
-        "id": "call_1",
-        "type": "function",
-        "function": {"name": "note", "arguments": arguments},
-    }
-    message = {"role": "assistant", "content": None, "tool_calls": [call]}
-    upstream.always(lambda _: Reply.json(completion(message, "tool_calls")))
-    tool = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
-    response = await ask(proxy, max_tokens=10, tools=[tool])
-    (choice,) = response.json()["choices"]
-    assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
 async def test_cached_tokens_count_only_where_they_are_to(

@@ -14,6 +14,7 @@ from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, hard, session_of
+from tests.shell.polling import until
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
@@ -150,6 +151,38 @@ async def test_what_a_model_writes_without_usage_is_estimated(
     found = await session_of(proxy)
     assert found["used"] == found["estimated"]
     assert 100 + 40 <= found["used"] <= 110 + 42
+
+
+async def test_to_look_at_a_reply_again_uses_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.always(lambda _: EMBEDDED)
+    await embed(proxy, AGENT)
+    for _ in range(5):
+        await proxy.client.get("/v1/responses/resp_1", headers=AGENT)
+        await proxy.client.post("/v1/responses/resp_1/cancel", json={}, headers=AGENT)
+    assert (await session_of(proxy))["used"] == 60
+
+
+async def test_a_client_that_leaves_the_line_holds_up_nobody(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=1000))
+    go_on = asyncio.Event()
+    body = json.dumps({"usage": USAGE}).encode()
+    slow = Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
+    upstream.will(slow, EMBEDDED)
+    first = asyncio.create_task(embed(proxy))
+    await upstream.next_call()
+    second = asyncio.create_task(embed(proxy))
+    lines = proxy.services.lines._lines
+    await until(lambda: sum(map(len, lines.values())) == 1)
+    second.cancel()
+    await until(lambda: not any(lines.values()))
+    go_on.set()
+    assert (await first).status_code == 200
+    assert len(upstream.calls) == 1
 
 
 async def test_whoever_leaves_has_used_what_was_written(

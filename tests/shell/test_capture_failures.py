@@ -58,8 +58,8 @@ async def captured(folder: Path, count: int) -> list[Json]:
     async with asyncio.timeout(GENEROUS):
         while True:
             file = folder / failure_capture.FILE
-            lines = file.read_bytes().splitlines() if file.exists() else []
-            if len(lines) >= count:
+            *lines, rest = file.read_bytes().split(b"\n") if file.exists() else [b""]
+            if len(lines) >= count and not rest:
                 assert len(lines) == count
                 return [json.loads(line) for line in lines]
             await asyncio.sleep(0.01)

@@ -85,7 +85,7 @@ def test_any_reply(body: Json, calls: list[Json], text: str, finish: str) -> Non
     whole = asked(**body)
     one = attempt(whole, stages=[stage()], faults=faults, hold_whole=True)
     assert one.on_request() is None
-    one.take_completion(message(*calls, text=text, finish=finish), 0.0)
+    one.take_completion(message(*calls, text=text, finish=finish))
     verdict = one.settle()
     assert faults == []
     if verdict is None:
@@ -116,7 +116,7 @@ def test_a_stream_and_the_whole_reply_come_to_the_same(
     other = attempt(whole, stages=[stage()], faults=faults, hold_whole=True)
     deltas = [chunk({"content": text}) for text in texts]
     out = one.feed(stream_bytes([*deltas, chunk({}, finish)]), 0.0)
-    other.take_completion(message(text="".join(texts), finish=finish), 0.0)
+    other.take_completion(message(text="".join(texts), finish=finish))
     first, second = one.settle(), other.settle()
     assert faults == []
     assert (first is None) == (second is None)

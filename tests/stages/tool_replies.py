@@ -91,7 +91,7 @@ def judged(reply: Json, whole: Exchange | None = None, **rules: Any) -> Outcome:
     whole = whole or asked()
     one = attempt(whole, stages=[stage(**rules)], hold_whole=True)
     assert one.on_request() is None
-    one.take_completion(reply, 0.0)
+    one.take_completion(reply)
     return Outcome(whole, one, one.settle())
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from ...core.exchange import Began
 from ...core.history import History
 from ...core.turn import Turn
 from ...frozen import frozen
@@ -154,20 +155,22 @@ class Sessions:
         self._most = most
         self._sessions: OrderedDict[str, Remembered] = OrderedDict()
 
-    def get(self, session: str, began: float | None = None) -> Remembered:
-        """What is remembered. ``began``: as in ``Exchange.session_began``.
+    def get(self, session: str, began: Began | None = None) -> Remembered:
+        """What is remembered. ``began``: as the store has it; None: it could not be asked.
 
         A session that began anew for the store, which another process may have told to forget it,
         does so here.
         """
         found = self._sessions.get(session)
         if found is not None and began is not None:
-            if found.began and began != found.began:
+            if found.began is not None and began.time > found.began:
                 found = None
-            else:
-                found.began = began
+            elif began.stored:
+                found.began = began.time
         if found is None:
-            found = self._sessions[session] = Remembered(began=began)
+            found = self._sessions[session] = Remembered()
+            if began is not None and began.stored:
+                found.began = began.time
             while len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
         self._sessions.move_to_end(session)

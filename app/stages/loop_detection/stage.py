@@ -77,7 +77,7 @@ class LoopDetection:
         self._sessions.forget(session)
 
     def remembered(self, exchange: Exchange) -> Remembered:
-        return self._sessions.get(exchange.session.hash, exchange.session_began)
+        return self._sessions.get(exchange.session.hash, exchange.began)
 
     def history(self, exchange: Exchange) -> History:
         """What the request's messages tell; else what was stored, for sessions with a name."""

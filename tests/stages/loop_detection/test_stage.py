@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.exchange import Exchange, Request
+from app.core.exchange import Began, Exchange, Request
 from app.core.reply import Reply, ToolCall
 from app.core.session_id import SessionId
 from app.core.verdicts import LoopDetected
@@ -369,29 +369,35 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     assert doubts() is (session is None)
 
 
+NEW, KNOWN = Began(4.0, stored=False), Began(5.0, stored=True)
+
+
 @pytest.mark.parametrize(
     ("began", "forgotten"),
     [
         ((None, None), False),  # the store could not be asked
-        ((0.0, 5.0), False),  # its first exchange was written meanwhile
-        ((5.0, 5.0), False),
-        ((5.0, None), False),
-        ((5.0, 0.0), True),  # deleted, maybe by another process, or idle for too long
-        ((5.0, 9.0), True),  # and used again since
+        ((NEW, KNOWN), False),  # its first exchange was written meanwhile
+        ((NEW, KNOWN, NEW), False),  # and was on its way when this one began
+        ((KNOWN, KNOWN), False),
+        ((KNOWN, None), False),
+        ((KNOWN, Began(3.0, stored=True)), False),  # the clock was set back
+        ((KNOWN, Began(9.0, stored=False)), True),  # deleted, maybe by another process, or idle
+        ((KNOWN, Began(9.0, stored=True)), True),  # and used again since
     ],
 )
 def test_a_session_that_the_store_forgot_is_forgotten(
-    began: tuple[float | None, float | None], forgotten: bool
+    began: tuple[Began | None, ...], forgotten: bool
 ) -> None:
     stage = LoopDetection(settings())
     messages = [TASK, *steps(A, A, A)]
     hints = []
-    for at, more in zip(began, ([], steps(A)), strict=True):
-        whole = asked([*messages, *more], NAMED)
-        whole.session_began = at
+    for at in began:
+        whole = asked(messages, NAMED)
+        whole.began = at
         sent(stage, whole)
         hints.append("Loop" in whole.notes)
-    assert hints == [True, forgotten]
+        messages += steps(A)
+    assert hints == [True, *[False] * (len(began) - 2), forgotten]
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -205,7 +205,7 @@ def test_a_whole_json_reply_keeps_its_usage() -> None:
     whole = exchange(client_request(stream=False, tools=TOOLS))
     one = attempt(whole, stages=build(Settings(tiers=DEFAULT_TIERS)), hold_whole=True)
     assert one.on_request() is None
-    one.take_completion(completion({"content": None, "tool_calls": calls}, "tool_calls"), 0.0)
+    one.take_completion(completion({"content": None, "tool_calls": calls}, "tool_calls"))
     assert one.settle() is None
     reply = one.completion()
     assert len(reply["choices"][0]["message"]["tool_calls"]) == 2
