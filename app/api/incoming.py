@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import invalid
 from ..frozen import frozen
+from ..unique import unique
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
@@ -58,7 +58,7 @@ def read_incoming(scope: Any) -> Incoming:
         raise invalid("header host is missing", "host")
     _check_path(scope["path"])
     given = headers.get("x-request-id", "")
-    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + os.urandom(12).hex()
+    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + unique(96)
     target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
     query = scope.get("query_string") or b""
     if query:

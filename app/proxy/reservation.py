@@ -7,7 +7,6 @@ judge's questions, the calls into the cloud.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..core import budgets
 from ..core.budgets import Limit
 from ..core.verdicts import Rejected
 from ..state.store import NotSent, Refused, Settlement, StoreError
+from ..unique import unique
 from . import accounts
 from .budget_lines import Place
 from .services import Services
@@ -38,7 +38,7 @@ class Reservation:
     def _ticket(self) -> str:
         # The request's own id is the client's choice, and two of one id must not share a ticket.
         if not self._named:
-            self._named = f"{self._id}:{secrets.token_hex(8)}"
+            self._named = f"{self._id}:{unique(64)}"
         return self._named
 
     async def make(

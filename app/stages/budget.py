@@ -79,33 +79,47 @@ class Budget:
 class _Count:
     """At least so many tokens: as many as there are pieces, and as there are words."""
 
-    __slots__ = ("_in_word", "_pieces", "_words", "tokens")
+    __slots__ = ("_chars", "_in_word", "_pieces", "_unread", "_words", "tokens")
 
     def __init__(self) -> None:
         self._pieces = 0
+        self._chars = 0
+        self._unread: list[str] = []  # pieces whose words are not counted yet
         self._words = 0
-        self._in_word = False  # the last piece may have ended within one
+        self._in_word = False  # the last piece that was read may have ended within one
         self.tokens = 0
 
     def take(self, text: str, room: int) -> int | None:
         """Count a piece; where in it there are more than ``room`` tokens, if there are."""
-        starts = [found.start() for found in _WORD.finditer(text)]
-        if self._in_word and starts and starts[0] == 0:
-            del starts[0]  # it goes on with the word before
-        self._in_word = not text[-1:].isspace()
-        known = self._words
-        self._words += len(starts)
-        self._pieces += 1
+        self._pieces = self.tokens = self._pieces + 1
+        self._chars += len(text)
+        self._unread.append(text)
+        if self._pieces <= room and self._chars < 2 * room:
+            return None  # a word is a character and a space, so there can't be more
+        known, starts = self._read()
         self.tokens = max(self._pieces, self._words)
         if self.tokens <= room:
             return None
         return 0 if self._pieces > room or known > room else starts[room - known]
 
+    def _read(self) -> tuple[int, list[int]]:
+        """The words before the last piece, and where in it some begin."""
+        known, starts = self._words, []
+        for text in self._unread:
+            starts = [found.start() for found in _WORD.finditer(text)]
+            if self._in_word and starts and starts[0] == 0:
+                del starts[0]  # it goes on with the word before
+            self._in_word = not text[-1].isspace()
+            known = self._words
+            self._words += len(starts)
+        self._unread.clear()
+        return known, starts
+
 
 class _Written:
-    """What has come of one choice."""
+    """What has come of one choice: at least so many tokens."""
 
-    __slots__ = ("_calls", "_chars", "_text", "_thoughts", "end")
+    __slots__ = ("_calls", "_chars", "_text", "_thoughts", "end", "tokens")
 
     def __init__(self) -> None:
         self._thoughts = _Count()
@@ -113,24 +127,22 @@ class _Written:
         self._chars = 0  # of its text
         self._calls = 0  # pieces
         self.end: int | None = None  # where its text passed the limit, in characters
-
-    @property
-    def tokens(self) -> int:
-        """At least."""
-        return self._thoughts.tokens + self._text.tokens + self._calls
+        self.tokens = 0
 
     def take(self, event: TextDelta | ReasoningDelta | ToolCallDelta, limit: int) -> None:
+        thought = self._thoughts.tokens
         if isinstance(event, ToolCallDelta):
             self._calls += 1
         elif isinstance(event, ReasoningDelta):
             self._thoughts.take(event.text, limit)
+            thought = self._thoughts.tokens
         else:
             # Who thinks beyond the limit and answers all the same is not to answer in vain.
-            thought = self._thoughts.tokens
             found = self._text.take(event.text, limit - thought if thought < limit else limit)
-            if self.end is None and found is not None:
+            if found is not None and self.end is None:
                 self.end = self._chars + len(event.text[:found].rstrip())
             self._chars += len(event.text)
+        self.tokens = thought + self._text.tokens + self._calls
 
 
 class _State(StageState):

@@ -1,0 +1,18 @@
+"""Ids that nobody else has: of requests, and of what is set aside for them. They are no secrets.
+
+The system's own source of randomness costs a call that lets other threads go first: 19 µs of CPU
+and more waiting, where its seed alone does as well.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+_random = Random()
+os.register_at_fork(after_in_child=_random.seed)
+
+
+def unique(bits: int) -> str:
+    """So many random bits, in hex."""
+    return f"{_random.getrandbits(bits):0{bits // 4}x}"
