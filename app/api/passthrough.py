@@ -44,6 +44,7 @@ class Passthrough:
             session,
             given_key(request),
             path=request.path,
+            uses=_uses(request),
             asks=_asks(request),
         )
         up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
@@ -219,12 +220,16 @@ def _nothing(_: float) -> None:
     """Nothing to do at any time."""
 
 
+def _uses(request: Incoming) -> bool:
+    """Whether a request may use any tokens."""
+    return request.method == "POST" and not request.path.endswith("/cancel")
+
+
 def _asks(request: Incoming) -> bool:
-    """Whether a request may ask a model for something."""
-    if request.method != "POST" or request.path.endswith("/cancel"):
-        return False
+    """Whether its body may say what it asks a model for."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return kind == "application/json" or request.path.endswith(WRITTEN)
+    json = kind == "application/json" or request.path.endswith(WRITTEN)
+    return json and _uses(request)
 
 
 def _readable(headers: RawHeaders) -> RawHeaders:

@@ -185,10 +185,10 @@ class Attempt:
         if isinstance(cut, Cut):
             self._finish(cut)
             self.reply.cut = True
-        if self.reply.usage is None:  # what it cost is estimated by what was written
-            self.reply.generated = self.reply.written()
-            if self.reply.cut:
-                self._keep_usage()
+        if self.reply.usage is None or not self.reply.finished:
+            self.reply.generated = self.reply.written()  # by which its cost is estimated
+        if self.reply.cut:
+            self._keep_usage()
         self.reply.flowed = self._gate.flowed
         self.verdict = self._pipeline.end(self.reply) or cut
         return self.verdict
@@ -274,7 +274,7 @@ class Attempt:
             self.reply.mended.add(index)
 
     def _keep_usage(self) -> None:
-        """Say what a reply has cost that was cut before upstream could: clients count on it."""
+        """Say what a reply that was cut has cost: clients count on it."""
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = {**tokens, "total_tokens": spent.total}

@@ -43,19 +43,19 @@ def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
     return int(size / BYTES_PER_TOKEN) + extra
 
 
-def text_bytes(message: Any) -> tuple[int, int]:
+def _text_size(message: Any) -> tuple[int, int]:
     """Bytes of a message's text and calls, and how many parts it has that are no text."""
     if not isinstance(message, dict):
         return 0, 0
     size = others = 0
     content = message.get("content")
     if isinstance(content, str):
-        size = bytes_of(content)
+        size = _bytes(content)
     elif isinstance(content, list):
         for part in content:
             text = part.get("text") if isinstance(part, dict) else None
             if isinstance(text, str):
-                size += bytes_of(text)
+                size += _bytes(text)
             else:
                 others += 1
     if calls := message.get("tool_calls"):
@@ -63,7 +63,7 @@ def text_bytes(message: Any) -> tuple[int, int]:
     return size, others
 
 
-def bytes_of(text: str) -> int:
+def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -72,7 +72,7 @@ def _size(messages: Sequence[Any]) -> tuple[int, int]:
     size = 0
     extra = TOKENS_PER_MESSAGE * len(messages)
     for message in messages:
-        more, others = text_bytes(message)
+        more, others = _text_size(message)
         size += more
         extra += TOKENS_PER_IMAGE * others
     return size, extra

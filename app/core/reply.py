@@ -143,6 +143,7 @@ class Reply:
             self.usage = event
         elif isinstance(event, RefusalDelta):
             self.choice(event.choice).refusal += event.text
+            self.pieces += 1
         elif isinstance(event, UpstreamErrorEvent):
             self.error = event
         elif isinstance(event, OtherDelta):

@@ -9,7 +9,7 @@ import orjson
 from ..core import budgets
 from ..core.budgets import Spent
 from ..core.failures import rejection
-from ..core.prompt_costs import TEMPLATE
+from ..core.prompt_costs import Measured, measured
 from ..core.prompt_size import BYTES_PER_TOKEN
 from ..core.session_id import SessionId
 from ..core.usage_tail import UsageTail
@@ -31,8 +31,8 @@ _CHOICES = ("n", "best_of")
 class PassthroughBooks:
     """One request's. Only a session that is named by a header is known here.
 
-    ``key``: the API key that the client sent. ``asks``: it may ask a model for something. ``path``:
-    where, without its query.
+    ``key``: the API key that the client sent. ``path``: where, without its query. ``uses``: it may
+    use any tokens; ``asks``: by what its body says, in JSON.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class PassthroughBooks:
         key: str,
         *,
         path: str,
+        uses: bool,
         asks: bool,
     ) -> None:
         self._services = services
@@ -51,10 +52,12 @@ class PassthroughBooks:
         self._paying = None if session.derived else session.budget_hash
         self._limits = budgets.limits_of(self._paying, key, settings)
         self._most_output = budgets.most_output(key, _NO_TIER, settings)
+        self._uses = uses
         self._asks = asks
-        self._writes = asks and path.endswith(WRITTEN)
-        known = "" if session.derived else session.hash
-        self._reservation = Reservation(services, request_id, known)
+        self._writes = uses and path.endswith(WRITTEN)
+        self._session = "" if session.derived else session.hash
+        self._reservation = Reservation(services, request_id, self._session)
+        self._prompt: Measured | None = None  # where its cost matters before
         self._size = 0  # bytes of the request's body
         self._sent = False  # upstream may have begun with it,
         self._whole = False  # and all that it has to say has come
@@ -68,11 +71,17 @@ class PassthroughBooks:
     async def admit(self, body: bytes | None) -> None:
         """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on.
 
-        ``body``: the request's, where :attr:`asks_first`.
+        ``body``: the request's, where :attr:`asks_first`. What uses nothing is always let through.
         """
-        if not self._limits or self._rules.policy != "hard_stop":
+        if not (self._limits and self._uses) or self._rules.policy != "hard_stop":
             return
-        most = 1 if body is None else _most_used(body, self._most_output)
+        most = 1
+        if body is not None:
+            asked = _asked(body)
+            self._prompt = prompt = measured(asked)
+            now = self._services.wall_clock()
+            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt, now)
+            most += _most_written(asked, self._most_output)
         try:
             found = await self._reservation.make(
                 self._limits, most, SECONDS, partial=True, patience=_PATIENCE
@@ -93,7 +102,7 @@ class PassthroughBooks:
         if status >= 400:
             self._writes = False
         # What only shows a reply again (a GET, say) has not made it.
-        if self._limits and self._asks:
+        if self._limits and self._uses:
             self._tail = UsageTail(encoding.strip().lower())
 
     def feed(self, data: bytes) -> None:
@@ -122,7 +131,8 @@ class PassthroughBooks:
         tail = self._tail
         counted = tail.usage(count_cached=self._rules.count_cached_prompt) if tail else None
         written = tail.estimated_output() if tail is not None else 0
-        if counted is not None:
+        if tail is not None and counted is not None:
+            self._learn(tail)
             prompt, output = counted
             if self._whole or not self._writes or written <= output:
                 return Spent(prompt, output, estimated=False)
@@ -131,17 +141,30 @@ class PassthroughBooks:
             return Spent(0, 0, estimated=False)
         return Spent(max(int(self._size / BYTES_PER_TOKEN), 1), written, estimated=True)
 
+    def _learn(self, tail: UsageTail) -> None:
+        whole = tail.usage()
+        if self._prompt is not None and whole is not None:
+            now = self._services.wall_clock()
+            self._services.prompt_costs.take(_NO_TIER, self._session, self._prompt, whole[0], now)
 
-def _most_used(body: bytes, most_output: int) -> int:
-    """The tokens that a request may use: no token is shorter than a byte."""
+
+def _asked(body: bytes) -> dict[str, Any]:
+    """What a request asks; what can't be read is all text."""
     try:
         asked = orjson.loads(body)
     except orjson.JSONDecodeError:
-        asked = None
-    asked = asked if isinstance(asked, dict) else {}
+        asked = body.decode("utf-8", "replace")
+    return asked if isinstance(asked, dict) else {"prompt": asked}
+
+
+def _most_written(asked: dict[str, Any], most_output: int) -> int:
+    """The tokens of all choices for all prompts, if each goes to its limit."""
     output = max(_count(asked.get(name)) for name in _LIMITS) or most_output
-    choices = max(1, *(_count(asked.get(name)) for name in _CHOICES))
-    return len(body) + TEMPLATE + output * choices
+    prompts = asked.get("prompt")
+    # A list of numbers is one prompt in tokens.
+    if not isinstance(prompts, list) or not any(isinstance(one, (str, list)) for one in prompts):
+        prompts = [prompts]
+    return output * len(prompts) * max(1, *(_count(asked.get(name)) for name in _CHOICES))
 
 
 def _count(value: Any) -> int:

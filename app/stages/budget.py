@@ -11,7 +11,14 @@ import sys
 from typing import Any
 
 from ..core.budgets import fitting, most_asked
-from ..core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from ..core.events import (
+    Event,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
+)
 from ..core.exchange import Exchange, Incident, Request
 from ..core.pipeline import StageState
 from ..core.reply import ChoiceReply, Reply
@@ -26,7 +33,8 @@ FREE_TEXT_PARAMETERS = frozenset(
     | {"new_string", "new_str", "old_string", "old_str", "replacement"}
 )
 SEEN_AT_LEAST = 4  # one in so many tokens, in a reply of which the most has come
-_PIECES = (TextDelta, ReasoningDelta, ToolCallDelta)
+_Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
+_PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
 # No token holds parts of two words with a space between them; one of marks alone, as `);` and the
 # next line's `//`, may.
 _WORD = re.compile(r"(?<!\S)\S*?\w")
@@ -119,20 +127,20 @@ class _Count:
 class _Written:
     """What has come of one choice: at least so many tokens."""
 
-    __slots__ = ("_calls", "_chars", "_text", "_thoughts", "end", "tokens")
+    __slots__ = ("_chars", "_others", "_text", "_thoughts", "end", "tokens")
 
     def __init__(self) -> None:
         self._thoughts = _Count()
         self._text = _Count()
         self._chars = 0  # of its text
-        self._calls = 0  # pieces
+        self._others = 0  # pieces of calls and refusals
         self.end: int | None = None  # where its text passed the limit, in characters
         self.tokens = 0
 
-    def take(self, event: TextDelta | ReasoningDelta | ToolCallDelta, limit: int) -> None:
+    def take(self, event: _Piece, limit: int) -> None:
         thought = self._thoughts.tokens
-        if isinstance(event, ToolCallDelta):
-            self._calls += 1
+        if isinstance(event, (ToolCallDelta, RefusalDelta)):
+            self._others += 1
         elif isinstance(event, ReasoningDelta):
             self._thoughts.take(event.text, limit)
             thought = self._thoughts.tokens
@@ -142,7 +150,7 @@ class _Written:
             if found is not None and self.end is None:
                 self.end = self._chars + len(event.text[:found].rstrip())
             self._chars += len(event.text)
-        self.tokens = thought + self._text.tokens + self._calls
+        self.tokens = thought + self._text.tokens + self._others
 
 
 class _State(StageState):

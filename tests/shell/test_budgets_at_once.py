@@ -20,8 +20,9 @@ from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 def usage_of(call: Call) -> dict[str, int]:
     """A model's that has a token for two characters, and a template of 300."""
     asked = call.json()
-    text = asked.get("prompt") or asked["messages"][-1]["content"]
-    most = asked.get("max_tokens") or 50
+    text = json.dumps([asked.get("prompt"), asked.get("messages"), asked.get("response_format")])
+    replies = len(asked["prompt"]) if isinstance(asked.get("prompt"), list) else 1
+    most = asked["max_tokens"] * replies
     return {"prompt_tokens": 300 + len(text) // 2, "completion_tokens": most}
 
 
@@ -69,7 +70,20 @@ async def at_length(proxy: RunningProxy, text: str, headers: dict[str, str]) -> 
     return await proxy.client.post("/v1/completions", json=asked, headers=headers)
 
 
-@pytest.mark.parametrize("asks", [chat, completes, in_chunks, as_text, at_length])
+async def several(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
+    asked = {"prompt": [text] * 5, "max_tokens": 50}
+    return await proxy.client.post("/v1/completions", json=asked, headers=headers)
+
+
+async def by_schema(proxy: RunningProxy, text: str, headers: dict[str, str]) -> httpx.Response:
+    schema = {"type": "json_schema", "json_schema": {"name": text}}
+    said = [{"role": "user", "content": "Hi"}]
+    return await ask(proxy, headers, messages=said, max_tokens=50, response_format=schema)
+
+
+@pytest.mark.parametrize(
+    "asks", [chat, completes, in_chunks, as_text, at_length, several, by_schema]
+)
 @pytest.mark.parametrize("prompt", ["c0ffee" * 400, "Hi"])
 async def test_fifty_at_once_overshoot_by_less_than_one_reply(
     prompt: str, asks: Asked, upstream: ScriptedServer, start_proxy: StartProxy

@@ -165,6 +165,36 @@ async def test_to_look_at_a_reply_again_uses_nothing(
     assert (await session_of(proxy))["used"] == 60
 
 
+async def test_what_uses_nothing_is_let_through(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A reply that has used up the budget can still be fetched, and one that runs be stopped."""
+    proxy = await start_proxy(hard(per_session=60))
+    upstream.always(lambda _: EMBEDDED)
+    await embed(proxy, AGENT)
+    checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
+    shown = await proxy.client.get("/v1/responses/resp_1", headers=AGENT)
+    stopped = await proxy.client.post("/v1/responses/resp_1/cancel", json={}, headers=AGENT)
+    assert (shown.status_code, stopped.status_code) == (200, 200)
+
+
+async def test_a_picture_does_not_hold_up_everybody(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=200_000))
+    go_on = asyncio.Event()
+    body = json.dumps({"usage": USAGE}).encode()
+    slow = Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
+    upstream.will(slow, EMBEDDED)
+    first = asyncio.create_task(embed(proxy))
+    await upstream.next_call()
+    picture = {"type": "image", "source": {"type": "base64", "data": "A" * 10**6}}
+    asked = {"max_tokens": 100, "messages": [{"role": "user", "content": [picture]}]}
+    assert (await proxy.client.post("/v1/messages", json=asked)).status_code == 200
+    go_on.set()
+    await first
+
+
 async def test_a_client_that_leaves_the_line_holds_up_nobody(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

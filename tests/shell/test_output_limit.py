@@ -9,6 +9,7 @@ import pytest
 from tests.shell.asking import WITH_USAGE, ask, payloads, text_of, without_notes
 from tests.shell.calling import finishes, note_of
 from tests.shell.conftest import StartProxy
+from tests.shell.counting import AGENT, session_of
 from tests.support.replies import DONE, END, ROLE, chunk, completion, data, usage_chunk
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
@@ -191,6 +192,30 @@ async def test_nothing_is_cut_by_a_count_that_may_be_of_other_things(
     """A cloud's model may have thought in secret."""
     proxy = await start_proxy({"tiers.fast.local": False})
     assert await pieces_of(proxy, upstream, ["Yes."], 60) == ("Yes.", "stop", False)
+
+
+async def test_a_refusal_without_end_is_cut(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    sorry = [data(chunk({"refusal": f"no{n} "})) for n in range(100)]
+    upstream.always(lambda _: Reply.sse(ROLE, *sorry, SILENCE))
+    response = await ask(proxy, max_tokens=10)
+    assert response.headers["x-mlx-stack-truncated"] == "max_output_tokens"
+
+
+async def test_usage_that_came_at_first_is_not_the_whole(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    early = data(usage_chunk({"prompt_tokens": 9, "completion_tokens": 1}))
+    words = [data(chunk({"content": f"w{n} "})) for n in range(100)]
+    upstream.always(lambda _: Reply.sse(ROLE, early, *words, SILENCE))
+    response = await ask(proxy, AGENT, max_tokens=30)
+    usage = response.json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"] >= 30) == (9, True)
+    found = await session_of(proxy)
+    assert found["used"] == found["estimated"] == usage["total_tokens"]
 
 
 async def test_what_was_cut_counts_as_many_tokens_as_came_pieces(
