@@ -23,6 +23,8 @@ Receive = Callable[[], Awaitable[Any]]
 # For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
 # either, so that one who leaves is not noticed.
 STALL_SECONDS = 60.0
+_FREE = ("/cancel", "/count_tokens")  # ends of paths at which no model is asked,
+_STORED = frozenset({"files", "uploads", "batches", "vector_stores", "moderations"})  # beginnings
 _PART = 256 * 1024  # bytes of a body that is there, for which upstream has that time
 _NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"})
 
@@ -222,7 +224,8 @@ def _nothing(_: float) -> None:
 
 def _uses(request: Incoming) -> bool:
     """Whether a request may use any tokens."""
-    return request.method == "POST" and not request.path.endswith("/cancel")
+    stored = request.path.removeprefix("/v1/").partition("/")[0] in _STORED
+    return request.method == "POST" and not stored and not request.path.endswith(_FREE)
 
 
 def _asks(request: Incoming) -> bool:

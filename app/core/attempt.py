@@ -185,9 +185,9 @@ class Attempt:
         if isinstance(cut, Cut):
             self._finish(cut)
             self.reply.cut = True
-        if self.reply.usage is None or not self.reply.finished:
+        if self.reply.usage is None:
             self.reply.generated = self.reply.written()  # by which its cost is estimated
-        if self.reply.cut:
+        if self.reply.cut and (self.reply.usage is None or self.reply.counted < self.reply.pieces):
             self._keep_usage()
         self.reply.flowed = self._gate.flowed
         self.verdict = self._pipeline.end(self.reply) or cut

@@ -184,15 +184,14 @@ def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: fl
 def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spent:
     """What a call has used: upstream's own count, else an estimate, which is never zero."""
     usage = reply.usage
-    # No piece of a reply has less than one token.
-    output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
     if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
+        # No piece of a reply has less than one token.
+        output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
         return Spent(max(request.prompt_tokens, 1), output, estimated=True)
     cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
-    prompt = usage.prompt_tokens - cached
-    if reply.finished or output <= usage.completion_tokens:
-        return Spent(prompt, usage.completion_tokens, estimated=False)
-    return Spent(prompt, output, estimated=True)  # it was counted before the end
+    later = reply.pieces - reply.counted  # some servers count at first, or along
+    output = usage.completion_tokens + later
+    return Spent(usage.prompt_tokens - cached, output, estimated=later > 0)
 
 
 def refusal(

@@ -18,12 +18,11 @@ from typing import Any, Final
 
 from ..frozen import frozen
 from .blocks import dumped
-from .prompt_size import BYTES_PER_TOKEN
 
 # A template's own words: 20 to 30 tokens without tools (Llama 3.1, Qwen 2.5), 150 with some.
 TEMPLATE: Final = 256
-# A picture, a recording or a file, as long as none was counted: Qwen2.5-VL's default is 1,280 at
-# most, OpenAI's high detail takes up to 1,500; large ones can take ten times that.
+# A picture or a recording, as long as none was dearer: OpenAI's high detail takes up to 1,500
+# tokens, Qwen2.5-VL up to 16,384 where nobody makes a picture smaller.
 MEDIUM: Final = 4096
 # What was learnt is remembered for this long to twice as long: other models come.
 SECONDS: Final = 1800.0
@@ -33,9 +32,12 @@ TIERS: Final = 100
 _NO_PROMPT: Final = frozenset(
     {"model", "metadata", "user", "stream_options", "prompt_cache_key", "safety_identifier"}
 )
+_PARTED: Final = ("content", "output")  # what of a message may be a list of parts
+_TEXT_PART: Final = frozenset({"type", "text", "cache_control"})
+# What is no text; of a file's pages nobody knows how many there are, so that its bytes count.
 _MEDIA: Final = frozenset(
-    {"image_url", "image", "input_image", "input_audio", "audio", "video", "video_url"}
-    | {"file", "input_file", "document"}
+    {"image_url", "image", "input_image", "computer_screenshot"}
+    | {"input_audio", "audio", "video", "video_url"}
 )
 
 
@@ -44,13 +46,13 @@ class Measured:
     """A request's prompt. After each message: ``sizes``, bytes of all up to there; ``media``, how
     many pictures and the like; ``names``, a hash of all.
 
-    ``rest``: bytes of all else in the request.
+    ``rest``: all else in the request that may be part of the prompt.
     """
 
     sizes: Sequence[int]
     media: Sequence[int]
     names: Sequence[int]
-    rest: int
+    rest: bytes
 
 
 @frozen
@@ -59,7 +61,7 @@ class _Counted:
 
     count: int
     name: int
-    rest: int
+    rest: int  # a hash, too
     tokens: int
 
 
@@ -72,38 +74,58 @@ def measured(body: Mapping[str, Any]) -> Measured:
     sizes, media, names = [], [], []
     size = pictures = name = 0
     for message in messages:
-        of_text, others = _parts(message)
-        size += len(of_text)
-        pictures += others
-        name = hash((name, of_text, others))
+        text, others = _parts(message)
+        size += len(text)
+        pictures += len(others)
+        name = hash((name, text, others))
         sizes.append(size)
         media.append(pictures)
         names.append(name)
     return Measured(sizes, media, names, _rest(body, field))
 
 
-def _rest(body: Mapping[str, Any], field: str) -> int:
-    """Bytes of tools, schemas, instructions, and of whatever else may be part of the prompt."""
-    kinds = (str, list, dict)
-    rest = {key: value for key, value in body.items() if isinstance(value, kinds)}
-    return len(dumped({key: rest[key] for key in rest.keys() - _NO_PROMPT - {field}}))
+def _rest(body: Mapping[str, Any], field: str) -> bytes:
+    """Tools, schemas, instructions, and whatever else may be part of the prompt."""
+    return dumped(
+        {
+            key: value
+            for key, value in body.items()
+            if isinstance(value, (str, list, dict)) and key != field and key not in _NO_PROMPT
+        }
+    )
 
 
-def _parts(value: Any) -> tuple[bytes, int]:
-    """A message without its pictures and the like, and how many it has of them."""
-    content = value.get("content") if isinstance(value, dict) else None
-    if not isinstance(content, list):
-        return dumped(value), 0
-    texts = [dumped({**value, "content": None})]
-    media = 0
-    for part in content:
-        if isinstance(part, dict) and part.get("type") in _MEDIA:
-            media += 1
-            continue
-        text, more = _parts(part)  # a tool's result has parts of its own
+def _parts(value: Any) -> tuple[bytes, tuple[int, ...]]:
+    """A message's text, and hashes of its pictures and the like.
+
+    A client may mark now this message for a cache and now that one, and write a text as a string
+    or as a list of one: that is the same prompt.
+    """
+    if not isinstance(value, dict):
+        return dumped(value), ()
+    field = next((name for name in _PARTED if isinstance(value.get(name), (list, dict))), "content")
+    rest = {key: found for key, found in value.items() if key not in (field, "cache_control")}
+    content = value.get(field)
+    if isinstance(content, str):
+        return dumped(rest) + content.encode("utf-8", "surrogatepass"), ()
+    texts, media = [dumped(rest)], list[int]()
+    for part in content if isinstance(content, list) else [content]:
+        text, more = _part(part)
         texts.append(text)
         media += more
-    return b"".join(texts), media
+    return b"".join(texts), tuple(media)
+
+
+def _part(part: Any) -> tuple[bytes, tuple[int, ...]]:
+    if not isinstance(part, dict):
+        return dumped(part), ()
+    kind, text, source = part.get("type"), part.get("text"), part.get("source")
+    if isinstance(text, str) and part.keys() <= _TEXT_PART:
+        return text.encode("utf-8", "surrogatepass"), ()
+    written = isinstance(source, dict) and source.get("type") in ("text", "content")
+    if isinstance(kind, str) and kind in _MEDIA and not written:
+        return b"", (hash(dumped(part)),)
+    return _parts(part)  # a tool's result has parts of its own
 
 
 class _Highest:
@@ -141,18 +163,22 @@ class PromptCosts:
 
     def take(self, tier: str, session: str, prompt: Measured, tokens: int, now: float) -> None:
         """Upstream has counted a prompt."""
-        if tokens <= 0:
-            return
+        self.keep(tier, session, prompt, tokens)
         size, media = _whole(prompt)
         if media:
-            # What is left of it for each of them, if its text cost as little as prose does.
-            self._media.take(tier, int((tokens - size / BYTES_PER_TOKEN) / media), now)
+            self._media.take(tier, (tokens - size) // media, now)
         elif tokens > size + TEMPLATE:
             self._added.take(tier, tokens - size, now)
-        if not prompt.names:
+
+    def keep(self, tier: str, session: str, prompt: Measured, tokens: int) -> None:
+        """The same, where nothing is to be learnt of it for other prompts.
+
+        It may refer to more by an id, or have tools of the server's.
+        """
+        if tokens <= 0 or not prompt.names:
             return
         prompts = self._prompts.pop((tier, session), None) or deque(maxlen=PROMPTS)
-        prompts.append(_Counted(len(prompt.names), prompt.names[-1], prompt.rest, tokens))
+        prompts.append(_Counted(len(prompt.names), prompt.names[-1], hash(prompt.rest), tokens))
         self._prompts[tier, session] = prompts
         while len(self._prompts) > SESSIONS:
             self._prompts.popitem(last=False)
@@ -160,13 +186,13 @@ class PromptCosts:
     def most(self, tier: str, session: str, prompt: Measured, now: float) -> int:
         """The most tokens that a prompt may cost."""
         size, media = _whole(prompt)
-        medium = self._media.get(tier, now) or MEDIUM
+        medium = max(MEDIUM, self._media.get(tier, now))
         most = size + medium * media + max(TEMPLATE, self._added.get(tier, now))
         for counted in self._prompts.get((tier, session), ()):
             at = counted.count - 1
             if not at < len(prompt.names) or prompt.names[at] != counted.name:
                 continue
-            if prompt.rest == counted.rest:  # else there are other tools, say
+            if hash(prompt.rest) == counted.rest:  # else there are other tools, say
                 size = prompt.sizes[-1] - prompt.sizes[at]
                 media = prompt.media[-1] - prompt.media[at]
                 most = min(most, counted.tokens + size + medium * media)
@@ -176,5 +202,5 @@ class PromptCosts:
 def _whole(prompt: Measured) -> tuple[int, int]:
     """Bytes of a prompt, and how many pictures and the like it has."""
     if not prompt.sizes:
-        return prompt.rest, 0
-    return prompt.sizes[-1] + prompt.rest, prompt.media[-1]
+        return len(prompt.rest), 0
+    return prompt.sizes[-1] + len(prompt.rest), prompt.media[-1]

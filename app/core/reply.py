@@ -91,8 +91,9 @@ class Reply:
     """All choices of one attempt. ``mended`` holds the choices that stages changed.
 
     ``cut``: it was ended by us, so its usage never came. ``generated``: UTF-8 bytes that the model
-    wrote, noted before stages take any of them out; ``pieces``: in how many they came. ``flowed``:
-    characters of the (only) choice's text that the client has.
+    wrote, noted before stages take any of them out; ``pieces``: in how many they came, ``counted``
+    of which before the usage that is known. ``flowed``: characters of the (only) choice's text that
+    the client has.
     """
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
@@ -103,6 +104,7 @@ class Reply:
     cut: bool = False
     generated: int = 0
     pieces: int = 0
+    counted: int = 0
     flowed: int = 0
 
     def written(self) -> int:
@@ -141,6 +143,7 @@ class Reply:
             self.finished = all(c.finish_reason for c in self.choices.values())
         elif isinstance(event, Usage):
             self.usage = event
+            self.counted = self.pieces
         elif isinstance(event, RefusalDelta):
             self.choice(event.choice).refusal += event.text
             self.pieces += 1

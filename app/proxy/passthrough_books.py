@@ -144,8 +144,8 @@ class PassthroughBooks:
     def _learn(self, tail: UsageTail) -> None:
         whole = tail.usage()
         if self._prompt is not None and whole is not None:
-            now = self._services.wall_clock()
-            self._services.prompt_costs.take(_NO_TIER, self._session, self._prompt, whole[0], now)
+            costs = self._services.prompt_costs
+            costs.keep(_NO_TIER, self._session, self._prompt, whole[0])
 
 
 def _asked(body: bytes) -> dict[str, Any]:

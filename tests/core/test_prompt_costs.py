@@ -81,16 +81,21 @@ def test_by_its_bytes(message: Any) -> None:
     whole = len(orjson.dumps(message))
     for field in ("messages", "input"):
         prompt = measured({field: [message] * 2, "max_tokens": 7, "model": "m"})
-        assert 2 * whole - 20 <= prompt.sizes[-1] <= 2 * whole + 60
-        assert (prompt.media[-1], prompt.rest) == (0, 2)
+        # The names of what it consists of don't go into a prompt.
+        assert 2 * whole - 200 <= prompt.sizes[-1] <= 2 * whole + 60
+        assert prompt.sizes[-1] >= 200 or whole < 200
+        assert (prompt.media[-1], prompt.rest) == (0, b"{}")
 
 
 def test_all_else_that_a_prompt_may_have() -> None:
     schema = {"type": "json_schema", "json_schema": {"schema": {"x": "y" * 500}}}
     body = {"messages": HI, "tools": TOOLS, "response_format": schema, "system": "z" * 100}
-    assert measured(body).rest > len(orjson.dumps(TOOLS)) + 500 + 100
-    assert measured({"prompt": "x" * 500, "metadata": {"at": "12:00"}}).rest > 500
-    assert measured({"prompt": [7] * 500}).rest > 500
+    assert len(measured(body).rest) > len(orjson.dumps(TOOLS)) + 500 + 100
+    assert (
+        measured({"prompt": "x" * 500, "metadata": {"at": "12:00"}}).rest
+        == b'{"prompt":"' + b"x" * 500 + b'"}'
+    )
+    assert len(measured({"prompt": [7] * 500}).rest) > 500
 
 
 @pytest.mark.parametrize(
@@ -100,11 +105,31 @@ def test_all_else_that_a_prompt_may_have() -> None:
         {"type": "image", "source": {"type": "base64", "data": "A" * 10**6}},
         {"type": "input_audio", "input_audio": {"data": "A" * 10**6, "format": "wav"}},
         {"type": "tool_result", "content": [{"type": "image", "source": {"data": "A" * 10**6}}]},
+        {"type": "x", "output": {"type": "computer_screenshot", "image_url": "A" * 10**6}},
+        {"type": "function_call_output", "output": [{"type": "input_image", "url": "A" * 10**6}]},
     ],
 )
 def test_a_picture_is_not_its_bytes(picture: Json) -> None:
     prompt = measured({"messages": [user([PROSE, picture, picture])]})
     assert (prompt.sizes[-1] < 300, prompt.media[-1]) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"type": "document", "source": {"type": "text", "data": "x" * 1000}},
+        {
+            "type": "image",
+            "source": {"type": "content", "content": [{**PROSE, "text": "x" * 1000}]},
+        },
+        {"type": "input_file", "file_data": "x" * 1000},
+        {"type": ["image"], "data": "x" * 1000},
+        {"type": {}, "data": "x" * 1000},
+    ],
+)
+def test_a_document_is(document: Json) -> None:
+    prompt = measured({"messages": [user([document])]})
+    assert (prompt.sizes[-1] > 1000, prompt.media[-1]) == (True, 0)
 
 
 @given(ODD)
@@ -126,12 +151,39 @@ MORE = [*TASK, said("Let me see."), user("c0ffee" * 10)]
 
 def test_only_what_is_new_is_bounded_by_its_bytes() -> None:
     costs = PromptCosts()
-    assert most(costs, TASK) == size(TASK) + 2 + TEMPLATE > 12_000
+    assert most(costs, TASK) == size(TASK) + len(b"{}") + TEMPLATE > 12_000
     take(costs, TASK, 2010)
     assert most(costs, TASK) == most(costs, TASK, max_tokens=5, seed=7) == 2010
     assert most(costs, MORE) == 2010 + size(MORE) - size(TASK) < 2300
     take(costs, MORE, 2060)
     assert most(costs, [*MORE, user("Go on")]) == 2060 + size([user("Go on")])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {**MORE[0], "cache_control": {"type": "ephemeral"}},
+        user([{"type": "text", "text": "prose " * 2000}]),
+        user([{"type": "text", "text": "prose " * 2000, "cache_control": {"type": "ephemeral"}}]),
+    ],
+)
+def test_marks_for_a_cache_make_no_other_prompt(message: Json) -> None:
+    costs = PromptCosts()
+    take(costs, [message], 2010)
+    assert most(costs, TASK) == 2010
+    costs = PromptCosts()
+    take(costs, TASK, 2010)
+    assert most(costs, [message]) == 2010
+
+
+def test_the_same_words_to_another_picture_are_another_prompt() -> None:
+    costs = PromptCosts()
+    seen = [user([PROSE, PICTURE])]
+    take(costs, seen, 95)
+    assert most(costs, seen) == 95
+    other = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "B" * 10**6}}
+    assert most(costs, [user([PROSE, other])]) > MEDIUM
+    assert most(costs, [*seen, user([other])]) > 95 + MEDIUM
 
 
 @pytest.mark.parametrize(
@@ -173,7 +225,7 @@ def test_what_is_remembered_is_bounded() -> None:
 
 # What is learnt
 
-BARE = size(HI) + 2
+BARE = size(HI) + len(b"{}")
 
 
 def test_what_a_template_adds() -> None:
@@ -191,6 +243,20 @@ def test_what_a_picture_costs() -> None:
     take(costs, [user([PICTURE, PICTURE])], 24_000)
     assert 11_900 < most(costs, [user([PICTURE])], session="b") < 12_400
     assert most(costs, HI) == BARE + TEMPLATE, "it is no template"
+    take(costs, [user([PICTURE])], 85)
+    assert 11_900 < most(costs, [user([PICTURE])], session="b") < 12_400
+
+
+def test_a_cheap_picture_does_not_make_others_cheap() -> None:
+    costs = PromptCosts()
+    take(costs, [user([PICTURE])], 85)
+    assert most(costs, [user([PICTURE])], session="b") > MEDIUM
+
+
+def test_what_may_refer_to_more_teaches_nothing() -> None:
+    costs = PromptCosts()
+    costs.keep("fast", "a", measured({"messages": HI}), 90_000)
+    assert most(costs, HI, session="b") == BARE + TEMPLATE
 
 
 def test_what_is_long_ago_is_forgotten() -> None:

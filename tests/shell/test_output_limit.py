@@ -218,6 +218,37 @@ async def test_usage_that_came_at_first_is_not_the_whole(
     assert found["used"] == found["estimated"] == usage["total_tokens"]
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_usage_that_counts_along_is_believed(
+    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = [
+        data(
+            {**chunk({"content": "-" * 60}), "usage": {"prompt_tokens": 9, "completion_tokens": n}}
+        )
+        for n in range(1, 50)
+    ]
+    upstream.always(lambda _: Reply.sse(ROLE, *words, SILENCE))
+    response = await ask(proxy, AGENT, max_tokens=10, **(WITH_USAGE if streams else {}))
+    assert (await session_of(proxy))["used"] == 9 + 11
+    if not streams:
+        assert response.json()["usage"] == {"prompt_tokens": 9, "completion_tokens": 11}
+
+
+async def test_the_whole_usage_in_the_piece_that_is_one_too_many(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = [data(chunk({"content": f"w{n} "})) for n in range(10)]
+    usage = {"prompt_tokens": 9, "completion_tokens": 11, "prompt_tokens_details": {"x": 1}}
+    last = data({**chunk({"content": "w10"}, "stop"), "usage": usage})
+    upstream.always(lambda _: Reply.sse(ROLE, *words, last, DONE))
+    response = await ask(proxy, max_tokens=10, **WITH_USAGE)
+    found = [p["usage"] for p in payloads(response.content) if p != "[DONE]" and p.get("usage")]
+    assert found == [usage]
+
+
 async def test_what_was_cut_counts_as_many_tokens_as_came_pieces(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
