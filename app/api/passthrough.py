@@ -57,7 +57,7 @@ class Passthrough:
             watch.start(_never, _nothing)
         response: Response | None = None
         try:
-            asked = await body.read() if body is not None and books.asks_first else None
+            asked = await body.read() if body is not None and books.reserves else None
             await books.admit(asked)
             response = await self._open(request, headers, body, books)
             metrics = self._services.metrics

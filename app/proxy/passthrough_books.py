@@ -64,19 +64,19 @@ class PassthroughBooks:
         self._tail: UsageTail | None = None
 
     @property
-    def asks_first(self) -> bool:
-        """Whether what it may use has to be known before upstream is asked."""
-        return self._asks and bool(self._limits) and self._rules.policy == "hard_stop"
+    def reserves(self) -> bool:
+        """Whether tokens are set aside for it; who leaves while it waits for them is to be seen."""
+        return self._uses and bool(self._limits) and self._rules.policy == "hard_stop"
 
     async def admit(self, body: bytes | None) -> None:
         """Raises :class:`ProxyError` (429) where a budget is used up and ``hard_stop`` is on.
 
-        ``body``: the request's, where :attr:`asks_first`. What uses nothing is always let through.
+        ``body``: the request's, where :attr:`reserves`. What uses nothing is always let through.
         """
-        if not (self._limits and self._uses) or self._rules.policy != "hard_stop":
+        if not self.reserves:
             return
         most = 1
-        if body is not None:
+        if body is not None and self._asks:
             asked = _asked(body)
             self._prompt = prompt = measured(asked)
             now = self._services.wall_clock()

@@ -196,8 +196,9 @@ async def test_a_picture_does_not_hold_up_everybody(
     await first
 
 
+@pytest.mark.parametrize("speaks", [False, True])
 async def test_a_client_that_leaves_the_line_holds_up_nobody(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    speaks: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=1000))
     go_on = asyncio.Event()
@@ -206,7 +207,9 @@ async def test_a_client_that_leaves_the_line_holds_up_nobody(
     upstream.will(slow, EMBEDDED)
     first = asyncio.create_task(embed(proxy))
     await upstream.next_call()
-    second = asyncio.create_task(embed(proxy))
+    files = {"file": ("speech.wav", b"RIFF" * 1000)}
+    spoken = proxy.client.post("/v1/audio/transcriptions", files=files) if speaks else embed(proxy)
+    second = asyncio.create_task(spoken)
     lines = proxy.services.lines._lines
     await until(lambda: sum(map(len, lines.values())) == 1)
     second.cancel()
