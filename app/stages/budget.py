@@ -181,6 +181,8 @@ class _State(StageState):
 
         A call that is whole stays, and what a model thought before the text does.
         """
+        if not self._sent:
+            return
         self._is_over = reply.cut and any(one.tokens > self._sent for one in self._written.values())
         for index, choice in reply.choices.items():
             keep = min(self._counted_end(reply, choice), self._written_end(index))

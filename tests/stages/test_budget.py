@@ -230,6 +230,17 @@ def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> No
     assert verdict(thought, tools=CALLS, max_tokens=300) is None
 
 
+def test_a_limit_that_was_not_sent_cuts_nothing() -> None:
+    """A replayed reply, say, whose request the stage never saw."""
+    reply = cut_reply("stop", text="Hello there")
+    reply.usage = Usage(9, 5)
+    whole = exchange(tier="fast")
+    state = stage().open(whole)
+    state.mend(reply)
+    assert (reply.choices[0].text, reply.mended) == ("Hello there", set())
+    assert not whole.reply_notes
+
+
 def test_next_to_nothing_is_nothing() -> None:
     """Three bytes can't be most of 300 tokens; with a cloud's model the rest may be thoughts."""
 
