@@ -1,4 +1,4 @@
-"""Ids that nobody else has: of requests, and of what is set aside for them. They are no secrets.
+"""Ids that nobody else has: of requests, their reservations and tool calls. They are no secrets.
 
 The system's own source of randomness costs a call that lets other threads go first: 19 µs of CPU
 and more waiting, where its seed alone does as well.
@@ -11,6 +11,11 @@ from random import Random
 
 _random = Random()
 os.register_at_fork(after_in_child=_random.seed)
+
+
+def call_id() -> str:
+    """Of a tool call that a model wrote without one."""
+    return "call_" + unique(96)
 
 
 def unique(bits: int) -> str:

@@ -12,7 +12,7 @@ from ..core.usage_tail import READABLE
 from ..errors import ProxyError, invalid
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
-from ..proxy.passthrough_books import WRITTEN, PassthroughBooks
+from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, RawHeaders, Response, UpstreamError, passed_on
 from ..proxy.watch import ClientLeft, Watch
@@ -23,8 +23,10 @@ Receive = Callable[[], Awaitable[Any]]
 # For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
 # either, so that one who leaves is not noticed.
 STALL_SECONDS = 60.0
-_FREE = ("/cancel", "/count_tokens")  # ends of paths at which no model is asked,
-_STORED = frozenset({"files", "uploads", "batches", "vector_stores", "moderations"})  # beginnings
+# Ends of paths at which a model writes, and ends and beginnings of those at which none is asked.
+_WRITTEN = ("/completions", "/responses", "/messages")
+_FREE = ("/cancel", "/count_tokens")
+_STORED = frozenset({"files", "uploads", "batches", "vector_stores", "moderations"})
 _PART = 256 * 1024  # bytes of a body that is there, for which upstream has that time
 _NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"})
 
@@ -45,9 +47,9 @@ class Passthrough:
             request.id,
             session,
             given_key(request),
-            path=request.path,
             uses=_uses(request),
             asks=_asks(request),
+            writes=_writes(request),
         )
         up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
         headers, _ = self._access.upstream_headers(up)
@@ -231,8 +233,12 @@ def _uses(request: Incoming) -> bool:
 def _asks(request: Incoming) -> bool:
     """Whether its body may say what it asks a model for."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    json = kind == "application/json" or request.path.endswith(WRITTEN)
-    return json and _uses(request)
+    return (kind == "application/json" and _uses(request)) or _writes(request)
+
+
+def _writes(request: Incoming) -> bool:
+    """Whether a model writes the reply."""
+    return _uses(request) and request.path.endswith(_WRITTEN)
 
 
 def _readable(headers: RawHeaders) -> RawHeaders:

@@ -136,8 +136,9 @@ class _Highest:
         self._seen: OrderedDict[str, tuple[int, int, int]] = OrderedDict()
 
     def take(self, tier: str, value: int, now: float) -> None:
-        newest, before = self._of(tier, int(now // SECONDS))
-        self._seen[tier] = (int(now // SECONDS), max(newest, value), before)
+        period = int(now // SECONDS)
+        newest, before = self._of(tier, period)
+        self._seen[tier] = (period, max(newest, value), before)
         while len(self._seen) > TIERS:
             self._seen.popitem(last=False)
 

@@ -43,39 +43,30 @@ def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
     return int(size / BYTES_PER_TOKEN) + extra
 
 
-def _text_size(message: Any) -> tuple[int, int]:
-    """Bytes of a message's text and calls, and how many parts it has that are no text."""
-    if not isinstance(message, dict):
-        return 0, 0
-    size = others = 0
-    content = message.get("content")
-    if isinstance(content, str):
-        size = _bytes(content)
-    elif isinstance(content, list):
-        for part in content:
-            text = part.get("text") if isinstance(part, dict) else None
-            if isinstance(text, str):
-                size += _bytes(text)
-            else:
-                others += 1
-    if calls := message.get("tool_calls"):
-        size += len(orjson.dumps(calls))
-    return size, others
-
-
-def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
 def _size(messages: Sequence[Any]) -> tuple[int, int]:
     """Bytes of text and calls, and the tokens that come beside them."""
     size = 0
     extra = TOKENS_PER_MESSAGE * len(messages)
     for message in messages:
-        more, others = _text_size(message)
-        size += more
-        extra += TOKENS_PER_IMAGE * others
+        if not isinstance(message, dict):
+            continue
+        content = message.get("content")
+        if isinstance(content, str):
+            size += _bytes(content)
+        elif isinstance(content, list):
+            for part in content:
+                text = part.get("text") if isinstance(part, dict) else None
+                if isinstance(text, str):
+                    size += _bytes(text)
+                else:
+                    extra += TOKENS_PER_IMAGE
+        if calls := message.get("tool_calls"):
+            size += len(orjson.dumps(calls))
     return size, extra
 
 
 _sizes = Remembered(_size)
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -22,8 +22,6 @@ from .services import Services
 SECONDS = 3600.0  # that one may take; after them what it has set aside is forgotten
 _PATIENCE = TierSettings(model="").queue_timeout  # it has no tier of its own
 _NO_TIER = ""
-# What ends the path of a request that a model writes a reply to.
-WRITTEN = ("/completions", "/responses", "/messages")
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
 
@@ -31,8 +29,8 @@ _CHOICES = ("n", "best_of")
 class PassthroughBooks:
     """One request's. Only a session that is named by a header is known here.
 
-    ``key``: the API key that the client sent. ``path``: where, without its query. ``uses``: it may
-    use any tokens; ``asks``: by what its body says, in JSON.
+    ``key``: the API key that the client sent. ``uses``: it may use any tokens; ``asks``: by what
+    its body says, in JSON; ``writes``: a model writes the reply.
     """
 
     def __init__(
@@ -42,9 +40,9 @@ class PassthroughBooks:
         session: SessionId,
         key: str,
         *,
-        path: str,
         uses: bool,
         asks: bool,
+        writes: bool,
     ) -> None:
         self._services = services
         settings = services.settings
@@ -54,7 +52,7 @@ class PassthroughBooks:
         self._most_output = budgets.most_output(key, _NO_TIER, settings)
         self._uses = uses
         self._asks = asks
-        self._writes = uses and path.endswith(WRITTEN)
+        self._writes = writes
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
         self._prompt: Measured | None = None  # where its cost matters before
@@ -118,6 +116,7 @@ class PassthroughBooks:
         limits, self._limits = self._limits, ()
         if not limits:
             return
+        self._learn()
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
@@ -131,8 +130,7 @@ class PassthroughBooks:
         tail = self._tail
         counted = tail.usage(count_cached=self._rules.count_cached_prompt) if tail else None
         written = tail.estimated_output() if tail is not None else 0
-        if tail is not None and counted is not None:
-            self._learn(tail)
+        if counted is not None:
             prompt, output = counted
             if self._whole or not self._writes or written <= output:
                 return Spent(prompt, output, estimated=False)
@@ -141,11 +139,12 @@ class PassthroughBooks:
             return Spent(0, 0, estimated=False)
         return Spent(max(int(self._size / BYTES_PER_TOKEN), 1), written, estimated=True)
 
-    def _learn(self, tail: UsageTail) -> None:
-        whole = tail.usage()
-        if self._prompt is not None and whole is not None:
+    def _learn(self) -> None:
+        if self._prompt is None or self._tail is None:
+            return
+        if counted := self._tail.usage():
             costs = self._services.prompt_costs
-            costs.keep(_NO_TIER, self._session, self._prompt, whole[0])
+            costs.keep(_NO_TIER, self._session, self._prompt, counted[0])
 
 
 def _asked(body: bytes) -> dict[str, Any]:

@@ -23,6 +23,11 @@ USAGE = {"prompt_tokens": 60, "total_tokens": 60}
 EMBEDDED = Reply.json({"data": [], "usage": USAGE})
 
 
+def held(go_on: asyncio.Event) -> Reply:
+    body = json.dumps({"usage": USAGE}).encode()
+    return Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
+
+
 async def embed(proxy: RunningProxy, headers: dict[str, str] | None = None) -> Any:
     return await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=headers)
 
@@ -41,9 +46,7 @@ async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: St
 async def test_others_are_waited_for(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
     proxy = await start_proxy(hard(per_hour=1000))
     go_on = asyncio.Event()
-    body = json.dumps({"usage": USAGE}).encode()
-    slow = Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
-    upstream.will(slow, EMBEDDED)
+    upstream.will(held(go_on), EMBEDDED)
     first = asyncio.create_task(embed(proxy, AGENT))
     await upstream.next_call()
     second = asyncio.create_task(embed(proxy))
@@ -184,9 +187,7 @@ async def test_a_picture_does_not_hold_up_everybody(
 ) -> None:
     proxy = await start_proxy(hard(per_hour=200_000))
     go_on = asyncio.Event()
-    body = json.dumps({"usage": USAGE}).encode()
-    slow = Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
-    upstream.will(slow, EMBEDDED)
+    upstream.will(held(go_on), EMBEDDED)
     first = asyncio.create_task(embed(proxy))
     await upstream.next_call()
     picture = {"type": "image", "source": {"type": "base64", "data": "A" * 10**6}}
@@ -202,9 +203,7 @@ async def test_a_client_that_leaves_the_line_holds_up_nobody(
 ) -> None:
     proxy = await start_proxy(hard(per_hour=1000))
     go_on = asyncio.Event()
-    body = json.dumps({"usage": USAGE}).encode()
-    slow = Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
-    upstream.will(slow, EMBEDDED)
+    upstream.will(held(go_on), EMBEDDED)
     first = asyncio.create_task(embed(proxy))
     await upstream.next_call()
     files = {"file": ("speech.wav", b"RIFF" * 1000)}

@@ -19,12 +19,23 @@ NOTE = {"type": "function", "function": {"name": "note", "parameters": {"type": 
 WORDS = [f"w{n}" for n in range(3000)]
 
 
+def calls_note(text: str) -> Json:
+    arguments = '{"text": "' + text + '"}'
+    function = {"name": "note", "arguments": arguments}
+    return {"id": "call_1", "type": "function", "function": function}
+
+
+def endless(upstream: ScriptedServer, deltas: list[Json]) -> None:
+    """A reply in these pieces, and no end."""
+    pieces = [data(chunk(delta)) for delta in deltas]
+    upstream.always(lambda _: Reply.sse(ROLE, *pieces, SILENCE))
+
+
 async def test_a_limit_that_upstream_ignores_is_kept(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
-    words = [data(chunk({"content": f"{n} "})) for n in range(50)]
-    upstream.always(lambda _: Reply.sse(ROLE, *words, SILENCE))
+    endless(upstream, [{"content": f"{n} "} for n in range(50)])
     response = await ask(proxy, max_tokens=10)
     choice = response.json()["choices"][0]
     assert (choice["finish_reason"], len(choice["message"]["content"].split())) == ("length", 10)
@@ -42,8 +53,7 @@ async def test_large_pieces_are_cut_by_their_words(
 ) -> None:
     proxy = await start_proxy()
     pieces = [" ".join(f"w{n}" for n in range(at, at + 7)) + "  " for at in range(0, 700, 7)]
-    words = [data(chunk({"content": piece})) for piece in pieces]
-    upstream.always(lambda _: Reply.sse(ROLE, *words, SILENCE))
+    endless(upstream, [{"content": piece} for piece in pieces])
     response = await ask(proxy, max_tokens=10, **(WITH_USAGE if streams else {}))
     expected = [f"w{n}" for n in range(10)]
     if streams:
@@ -97,25 +107,13 @@ async def test_a_call_that_came_whole_is_not_cut(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
-    arguments = '{"text": "' + "word " * 50 + '"}'
-    call = {
-        "id": "call_1",
-        "type": "function",
-        "function": {"name": "note", "arguments": arguments},
-    }
+    call = calls_note("word " * 50)
     message = {"role": "assistant", "content": None, "tool_calls": [call]}
     upstream.always(lambda _: Reply.json(completion(message, "tool_calls")))
-    tool = {"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}
-    response = await ask(proxy, max_tokens=10, tools=[tool])
+    response = await ask(proxy, max_tokens=10, tools=[NOTE])
     (choice,) = response.json()["choices"]
     assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"]["tool_calls"][0]["function"]["arguments"] == arguments
-
-
-def calls_note(text: str) -> Json:
-    arguments = '{"text": "' + text + '"}'
-    function = {"name": "note", "arguments": arguments}
-    return {"id": "call_1", "type": "function", "function": function}
+    assert choice["message"]["tool_calls"][0]["function"] == call["function"]
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -198,8 +196,7 @@ async def test_a_refusal_without_end_is_cut(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
-    sorry = [data(chunk({"refusal": f"no{n} "})) for n in range(100)]
-    upstream.always(lambda _: Reply.sse(ROLE, *sorry, SILENCE))
+    endless(upstream, [{"refusal": f"no{n} "} for n in range(100)])
     response = await ask(proxy, max_tokens=10)
     assert response.headers["x-mlx-stack-truncated"] == "max_output_tokens"
 
@@ -253,7 +250,6 @@ async def test_what_was_cut_counts_as_many_tokens_as_came_pieces(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
-    digits = [data(chunk({"content": str(n % 10)})) for n in range(100)]
-    upstream.always(lambda _: Reply.sse(ROLE, *digits, SILENCE))
+    endless(upstream, [{"content": str(n % 10)} for n in range(100)])
     response = await ask(proxy, max_tokens=30)
     assert response.json()["usage"]["completion_tokens"] in (30, 31)

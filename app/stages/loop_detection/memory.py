@@ -162,17 +162,14 @@ class Sessions:
         does so here.
         """
         found = self._sessions.get(session)
-        if found is not None and began is not None:
-            if found.began is not None and began.time > found.began:
-                found = None
-            elif began.stored:
-                found.began = began.time
+        if found and began and found.began is not None and began.time > found.began:
+            found = None
         if found is None:
             found = self._sessions[session] = Remembered()
-            if began is not None and began.stored:
-                found.began = began.time
             while len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
+        if began is not None and began.stored:
+            found.began = began.time
         self._sessions.move_to_end(session)
         return found
 

@@ -8,7 +8,6 @@ and has none.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,6 +29,7 @@ from ...tool_calls.missed_calls import missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
+from ...unique import call_id
 from .client_history import readable
 from .tool_choice import ToolChoice, read_choice
 
@@ -162,7 +162,7 @@ class _State(StageState):
         new.text = found.content
         if not found.calls:
             return
-        new.calls = [ToolCall(_new_id(), call.name, call.arguments) for call in found.calls]
+        new.calls = [ToolCall(call_id(), call.name, call.arguments) for call in found.calls]
         new.rescued = [call.format for call in found.calls]
         if not _is_cut(new):
             new.finish_reason = "tool_calls"
@@ -204,7 +204,7 @@ class _State(StageState):
                 kind = "duplicate_id" if identity else "missing_id"
                 if self._stage.options.repair:
                     new.repairs.append(kind)
-                    identity = _new_id()
+                    identity = call_id()
                 elif identity:
                     error = f'two calls have the same id "{identity[:64]}"'
                     new.failures.append(CallFailure(call.name, kind, error, index, position))
@@ -313,10 +313,6 @@ def _drop_half_calls(new: _Mended) -> None:
         orjson.loads(new.calls[-1].arguments)
     except orjson.JSONDecodeError:
         new.calls.pop()
-
-
-def _new_id() -> str:
-    return "call_" + os.urandom(12).hex()
 
 
 def _as_message(reply: Reply, index: int) -> dict[str, Any]:

@@ -9,7 +9,6 @@ ReAct's ``Action:``, and the generic ``⏺ Name: …``, where the first 50 chara
 from __future__ import annotations
 
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -22,6 +21,7 @@ from ....tool_calls.formats.base import Tools, Where
 from ....tool_calls.formats.harmony import CHANNEL
 from ....tool_calls.formats.table import FORMATS
 from ....tool_calls.text_calls import FoundCall, Holdback, Rescued, rescue, whole_calls
+from ....unique import call_id
 from .calls import Repeats
 from .seen import PROBE, Seen
 
@@ -171,7 +171,7 @@ class WrittenCalls:
         tools = self._tools()
         repeats = Repeats(self._most, self._exempt)
         calls = _whole(found, text, tools) if cut else found.calls
-        kept = repeats.kept(ToolCall(_new_id(), c.name, c.arguments) for c in calls)
+        kept = repeats.kept(ToolCall(call_id(), c.name, c.arguments) for c in calls)
         if len(calls) >= MOST_CALLS:
             self._due = sys.maxsize, sys.maxsize
         elif found.exhausted:
@@ -233,10 +233,6 @@ def _whole(found: Rescued, text: str, tools: Tools) -> tuple[FoundCall, ...]:
         return calls
     upto = max(text.rfind(")"), text.rfind("}")) + 1
     return rescue(text[:upto] + "]", tools).calls
-
-
-def _new_id() -> str:
-    return "call_" + os.urandom(12).hex()
 
 
 def _units(text: str, *, known: bool) -> Iterator[tuple[int, str, str]]:
