@@ -234,9 +234,9 @@ def test_a_limit_that_was_not_sent_cuts_nothing() -> None:
     """A replayed reply, say, whose request the stage never saw."""
     reply = cut_reply("stop", text="Hello there")
     reply.usage = Usage(9, 5)
-    whole = exchange(tier="fast")
-    state = stage().open(whole)
-    state.mend(reply)
+    whole = exchange()
+    whole.tier = "fast"
+    stage().open(whole).mend(reply)
     assert (reply.choices[0].text, reply.mended) == ("Hello there", set())
     assert not whole.reply_notes
 
