@@ -118,10 +118,17 @@ class Attempt:
         if verdict := self._pipeline.on_request(self.request):
             return verdict
         try:
-            self.content = orjson.dumps(self.request.body)
+            self.content = orjson.dumps(self._body())
         except orjson.JSONEncodeError:  # which reads four times the depth that it writes
             return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
         return None
+
+    def _body(self) -> dict[str, Any]:
+        """What is sent; a long history as it was written before, to know it again."""
+        body, known = self.request.body, self._client_request.blocks
+        if body["messages"] is known.messages and (written := known.take_json()):
+            return {**body, "messages": orjson.Fragment(written)}
+        return body
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take bytes of an event stream; the bytes that may go out now."""

@@ -31,14 +31,30 @@ class Blocks:
     is left at the end is in none. ``said``: the messages behind the lead.
     """
 
-    __slots__ = ("lead", "messages", "names", "said")
+    __slots__ = ("_written", "lead", "messages", "names", "said")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages = messages
         self.lead = lead = next((i for i, m in enumerate(messages) if not _is_systems(m)), 0)
         self.said = messages[lead:] if lead else messages
         starts = range(lead, len(messages) - BLOCK + 1, BLOCK)
-        self.names = [hash(dumped(messages[start : start + BLOCK])) for start in starts]
+        written = [dumped(messages[start : start + BLOCK]) for start in starts]
+        self.names = [hash(block) for block in written]
+        self._written: list[bytes] = written if all(map(_is_list, written)) else []
+
+    def take_json(self) -> bytes:
+        """The messages as JSON, of what their names were made from; nothing where it is no JSON.
+
+        It is given but once: it is as long as the request, which may be open for long.
+        """
+        written, self._written = self._written, []
+        if not written:
+            return b""
+        behind = self.lead + len(written) * BLOCK
+        parts = [dumped(self.messages[: self.lead]), *written, dumped(self.messages[behind:])]
+        if not all(map(_is_list, parts)):
+            return b""
+        return b"[%b]" % b",".join([part[1:-1] for part in parts if part != b"[]"])
 
 
 class Remembered(Generic[T]):
@@ -79,6 +95,11 @@ class Remembered(Generic[T]):
 
 def _is_systems(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") in _SYSTEM
+
+
+def _is_list(written: bytes) -> bool:
+    """Whether it is a list as JSON, not what stands for one."""
+    return written.endswith(b"]")
 
 
 def dumped(value: Any) -> bytes:

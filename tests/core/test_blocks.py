@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+import orjson
 import pytest
 
 from app.core.blocks import BLOCK, Blocks, Remembered
@@ -80,3 +81,27 @@ def test_messages_that_are_none() -> None:
         deep = [deep]
     for odd in (deep, None, 7, "text", {}, {"role": ["system"]}):
         assert len(Blocks([odd] * BLOCK).names) == 1
+
+
+@pytest.mark.parametrize("lead", [0, 2])
+@pytest.mark.parametrize("count", [BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_what_was_written_to_know_them_again_is_given_once(lead: int, count: int) -> None:
+    messages = [SYSTEM] * lead + said(count)
+    blocks = Blocks(messages)
+    assert orjson.loads(blocks.take_json()) == messages
+    assert blocks.take_json() == b""
+
+
+def test_a_short_request_was_not_written() -> None:
+    assert Blocks(said(BLOCK - 1)).take_json() == b""
+
+
+def test_what_is_no_json_is_not_given() -> None:
+    deep: Any = []
+    for _ in range(300):
+        deep = [deep]
+    for place in (0, BLOCK + 3):
+        for odd in (deep, 2**70, "\ud800"):
+            messages = said(BLOCK + 4)
+            messages[place] = {"role": "user", "content": odd}
+            assert Blocks(messages).take_json() == b""
