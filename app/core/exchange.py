@@ -13,7 +13,7 @@ from .pressure import NO_PRESSURE, Pressure
 from .prompt_size import estimate_of
 from .session_id import SessionId
 from .tiers import Route
-from .verdicts import LoopDetected, Verdict
+from .verdicts import InvalidToolCall, LoopDetected, Verdict
 
 
 @dataclass(frozen=True)  # without slots, for what is worked out once
@@ -235,10 +235,12 @@ class Exchange:
         return self.committed is not None and self.committed.stays
 
     @property
-    def asked_about(self) -> LoopDetected | None:
+    def asked_about(self) -> LoopDetected | InvalidToolCall | None:
         """The doubt about which the tier of now is asked for a second opinion, if it is."""
-        failure = self.model_failure
-        return failure if isinstance(failure, LoopDetected) and failure.doubt else None
+        match failure := self.model_failure:
+            case LoopDetected(doubt=True) | InvalidToolCall(ask_next=True):
+                return failure
+        return None
 
     @property
     def hold_whole(self) -> bool:

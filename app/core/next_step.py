@@ -184,6 +184,8 @@ class _Rules:
         rules = self._settings.reliability.tool_validation
         reason = "tool_validation_failure"
         done = exchange.retried.get(reason, 0)
+        if verdict.ask_next:
+            return self._second_opinion(reason)
         if verdict.doubt:
             return self._ask_again(reason, done)
         # After committed text one retry is all: what it adds can still join what the client has.

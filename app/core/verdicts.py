@@ -67,11 +67,13 @@ class CallFailure:
 class InvalidToolCall:
     """At least one call of the reply, or its JSON, can't be delivered.
 
-    ``doubt``: it has no call, though it seems to mean one. It goes out where a retry is no better.
+    ``doubt``: it may well be right, and goes out where no better one is to be had. ``ask_next``: by
+    the next tier, told nothing, where the same one would only make the same slip again.
     """
 
     failures: tuple[CallFailure, ...]
     doubt: bool = False
+    ask_next: bool = False
 
 
 @frozen

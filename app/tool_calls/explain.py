@@ -99,6 +99,14 @@ def implausible(kind: str, path: str, value: str, tool: str) -> str:
     return f'the arguments of function "{tool}" hold tool-call markup: {_quoted(value)}'
 
 
+def miscopied(path: str, value: str, meant: str, tool: str) -> str:
+    """An id that is hardly the one that is meant."""
+    return (
+        f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
+        f"conversation; did you mean {_quoted(meant)}?"
+    )
+
+
 def described(value: Any) -> str:
     """A value with its type: ``the string "five"``."""
     if isinstance(value, bool) or value is None:

@@ -112,27 +112,36 @@ def test_reasoning_that_went_out_limits_nothing() -> None:
 
 DOUBT = replace(LOOP, doubt=True, repeats=2)
 MISSED = replace(INVALID, doubt=True)
-
-
-def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked() -> None:
-    assert step(climbing("loop_detected"), DOUBT) == Move("standard", "loop_detected")
-    text = Committed("Let me look.")
-    for whole in (
-        after("loop_detected"),  # there is no other tier
-        climbing("loop_detected", committed=text),
-        climbing("loop_detected", model_failure=MISSED, doubted=True),  # asked for another reason
-        climbing("loop_detected", controls=Controls(escalation=False)),
-        climbing("loop_detected", tiers=("standard", "premium")),
-    ):
-        assert step(whole, DOUBT) == Deliver()
+SLIP = replace(INVALID, doubt=True, ask_next=True)
 
 
 @pytest.mark.parametrize(
-    "verdict", [DOUBT, MISSED, LOOP, INVALID, EmptyResponse(), TRUNCATED, FAILED, BUSY, CLIENTS]
+    ("doubt", "reason"), [(DOUBT, "loop_detected"), (SLIP, INVALID_REASON)], ids=["loop", "slip"]
 )
-def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict) -> None:
+def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked(
+    doubt: Verdict, reason: str
+) -> None:
+    assert step(climbing(reason), doubt) == Move("standard", reason)
+    text = Committed("Let me look.")
+    for whole in (
+        after(reason),  # there is no other tier
+        climbing(reason, committed=text),
+        climbing(reason, model_failure=MISSED, doubted=True),  # asked for another reason
+        climbing(reason, controls=Controls(escalation=False)),
+        climbing(reason, tiers=("standard", "premium")),
+    ):
+        assert step(whole, doubt) == Deliver()
+    assert step(climbing(reason), doubt, escalation={"escalate_on": ["timeout"]}) == Deliver()
+
+
+@pytest.mark.parametrize("doubt", [DOUBT, SLIP], ids=["loop", "slip"])
+@pytest.mark.parametrize(
+    "verdict",
+    [DOUBT, SLIP, MISSED, LOOP, INVALID, EmptyResponse(), TRUNCATED, FAILED, BUSY, CLIENTS],
+)
+def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict, doubt: Verdict) -> None:
     """A tier is asked once, and no other after it."""
-    asked = climbing("loop_detected", model_failure=DOUBT, doubted=True)
+    asked = climbing("loop_detected", model_failure=doubt, doubted=True)
     assert step(asked, verdict) == Deliver(doubted=True)
     assert step(asked, None) == Deliver()
 

@@ -20,6 +20,7 @@ from tests.stages.tool_replies import (
     judged,
     message,
 )
+from tests.tool_calls.calls import parameters, tool
 
 NAMED = {"type": "function", "function": {"name": "list_files"}}
 
@@ -227,6 +228,46 @@ def test_a_text_that_means_a_call_is_what_it_is_elsewhere(text: str) -> None:
         assert judged(reply, asked(**body), **rules).verdict is None
     wanted = asked(messages=[{"role": "user", "content": "Which function would you call?"}])
     assert judged(message(text=ANNOUNCED), wanted).verdict is None
+
+
+GET = tool("get_order", parameters("order_id", order_id="string"))
+LOOK_UP = [{"role": "user", "content": "Look up 8874449."}]
+SLIP = message(call("get_order", '{"order_id": "887449"}'))
+
+
+def test_an_id_that_is_copied_with_a_slip_is_doubted_and_the_next_tier_asked() -> None:
+    whole = asked(tools=[*TOOLS, GET], messages=LOOK_UP)
+    outcome = judged(SLIP, whole)
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert outcome.verdict.doubt
+    assert outcome.verdict.ask_next
+    assert [(one.kind, one.error) for one in outcome.failures] == [
+        (
+            "miscopied_id",
+            'field "order_id" in function "get_order" is "887449", which stands nowhere in the '
+            'conversation; did you mean "8874449"?',
+        )
+    ]
+    assert outcome.incidents == [("tool_call_invalid", ("miscopied_id",))]
+
+
+def test_an_id_is_not_doubted_elsewhere() -> None:
+    tools = [*TOOLS, GET]
+    right = message(call("get_order", '{"order_id": "8874449"}'))
+    first = SLIP["choices"][0]
+    for reply, rules in (
+        (right, {}),
+        (SLIP, {"validate_plausibility": False}),
+        ({**SLIP, "choices": [first, {**first, "index": 1}]}, {}),
+    ):
+        outcome = judged(reply, asked(tools=tools, messages=LOOK_UP), **rules)
+        assert outcome.verdict is None
+    # What is surely wrong comes first, and is no doubt.
+    both = message(call("get_order", '{"order_id": "887449"}'), call("search", "{}", "call_2"))
+    outcome = judged(both, asked(tools=tools, messages=LOOK_UP))
+    assert outcome.kinds == ["missing_required"]
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert not outcome.verdict.doubt
 
 
 def test_more_calls_than_the_cap() -> None:

@@ -149,7 +149,7 @@ class _State(StageState):
 
     def on_request(self, request: Request) -> None:
         exchange = self._exchange
-        if (doubt := exchange.asked_about) is not None:
+        if isinstance(doubt := exchange.asked_about, LoopDetected):
             self._stage.remembered(exchange).ask(doubt.pattern, doubt.place)
             detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
             labels = doubt.detector, "second_opinion"

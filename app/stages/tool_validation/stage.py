@@ -25,6 +25,7 @@ from ...tool_calls import explain
 from ...tool_calls.check import Options, check_call
 from ...tool_calls.check_reply import check_response_format
 from ...tool_calls.conversation import conversation_lookup
+from ...tool_calls.miscopied_ids import miscopied
 from ...tool_calls.missed_calls import missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
@@ -33,6 +34,7 @@ from ...unique import call_id
 from .client_history import readable
 from .tool_choice import ToolChoice, read_choice
 
+MISCOPIED = "miscopied_id"
 MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
 
 
@@ -101,7 +103,9 @@ class _State(StageState):
             self._apply(reply, index, new)
 
     def judge(self, reply: Reply) -> InvalidToolCall | None:
-        failures = self._failures or self._missed(reply)
+        failures, doubt = self._failures, False
+        if not failures:
+            failures, doubt = self._missed(reply) or self._miscopied(reply), True
         if not failures:
             return None
         for failure in failures:
@@ -109,7 +113,8 @@ class _State(StageState):
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
         self._exchange.last_response = _as_message(reply, failures[0].choice)
-        return InvalidToolCall(tuple(failures), doubt=not self._failures)
+        ask_next = doubt and failures[0].kind == MISCOPIED
+        return InvalidToolCall(tuple(failures), doubt=doubt, ask_next=ask_next)
 
     def _missed(self, reply: Reply) -> list[CallFailure]:
         """The call that a reply of text alone means, as far as one can tell."""
@@ -122,6 +127,18 @@ class _State(StageState):
             return []
         found = missed_call(choice.text, self._schemas(), self._asked())
         return [CallFailure(found.tool, found.kind, found.error)] if found is not None else []
+
+    def _miscopied(self, reply: Reply) -> list[CallFailure]:
+        """The call whose id is hardly the one that is meant, as far as one can tell."""
+        if len(reply.choices) > 1 or not self._stage.options.validate_plausibility:
+            return []
+        for index, choice in reply.choices.items():
+            for position, call in enumerate(choice.tool_calls):
+                found = miscopied(call.arguments, self._body["messages"])
+                if found is not None:
+                    error = explain.miscopied(found.path, found.value, found.meant, call.name)
+                    return [CallFailure(call.name, MISCOPIED, error, index, position)]
+        return []
 
     def _asked(self) -> str:
         """What the user said last."""

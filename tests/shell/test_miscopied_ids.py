@@ -1,0 +1,91 @@
+"""Before an id goes out that is hardly the one that is meant, the next tier is asked, once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.shell.asking import ask
+from tests.shell.calling import deltas, messages_of
+from tests.shell.conftest import StartProxy
+from tests.support.replies import litellm_error, stream, text_stream, with_role
+from tests.support.scripted_server import Reply, ScriptedServer
+from tests.tool_calls.calls import parameters, tool
+
+CHAIN = {"reliability.escalation.chain": ["fast", "standard"]}
+TOOLS = [tool("get_order", parameters("order_id", order_id="string"))]
+ASKED = [{"role": "user", "content": "Look up order 8874449."}]
+
+
+def getting(order: str) -> Reply:
+    function = {"name": "get_order", "arguments": json.dumps({"order_id": order})}
+    one = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    return stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
+
+
+def models(upstream: ScriptedServer) -> list[str]:
+    return [call.json()["model"] for call in upstream.calls]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_next_tiers_goes_out_in_its_stead(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
+) -> None:
+    proxy = await start_proxy(CHAIN)
+    upstream.will(getting("887449"), getting("8874449"))
+    response = await ask(proxy, messages=ASKED, tools=TOOLS, stream=streamed)
+    assert models(upstream) == ["fast", "standard"]
+    assert messages_of(upstream.calls[1]) == ASKED, "nobody tells it anything"
+    assert "8874449" in response.text
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
+    upstream.will(text_stream("Done."))
+    await ask(proxy, messages=ASKED, tools=TOOLS)
+    assert models(upstream)[2:] == ["standard"], "the session stays there"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [getting("887449"), getting("88744499"), litellm_error(500, "no"), text_stream("")],
+    ids=["the same", "another slip", "an error", "nothing"],
+)
+async def test_else_it_goes_out_as_it_is_and_is_not_asked_about_again(
+    upstream: ScriptedServer, start_proxy: StartProxy, answer: Reply
+) -> None:
+    proxy = await start_proxy(CHAIN)
+    upstream.will(getting("887449"), answer, getting("887449"))
+    response = await ask(proxy, messages=ASKED, tools=TOOLS, stream=True)
+    assert models(upstream) == ["fast", "standard"]
+    assert response.status_code == 200
+    assert "error" not in response.text
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert "x-mlx-stack-escalated-from" not in response.headers
+    (call,) = [one for delta in deltas(response) for one in delta.get("tool_calls", ())]
+    assert call["function"]["arguments"] == '{"order_id": "887449"}'
+    said: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "not found"},
+        {"role": "user", "content": "Once more."},
+    ]
+    await ask(proxy, messages=[*ASKED, *said], tools=TOOLS)
+    assert models(upstream)[2:] == ["fast"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reliability.escalation.chain": ["fast"]},
+        {**CHAIN, "reliability.tool_validation.validate_plausibility": False},
+        {**CHAIN, "reliability.escalation.enabled": False},
+    ],
+)
+async def test_nobody_is_asked(
+    upstream: ScriptedServer, start_proxy: StartProxy, changes: dict[str, Any]
+) -> None:
+    proxy = await start_proxy(changes)
+    upstream.will(getting("887449"))
+    response = await ask(proxy, messages=ASKED, tools=TOOLS)
+    assert response.status_code == 200
+    assert models(upstream) == ["fast"]
