@@ -241,6 +241,7 @@ class EscalationSettings(Section):
     cloud: bool = True
     escalate_on: tuple[EscalationReason, ...] = get_args(EscalationReason)
     sticky_seconds: NotNegative = 300
+    foresee_above: Share = 0.1
     unknown_models: Literal["chain", "passthrough"] = "chain"
     degrade: DegradeSettings = DegradeSettings()
     cloud_fallback: CloudFallbackSettings | None = None

@@ -13,6 +13,7 @@ from .pressure import NO_PRESSURE, Pressure
 from .prompt_size import estimate_of
 from .session_id import SessionId
 from .tiers import Route
+from .track_record import MAX_TURN
 from .verdicts import InvalidToolCall, LoopDetected, Verdict
 
 
@@ -47,6 +48,21 @@ class ClientRequest:
         """The messages, known again where they came before."""
         messages = self.body.get("messages")
         return Blocks(messages if isinstance(messages, list) else ())
+
+    @cached_property
+    def turn(self) -> int:
+        """How many replies of the model's the task has, as :mod:`track_record` counts them."""
+        messages = self.body["messages"]
+        found = 0
+        for at in range(len(messages) - 1, -1, -1):
+            role = messages[at].get("role")
+            if role == "assistant":
+                found += 1
+                if found == MAX_TURN:
+                    break
+            elif role == "user" and (not at or messages[at - 1].get("role") != "tool"):
+                break  # beside a tool's results some agents tell of their surroundings
+        return found
 
     def blocks_of(self, messages: Sequence[Any]) -> Blocks:
         """Those of an attempt's messages, which mostly are the client's own."""

@@ -63,7 +63,7 @@ class FairQueue:
 
     def enter(self, ticket: Ticket) -> None:
         """Grant the ticket a slot if one is free and nobody waits; else queue it."""
-        if self.in_use < self.slots and not self.waiting and not self._together.is_full:
+        if self.has_room:
             self._grant(ticket)
             return
         self._turns.setdefault(ticket.session, OrderedDict())[ticket] = None
@@ -90,6 +90,11 @@ class FairQueue:
         while self.could_grant:
             granted.append(self.grant_next())
         return granted
+
+    @property
+    def has_room(self) -> bool:
+        """Whether who comes now need not wait."""
+        return self.in_use < self.slots and not self.waiting and not self._together.is_full
 
     @property
     def could_grant(self) -> bool:

@@ -103,6 +103,26 @@ def relieved(exchange: Exchange, settings: Settings, view: TierView, begin: Star
     return None
 
 
+def foreseeing(
+    exchange: Exchange, settings: Settings, view: TierView, begin: Start
+) -> Start | None:
+    """Where a request may start instead of ``begin``, if that tier is likely to fail at it.
+
+    The next tier of this machine. None: the client named a tier by header, or no such tier may
+    take it now.
+    """
+    tiers = exchange.route.tiers
+    if exchange.controls.tier is not None or begin.tier not in tiers:
+        return None
+    if not may_escalate(exchange, settings):
+        return None
+    for tier in tiers[tiers.index(begin.tier) + 1 :]:
+        out = tier in view.passed_over or tier in view.closed or not settings.tiers[tier].local
+        if not out and fits(tier, exchange.request, settings, view):
+            return Start(tier, begin.reason)
+    return None
+
+
 def _is_complex(request: ClientRequest, settings: Settings) -> bool:
     rules = settings.reliability.memory_pressure
     least = rules.complex.min_prompt_tokens

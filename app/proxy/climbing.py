@@ -53,7 +53,31 @@ def _begin(services: Services, exchange: Exchange, books: Books) -> tuple[Start,
         if cheaper is not None:
             return cheaper, True
     exchange.pressure = services.memory.pressure
-    return ladder.relieved(exchange, settings, view, begin) or begin, False
+    other = ladder.relieved(exchange, settings, view, begin)
+    return other or _foreseeing(services, exchange, view, begin) or begin, False
+
+
+def _foreseeing(
+    services: Services, exchange: Exchange, view: TierView, begin: Start
+) -> Start | None:
+    """The next tier, where this one is likely to fail and nobody has to wait for that one."""
+    if not services.tier_states.foresees(begin.tier, exchange.request):
+        return None
+    other = ladder.foreseeing(exchange, services.settings, view, begin)
+    queue = services.queues[other.tier] if other is not None else None
+    if other is None or (queue is not None and not queue.has_room):
+        return None
+    services.metrics.inc(services.metrics.foreseen, begin.tier)
+    return other
+
+
+def note_answered(services: Services, exchange: Exchange) -> None:
+    """An exchange has been answered: by the tier that it began on, or one that it moved to."""
+    began = exchange.attempts[0].tier if exchange.attempts else exchange.tier
+    if exchange.tier == began:
+        services.tier_states.note_answered(began, exchange.request, moved_up=False)
+    elif exchange.model_failure is not None and exchange.failed_on == began:
+        services.tier_states.note_answered(began, exchange.request, moved_up=True)
 
 
 async def following(

@@ -51,6 +51,10 @@ class TierQueue:
     def in_flight(self) -> int:
         return self._queue.in_use
 
+    @property
+    def has_room(self) -> bool:
+        return self._queue.has_room
+
     def adapt(self, tier: TierSettings) -> None:
         """Take the tier's new limits; who waits already, waits as long as it was told."""
         self._timeout = tier.queue_timeout

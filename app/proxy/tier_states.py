@@ -14,6 +14,7 @@ from ..core.breaker import HEALTHY, Breakers, BreakerState, Call
 from ..core.exchange import ClientRequest
 from ..core.ladder import NOTHING_KNOWN, TierView
 from ..core.learnt import Learnt
+from ..core.track_record import TrackRecord
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
 from ..state.store import Store
@@ -34,11 +35,13 @@ class TierStates:
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learnt = Learnt()
+        self._record = TrackRecord(settings.reliability.escalation.foresee_above)
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers and rules; what is known of the tiers stays."""
         self._tiers = settings.tiers
         self._breakers.adapt(settings.reliability.escalation.degrade)
+        self._record.too_often = settings.reliability.escalation.foresee_above
 
     async def restore(self) -> None:
         """Take over the breakers of the process before. Raises ``StoreError``."""
@@ -51,6 +54,17 @@ class TierStates:
         learnt = self._learnt
         known = (self._breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
         return TierView(*known) if any(known) else NOTHING_KNOWN
+
+    def foresees(self, tier: str, request: ClientRequest) -> bool:
+        """Whether a request is likely to be moved up from a tier."""
+        return self._record.foresees(tier, request.turn)
+
+    def note_answered(self, tier: str, request: ClientRequest, *, moved_up: bool) -> None:
+        """An exchange that began on a tier was answered, by that one or by another."""
+        changed = self._record.note(tier, request.turn, moved_up=moved_up)
+        if changed is not None:
+            event = "tier_loses_its_way" if changed else "tier_finds_its_way"
+            log.get().info(event, tier=tier, turn=request.turn)
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]

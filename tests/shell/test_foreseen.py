@@ -1,0 +1,102 @@
+"""Where a tier is moved up from too often so far into a task, exchanges begin on the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.shell.asking import ask
+from tests.shell.conftest import StartProxy
+from tests.support.replies import data, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+
+SETTINGS = {
+    "reliability.escalation.chain": ["fast", "standard"],
+    "reliability.escalation.sticky_seconds": 0,
+}
+STEP = [
+    {"role": "assistant", "content": "Step one."},
+    {"role": "tool", "tool_call_id": "c", "content": "done"},
+]
+TASK = [{"role": "user", "content": "Do both steps."}]
+NOTHING, ANSWER = text_stream(""), text_stream("Step two.")
+
+
+async def step(proxy: RunningProxy, steps: int = 1, **more: Any) -> httpx.Response:
+    response = await ask(proxy, messages=[*TASK, *STEP * steps], **more)
+    assert response.status_code == 200
+    return response
+
+
+def models(upstream: ScriptedServer, since: int = 0) -> list[str]:
+    return [call.json()["model"] for call in upstream.calls[since:]]
+
+
+async def lost(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """`fast` gives nothing at a task's second step, five times."""
+    for _ in range(5):
+        upstream.will(NOTHING, ANSWER)
+        await step(proxy)
+    assert models(upstream) == ["fast", "standard"] * 5
+
+
+async def foreseen(proxy: RunningProxy) -> float:
+    lines = (await proxy.client.get("/metrics")).text.splitlines()
+    return sum(float(x.split()[-1]) for x in lines if x.startswith("mlx_stack_foreseen_total{"))
+
+
+async def test_it_begins_on_the_next_tier_but_for_each_eighth(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(SETTINGS)
+    await lost(upstream, proxy)
+    upstream.always(ANSWER)
+    begun = len(upstream.calls)
+    answers = [await step(proxy, steps=1 + number % 3) for number in range(8)]
+    assert models(upstream, begun) == ["standard"] * 7 + ["fast"]
+    assert answers[0].headers["x-mlx-stack-tier"] == "standard"
+    assert "x-mlx-stack-escalated-from" not in answers[0].headers
+    assert await foreseen(proxy) == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked"),
+    [
+        ({}, {"steps": 0}),  # a task's first reply is its own tier's
+        ({}, {"headers": {"x-mlx-stack-tier": "fast"}}),
+        ({}, {"headers": {"x-mlx-stack-escalation": "off"}}),
+        ({"reliability.escalation.foresee_above": 1}, {}),
+    ],
+)
+async def test_it_does_not(
+    upstream: ScriptedServer, start_proxy: StartProxy, changes: dict[str, Any], asked: Any
+) -> None:
+    proxy = await start_proxy({**SETTINGS, **changes})
+    await lost(upstream, proxy)
+    upstream.always(ANSWER)
+    begun = len(upstream.calls)
+    await step(proxy, **asked)
+    assert models(upstream, begun) == ["fast"]
+    assert await foreseen(proxy) == 0
+
+
+async def test_nobody_waits_for_the_next_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**SETTINGS, "tiers.standard.max_concurrency": 1})
+    await lost(upstream, proxy)
+    begun = len(upstream.calls)
+    release = asyncio.Event()
+    role, text, end = (data(one) for one in text_chunks("Slowly."))
+    upstream.will(Reply.sse(role, text, Wait(release), end), ANSWER)
+    first = asyncio.create_task(step(proxy))
+    while len(upstream.calls) == begun:
+        await upstream.next_call()
+    await step(proxy)
+    assert models(upstream, begun) == ["standard", "fast"]
+    release.set()
+    await first
