@@ -41,9 +41,10 @@ COLUMNS = {
         Column("c-escalation", "without escalation", changes={"escalation.enabled": False}),
         Column(
             "c-second",
-            "without second opinions",
+            "without second opinions on loops",
             changes={"loop_detection.second_opinion": False},
         ),
+        Column("c-foresee", "without foreseeing", changes={"escalation.foresee_above": 1}),
     )
 }
 MAIN = ("a", "b", "c")
