@@ -126,7 +126,8 @@ class Attempt:
     def _body(self) -> dict[str, Any]:
         """What is sent; a long history as it was written before, to know it again."""
         body, known = self.request.body, self._client_request.blocks
-        if body["messages"] is known.messages and (written := known.take_json()):
+        written = known.take_json()
+        if written and body["messages"] is known.messages:
             return {**body, "messages": orjson.Fragment(written)}
         return body
 

@@ -200,6 +200,8 @@ class Exchange:
     - ``hint``: what every further attempt on this tier is told.
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
+    - ``began_on``: the tier that it started on, where another could follow; else "". ``left_for``:
+      the reason for which that one was left; "" while it was not.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
     - ``capped``: cloud tiers that the hour's cap has no more tokens for.
@@ -238,6 +240,8 @@ class Exchange:
     hint: str = ""
     owner: str = ""
     client_timeout: float | None = None
+    began_on: str = ""
+    left_for: str = ""
     escalated_from: str = ""
     climbed: bool = False
     spent: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ from typing import Any
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from .exchange import ClientRequest, Exchange
+from .pressure import Level
 
 ABILITIES = ("tools", "images", "response_format")
 
@@ -108,13 +109,13 @@ def foreseeing(
 ) -> Start | None:
     """Where a request may start instead of ``begin``, if that tier is likely to fail at it.
 
-    The next tier of this machine. None: the client named a tier by header, or no such tier may
-    take it now.
+    The next tier of this machine. None: the client named a tier by header, memory is short, or no
+    such tier may take it now.
     """
     tiers = exchange.route.tiers
     if exchange.controls.tier is not None or begin.tier not in tiers:
         return None
-    if not may_escalate(exchange, settings):
+    if exchange.pressure.level is not Level.NORMAL or not may_escalate(exchange, settings):
         return None
     for tier in tiers[tiers.index(begin.tier) + 1 :]:
         out = tier in view.passed_over or tier in view.closed or not settings.tiers[tier].local

@@ -41,6 +41,8 @@ LASTING = frozenset(
         "output_truncated",
     }
 )
+# … and those that a tier's model is to blame for, not its server.
+MODELS_OWN = LASTING - {"timeout", "server_error"}
 # A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
 # place in a tier's queue is waited for.
 OPINION_SECONDS = 120.0

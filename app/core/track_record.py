@@ -27,8 +27,8 @@ _WELL: Final = 20
 
 @dataclass(slots=True)
 class _Stretch:
-    """``failing``: it is too often. Since then, ``asked``: for how many; ``well``: how many of
-    those that were tried all the same were answered, in a row.
+    """``failing``: it is too often; ``well``: how many in a row were answered since. ``asked``: how
+    many have come that were not tried.
     """
 
     exchanges: float = 0.0
@@ -50,10 +50,6 @@ class _Stretch:
         self.exchanges += 1
         self.moved_up += moved_up
         self.failing = _is_above(too_often, self.moved_up, self.exchanges)
-
-    def is_probe(self) -> bool:
-        self.asked = (self.asked + 1) % PROBE_EVERY
-        return not self.asked
 
 
 class TrackRecord:
@@ -77,19 +73,28 @@ class TrackRecord:
         stretch.note(moved_up, self.too_often)
         return stretch.failing if stretch.failing is not before else None
 
-    def foresees(self, tier: str, turn: int) -> bool:
+    def fails(self, tier: str, turn: int) -> bool:
         """Whether an exchange is likely enough to be moved up from the tier.
 
-        Each eighth is to be tried there all the same: what was so need not stay so.
+        Who is lost after three steps is so after seven, though seldom seen there.
         """
         known = self._stretches.get(tier)
-        if known is None or turn < STRETCHES[0] or self.too_often >= 1:
+        if known is None or turn < STRETCHES[0]:
             return False
-        # Who is lost after three steps is so after seven, though seldom seen there.
-        for stretch in known[: _place(turn) + 1]:
-            if stretch.failing:
-                return not stretch.is_probe()
-        return False
+        return any(stretch.failing for stretch in known[: _place(turn) + 1])
+
+    def is_probe(self, tier: str, turn: int) -> bool:
+        """Whether this exchange is to be tried on a tier that fails: what was so need not stay so.
+
+        Each eighth of a stretch is, so that all of them get their share.
+        """
+        stretch = self._stretches[tier][_place(turn)]
+        stretch.asked = (stretch.asked + 1) % PROBE_EVERY
+        return not stretch.asked
+
+    def forget(self, tier: str) -> None:
+        """Another model is behind the tier."""
+        self._stretches.pop(tier, None)
 
 
 def _place(turn: int) -> int:

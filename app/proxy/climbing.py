@@ -9,8 +9,8 @@ from ..core.attempt import Attempt
 from ..core.breaker import Call
 from ..core.exchange import Exchange
 from ..core.ladder import Start, TierView
-from ..core.next_step import LASTING, Move, Retry, Step, after_waiting, next_step
-from ..core.verdicts import Rejected, UpstreamFailed, Verdict
+from ..core.next_step import LASTING, MODELS_OWN, Move, Retry, Step, after_waiting, next_step
+from ..core.verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 from ..frozen import frozen
 from . import accounts
 from .books import Books
@@ -38,6 +38,8 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Rejecte
     if stays:
         exchange.route = replace(exchange.route, tiers=(begin.tier,))
     exchange.tier = begin.tier
+    if begin.tier in exchange.route.tiers[:-1] and ladder.may_escalate(exchange, services.settings):
+        exchange.began_on = begin.tier
     if begin.reason:
         _escalated(services, exchange, first, begin.tier, begin.reason)
     return None
@@ -61,23 +63,33 @@ def _foreseeing(
     services: Services, exchange: Exchange, view: TierView, begin: Start
 ) -> Start | None:
     """The next tier, where this one is likely to fail and nobody has to wait for that one."""
-    if not services.tier_states.foresees(begin.tier, exchange.request):
+    record, turn = services.tier_states.record, exchange.request.turn
+    if not record.fails(begin.tier, turn):
         return None
     other = ladder.foreseeing(exchange, services.settings, view, begin)
-    queue = services.queues[other.tier] if other is not None else None
-    if other is None or (queue is not None and not queue.has_room):
+    if other is None or not _has_room(services, other.tier) or record.is_probe(begin.tier, turn):
         return None
     services.metrics.inc(services.metrics.foreseen, begin.tier)
     return other
 
 
+def _has_room(services: Services, tier: str) -> bool:
+    queue = services.queues[tier]
+    return queue is None or queue.has_room
+
+
 def note_answered(services: Services, exchange: Exchange) -> None:
-    """An exchange has been answered: by the tier that it began on, or one that it moved to."""
-    began = exchange.attempts[0].tier if exchange.attempts else exchange.tier
-    if exchange.tier == began:
-        services.tier_states.note_answered(began, exchange.request, moved_up=False)
-    elif exchange.model_failure is not None and exchange.failed_on == began:
-        services.tier_states.note_answered(began, exchange.request, moved_up=True)
+    """An exchange has been answered: by the tier that it began on, or one that it moved to.
+
+    What another tier could not have answered, or was left for a server's sake, says nothing.
+    """
+    began = exchange.began_on
+    if not began or (exchange.tier != began and exchange.left_for not in MODELS_OWN):
+        return
+    try:
+        services.tier_states.note_answered(began, exchange.request, moved_up=exchange.tier != began)
+    except Exception as error:  # no reason to keep a reply back that was fine
+        accounts.stage_failed(services, "track_record", error)
 
 
 async def following(
@@ -86,6 +98,8 @@ async def following(
     """What follows an attempt. Where the cloud's cap forbids it, it is decided anew without."""
     while True:
         view = view_for(services, exchange)
+        if isinstance(verdict, InvalidToolCall) and verdict.ask_next:
+            view = view.without(t for t in exchange.route.tiers if not _has_room(services, t))
         step = next_step(exchange, verdict, services.settings, view, now)
         if not isinstance(step, (Retry, Move)):
             return step
@@ -98,6 +112,8 @@ async def following(
 def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
     """The exchange goes on with another tier."""
     before = exchange.tier
+    if before == exchange.began_on:
+        exchange.left_for = reason
     exchange.retried.clear()
     exchange.climbed = exchange.climbed or reason in LASTING
     exchange.tier = tier
@@ -112,6 +128,7 @@ class Doubted:
     tier: str
     escalated_from: str
     climbed: bool
+    left_for: str
     reply_notes: dict[str, str]
     turn: bytes
     public: RawHeaders
@@ -129,6 +146,7 @@ def doubted(exchange: Exchange, attempt: Attempt, public: RawHeaders) -> Doubted
         exchange.tier,
         exchange.escalated_from,
         exchange.climbed,
+        exchange.left_for,
         dict(exchange.reply_notes),
         exchange.turn,
         public,
@@ -139,6 +157,7 @@ def go_back(exchange: Exchange, kept: Doubted) -> Attempt:
     """No better one came: the exchange is where it was with that reply."""
     exchange.tier = kept.tier
     exchange.climbed = kept.climbed
+    exchange.left_for = kept.left_for
     exchange.reply_notes = kept.reply_notes
     exchange.turn = kept.turn
     exchange.escalated_from = kept.escalated_from

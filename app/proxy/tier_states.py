@@ -38,10 +38,15 @@ class TierStates:
         self._record = TrackRecord(settings.reliability.escalation.foresee_above)
 
     def adapt(self, settings: Settings) -> None:
-        """Take other tiers and rules; what is known of the tiers stays."""
+        """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
+        too_often = settings.reliability.escalation.foresee_above
+        if too_often != self._record.too_often:
+            self._record = TrackRecord(too_often)
+        for tier, known in self._tiers.items():
+            if tier not in settings.tiers or settings.tiers[tier].model != known.model:
+                self._record.forget(tier)
         self._tiers = settings.tiers
         self._breakers.adapt(settings.reliability.escalation.degrade)
-        self._record.too_often = settings.reliability.escalation.foresee_above
 
     async def restore(self) -> None:
         """Take over the breakers of the process before. Raises ``StoreError``."""
@@ -55,9 +60,10 @@ class TierStates:
         known = (self._breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
         return TierView(*known) if any(known) else NOTHING_KNOWN
 
-    def foresees(self, tier: str, request: ClientRequest) -> bool:
-        """Whether a request is likely to be moved up from a tier."""
-        return self._record.foresees(tier, request.turn)
+    @property
+    def record(self) -> TrackRecord:
+        """Where tiers lose their way."""
+        return self._record
 
     def note_answered(self, tier: str, request: ClientRequest, *, moved_up: bool) -> None:
         """An exchange that began on a tier was answered, by that one or by another."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
@@ -22,10 +22,11 @@ from app.tool_calls.names import words
 
 from ..frozen import frozen
 
-MAX_CHARS: Final = 400_000  # of the newest messages: ids are copied from what was just read
-MAX_VALUES: Final = 8  # of one call, or list
-MAX_NODES: Final = 256  # of its arguments
-MAX_PLACES: Final = 512  # where a half of one value stands
+MAX_BYTES: Final = 400_000  # of the newest messages: ids are copied from what was just read
+MAX_MESSAGES: Final = 4_000
+MAX_VALUES: Final = 8  # of one reply, or list
+MAX_NODES: Final = 256  # of a call's arguments
+MAX_PLACES: Final = 512  # where one value, or a half of it, stands
 LEAST, _MOST = 5, 64  # characters of an id; shorter ones are near too many others
 _LONG_RUN: Final = 5  # digits, of which one more or less isn't seen at a glance
 _LONG_SEGMENT: Final = 6  # characters between separators
@@ -33,16 +34,22 @@ _LONG_MIXED: Final = 8  # letters and digits, as a hash or half a UUID has them
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*")
 _HAS_DIGIT: Final = re.compile(r"\d")
-_TOKEN: Final = re.compile(r"[A-Za-z0-9]+(?:[_-]+[A-Za-z0-9]+)*")
+_TOKEN: Final = re.compile(rb"[A-Za-z0-9]+(?:[_-]+[A-Za-z0-9]+)*")
 _SEGMENT: Final = re.compile(r"[a-z0-9]+")
-_HASH: Final = re.compile(r"[0-9a-f]{8,}")
+_HASH: Final = re.compile(r"(?=(?:\d*[a-f]){2})[0-9a-f]{8,}")
 _DIGITS: Final = re.compile(r"[0-9]+")
+# What JSON in JSON, and a terminal, put before a word.
+_GLUE: Final = re.compile(rb"\\+(?:u001b\[[0-9;]*m|[nrtbf])|\x1b\[[0-9;]*[A-Za-z]")
 _NAMING: Final = frozenset(
-    {"id", "ids", "uuid", "uuids", "guid", "guids", "identifier", "identifiers"}
-    | {"sku", "iban", "sha"}
+    {"id", "ids", "uuid", "uuids", "guid", "guids", "identifier", "identifiers", "iban", "sha"}
 )
-# … behind another word: an `order_number` is an id, a `number` may be what is reckoned with.
+# … behind another word: an `order_number` is an id, a `number` may be what is reckoned with,
 _NAMING_LAST: Final = frozenset({"number", "numbers", "no", "ref", "reference", "code", "key"})
+# and behind these it names no single thing.
+_OF_MANY: Final = frozenset(
+    {"area", "cache", "color", "colour", "country", "currency", "error", "exit", "language", "line"}
+    | {"page", "phone", "port", "post", "postal", "row", "status", "version", "zip"}
+)
 
 
 @frozen
@@ -54,28 +61,69 @@ class Miscopied:
     meant: str
 
 
-def miscopied(arguments: str, messages: Sequence[Mapping[str, Any]]) -> Miscopied | None:
-    """The first id of a call that is copied with a slip, if any is.
+class Ids:
+    """The ids of one reply's calls, looked up in what came before it.
 
-    ``arguments``: JSON text, as on the wire. ``messages``: the client's own, in OpenAI's form;
-    they are read only where there is an id.
+    ``messages``: the client's own, in OpenAI's form. ``tools``: those it offers, which may name an
+    id as well. They are read only where there is an id.
     """
-    if not _HAS_DIGIT.search(arguments):
+
+    def __init__(self, messages: Sequence[Mapping[str, Any]], tools: Any = None) -> None:
+        self._messages = messages
+        self._tools = tools
+        self._left = MAX_VALUES
+        self._given: bytes | None = None  # by the user and by tools,
+        self._lowered = b""  # the same,
+        self._own = b""  # and what the model said and called
+
+    def miscopied(self, arguments: str) -> Miscopied | None:
+        """The first id of a call that is copied with a slip. ``arguments``: JSON, as it came."""
+        if not self._left or not _HAS_DIGIT.search(arguments):
+            return None
+        try:
+            given = orjson.loads(arguments)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(given, dict):
+            return None
+        for path, value in itertools.islice(_ids(given), self._left):
+            self._left -= 1
+            wanted = value.lower()
+            near = None if self._stands(wanted) else self._near(wanted)
+            if near is not None:
+                return Miscopied(path, value, near)
         return None
-    try:
-        given = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(given, dict):
-        return None
-    for path, value in itertools.islice(_ids(given), MAX_VALUES):
-        wanted = value.lower()
-        if _stands(wanted, messages):
-            continue
-        near = {token.lower(): token for token in _near(wanted, messages)}
-        if len(near) == 1:  # of several it is one more, as like as not
-            return Miscopied(path, value, *near.values())
-    return None
+
+    def _read(self) -> bytes:
+        if self._given is None:
+            self._given, self._own = _told(self._messages)
+            self._lowered = self._given.lower()
+        return self._given
+
+    def _stands(self, wanted: str) -> bool:
+        """Whether it was said or called, by anybody: what was called has been looked at then."""
+        self._read()
+        spelled = [wanted.encode()]
+        if wanted.isdigit():
+            spelled.append(f"{int(wanted):,}".encode())
+        return any(_holds(text, one) for text in (self._lowered, self._own) for one in spelled)
+
+    def _near(self, wanted: str) -> str | None:
+        """The one id that the user or a tool gave, of which this is a slip.
+
+        Of several alike it is one more, as like as not; and one that a schema names is meant.
+        """
+        given = self._read()
+        half = len(wanted) // 2
+        found: dict[bytes, bytes] = {}
+        for part in (wanted[:half], wanted[half:]):  # one edit leaves one of them as it is
+            for at in itertools.islice(_places(part.encode(), self._lowered), MAX_PLACES):
+                token = _token_at(given, at)
+                if is_slip(wanted, token.lower().decode()):
+                    found[token.lower()] = token
+        if len(found) != 1 or _holds(_written(self._tools).lower(), wanted.encode()):
+            return None
+        return next(iter(found.values())).decode()
 
 
 def _ids(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -101,52 +149,29 @@ def _is_id(text: str) -> bool:
 
 def _names_id(parameter: str) -> bool:
     said = [word for word in words(parameter) if not word.isdecimal()]
-    return bool(said) and (said[-1] in _NAMING or (len(said) > 1 and said[-1] in _NAMING_LAST))
+    if not said or said[-1] in _NAMING:
+        return bool(said)
+    return len(said) > 1 and said[-1] in _NAMING_LAST and said[-2] not in _OF_MANY
 
 
-def _stands(wanted: str, messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether an id was said, or called, by anybody: what was called has been looked at then."""
-    left = MAX_PLACES
-    for text in _newest_first(messages, _said_or_called):
-        lowered = _lowered(text)
-        for at in _places(wanted, lowered):
-            left -= 1
-            end = at + len(wanted)
-            around = lowered[at - 1 : at], lowered[end : end + 1]
-            if not any(map(str.isalnum, around)) or not left:  # of so many one does, most likely
-                return True
-    return False
-
-
-def _near(wanted: str, messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The ids that the user or a tool gave, and of which `wanted` is a slip."""
-    half = len(wanted) // 2
-    left = MAX_PLACES
-    for text in _newest_first(messages, _given):
-        lowered = _lowered(text)
-        for part in (wanted[:half], wanted[half:]):  # one edit leaves one of them as it is
-            for at in itertools.islice(_places(part, lowered), left):
-                left -= 1
-                token = _token_at(text, at)
-                if is_slip(wanted, token.lower()):
-                    yield token
-
-
-def _newest_first(
-    messages: Sequence[Mapping[str, Any]],
-    told: Callable[[Mapping[str, Any]], Iterable[str]],
-) -> Iterator[str]:
-    seen = 0
-    for message in reversed(messages):
-        for text in told(message):
-            yield text[-MAX_CHARS:]
-            seen += len(text)
-            if seen > MAX_CHARS:
-                return
-
-
-def _given(message: Mapping[str, Any]) -> Iterable[str]:
-    return () if message.get("role") == "assistant" else texts([message])
+def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
+    """What the user and tools gave, and in lower case what the model said and called; the newest
+    messages only.
+    """
+    given: list[bytes] = []
+    own: list[bytes] = []
+    left = MAX_BYTES
+    for message in itertools.islice(reversed(messages), MAX_MESSAGES):
+        is_own = message.get("role") == "assistant"
+        for text in _said_or_called(message) if is_own else texts([message]):
+            written = text[-left:].encode("utf-8", "surrogatepass")
+            (own if is_own else given).append(written)
+            left -= len(text)
+            if left <= 0:
+                break
+        if left <= 0:
+            break
+    return _unglued(b"\n".join(given)), _unglued(b"\n".join(own)).lower()
 
 
 def _said_or_called(message: Mapping[str, Any]) -> Iterator[str]:
@@ -158,25 +183,39 @@ def _said_or_called(message: Mapping[str, Any]) -> Iterator[str]:
             yield called
 
 
-def _lowered(text: str) -> str:
-    """In lower case, each character at its place: a few letters would become two."""
-    lowered = text.lower()
-    return lowered if len(lowered) == len(text) else text
+def _unglued(text: bytes) -> bytes:
+    return _GLUE.sub(b" ", text) if b"\\" in text or b"\x1b" in text else text
 
 
-def _places(part: str, text: str) -> Iterator[int]:
+def _written(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except (TypeError, ValueError):
+        return b""
+
+
+def _holds(text: bytes, wanted: bytes) -> bool:
+    """Whether it stands there by itself, between what is no letter or digit of an id's."""
+    for at in itertools.islice(_places(wanted, text), MAX_PLACES):
+        end = at + len(wanted)
+        if not text[at - 1 : at].isalnum() and not text[end : end + 1].isalnum():
+            return True
+    return False
+
+
+def _places(part: bytes, text: bytes) -> Iterator[int]:
     at = text.find(part)
     while at >= 0:
         yield at
         at = text.find(part, at + 1)
 
 
-def _token_at(text: str, at: int) -> str:
+def _token_at(text: bytes, at: int) -> bytes:
     """The id, or word, in whose midst a place is; one that is too long is cut."""
     for found in _TOKEN.finditer(text, max(at - _MOST - 1, 0), at + _MOST + 2):
         if found.end() > at:
-            return found[0] if found.start() <= at else ""
-    return ""
+            return found[0] if found.start() <= at else b""
+    return b""
 
 
 def is_slip(one: str, other: str) -> bool:
@@ -195,13 +234,16 @@ def _is_left_out(longer: str, at: int) -> bool:
     """Whether the character at this place is one that is easily left out, or written twice."""
     segment, place = _segment(longer, at)
     inside = 0 < place < len(segment) - 1
-    if inside and _is_mixed(segment) and max(len(segment), len(longer) // 2) >= _LONG_MIXED:
-        return True
     run = next((r[0] for r in _DIGITS.finditer(segment) if r.start() <= place < r.end()), "")
-    # 007 for 7 and 1000 for 100 are other ways to count.
-    if len(run) < _LONG_RUN or longer[at] == "0":
+    if len(run) >= _LONG_RUN:
+        # 007 for 7 and 1000 for 100 are other ways to count.
+        twice = longer[at] in (longer[at - 1 : at], longer[at + 1 : at + 2])
+        return longer[at] != "0" and (inside or twice)
+    if not inside or not _is_mixed(segment):
         return False
-    return inside or longer[at] in (longer[at - 1 : at], longer[at + 1 : at + 2])
+    if run and not _HASH.fullmatch(segment) and len(longer) < 2 * _LONG_MIXED:
+        return False  # node12east beside node1east
+    return max(len(segment), len(longer) // 2) >= _LONG_MIXED
 
 
 def _is_misread(one: str, other: str, at: int) -> bool:

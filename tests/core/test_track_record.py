@@ -16,8 +16,9 @@ def recorded(turn: int, exchanges: int, moved_up: int) -> TrackRecord:
 
 
 def foreseen(record: TrackRecord, turn: int, tier: str = "fast") -> int:
-    """How often out of eight."""
-    return sum(record.foresees(tier, turn) for _ in range(PROBE_EVERY))
+    """How often out of eight exchanges are not tried on the tier."""
+    fails = [record.fails(tier, turn) for _ in range(PROBE_EVERY)]
+    return sum(failing and not record.is_probe(tier, turn) for failing in fails)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,33 @@ def test_who_does_well_again_is_trusted_again() -> None:
     assert foreseen(record, 3)
     record.note("fast", 3, moved_up=False)
     assert not foreseen(record, 3)
+
+
+@pytest.mark.parametrize("depth", [2, 4, 8, 16])
+def test_it_comes_back_however_long_the_tasks_are(depth: int) -> None:
+    record = recorded(1, 20, 20)
+    for _ in range(20 * PROBE_EVERY):
+        for turn in range(depth):
+            if not record.fails("fast", turn) or record.is_probe("fast", turn):
+                record.note("fast", turn, moved_up=False)
+    assert not any(record.fails("fast", turn) for turn in range(depth))
+
+
+def test_another_model_has_no_record() -> None:
+    record = recorded(3, 20, 20)
+    record.forget("standard")
+    assert foreseen(record, 3)
+    record.forget("fast")
+    assert not foreseen(record, 3)
+
+
+def test_it_can_be_turned_off_and_says_what_changes() -> None:
+    off, on = TrackRecord(1.0), TrackRecord(0.1)
+    assert {off.note("fast", 3, moved_up=True) for _ in range(50)} == {None}
+    assert not off.fails("fast", 3)
+    said = [on.note("fast", 3, moved_up=True) for _ in range(6)]
+    assert said == [None] * 4 + [True, None]
+    assert [on.note("fast", 3, moved_up=False) for _ in range(20)][-2:] == [None, False]
 
 
 def test_what_was_long_ago_counts_less() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
-from tests.support.replies import data, text_chunks, text_stream
+from tests.support.replies import data, litellm_error, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
@@ -56,11 +56,13 @@ async def test_it_begins_on_the_next_tier_but_for_each_eighth(
     await lost(upstream, proxy)
     upstream.always(ANSWER)
     begun = len(upstream.calls)
-    answers = [await step(proxy, steps=1 + number % 3) for number in range(8)]
+    answers = [await step(proxy) for number in range(8)]
     assert models(upstream, begun) == ["standard"] * 7 + ["fast"]
+    await step(proxy, steps=3)
+    assert models(upstream)[-1] == "standard", "further on it is lost, too"
     assert answers[0].headers["x-mlx-stack-tier"] == "standard"
     assert "x-mlx-stack-escalated-from" not in answers[0].headers
-    assert await foreseen(proxy) == 7
+    assert await foreseen(proxy) == 8
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,49 @@ async def test_it_does_not(
     await step(proxy, **asked)
     assert models(upstream, begun) == ["fast"]
     assert await foreseen(proxy) == 0
+
+
+@pytest.mark.parametrize(
+    ("replies", "asked"),
+    [
+        ((litellm_error(500, "no"), ANSWER), ["fast", "standard"]),
+        ((NOTHING,), ["fast"]),  # an error: there is no other tier
+    ],
+    ids=["a server's fault", "nowhere to go"],
+)
+async def test_what_says_nothing_of_the_model(
+    upstream: ScriptedServer, start_proxy: StartProxy, replies: tuple[Reply, ...], asked: list[str]
+) -> None:
+    proxy = await start_proxy({**SETTINGS, "reliability.escalation.degrade.failures": 100})
+    off = {"x-mlx-stack-escalation": "off"} if len(asked) == 1 else {}
+    for _ in range(5):
+        upstream.will(*replies)
+        await ask(proxy, off, messages=[*TASK, *STEP])
+    assert models(upstream) == asked * 5
+    upstream.always(ANSWER)
+    begun = len(upstream.calls)
+    await step(proxy)
+    assert models(upstream, begun) == ["fast"]
+    assert await foreseen(proxy) == 0
+
+
+async def test_what_two_tiers_have_lost_counts_for_the_first(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    tiers = ["fast", "standard", "longctx"]
+    upstream.models = tuple(tiers)
+    changes = {
+        "tiers": {tier: {"model": tier} for tier in tiers},
+        "reliability.escalation.chain": tiers,
+    }
+    proxy = await start_proxy({**SETTINGS, **changes})
+    for _ in range(5):
+        upstream.will(NOTHING, NOTHING, ANSWER)
+        await step(proxy)
+    assert models(upstream) == tiers * 5
+    upstream.always(ANSWER)
+    await step(proxy)
+    assert models(upstream, 15) == ["standard"]
 
 
 async def test_nobody_waits_for_the_next_tier(

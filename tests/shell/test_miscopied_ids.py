@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from tests.shell.asking import ask
 from tests.shell.calling import deltas, messages_of
 from tests.shell.conftest import StartProxy
-from tests.support.replies import litellm_error, stream, text_stream, with_role
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.replies import data, litellm_error, stream, text_chunks, text_stream, with_role
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.tool_calls.calls import parameters, tool
 
 CHAIN = {"reliability.escalation.chain": ["fast", "standard"]}
@@ -48,8 +49,14 @@ async def test_the_next_tiers_goes_out_in_its_stead(
 
 @pytest.mark.parametrize(
     "answer",
-    [getting("887449"), getting("88744499"), litellm_error(500, "no"), text_stream("")],
-    ids=["the same", "another slip", "an error", "nothing"],
+    [
+        getting("887449"),
+        getting("88744499"),
+        text_stream("I can't help with that."),
+        litellm_error(500, "no"),
+        text_stream(""),
+    ],
+    ids=["the same", "another slip", "no call", "an error", "nothing"],
 )
 async def test_else_it_goes_out_as_it_is_and_is_not_asked_about_again(
     upstream: ScriptedServer, start_proxy: StartProxy, answer: Reply
@@ -71,6 +78,22 @@ async def test_else_it_goes_out_as_it_is_and_is_not_asked_about_again(
     ]
     await ask(proxy, messages=[*ASKED, *said], tools=TOOLS)
     assert models(upstream)[2:] == ["fast"]
+
+
+async def test_nobody_waits_for_a_tier_that_is_busy(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**CHAIN, "tiers.standard.max_concurrency": 1})
+    release = asyncio.Event()
+    role, text, end = (data(one) for one in text_chunks("Slowly."))
+    upstream.will(Reply.sse(role, text, Wait(release), end), getting("887449"))
+    other = asyncio.create_task(ask(proxy, {"x-mlx-stack-tier": "standard"}))
+    await upstream.next_call()
+    response = await ask(proxy, messages=ASKED, tools=TOOLS)
+    assert "887449" in response.text
+    assert models(upstream) == ["standard", "fast"]
+    release.set()
+    await other
 
 
 @pytest.mark.parametrize(

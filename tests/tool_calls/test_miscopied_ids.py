@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from app.tool_calls import miscopied_ids
-from app.tool_calls.miscopied_ids import LEAST, Miscopied, is_slip, miscopied
+from app.tool_calls.miscopied_ids import LEAST, Ids, Miscopied, is_slip
 
 from .floods import MEGABYTE
 
@@ -29,8 +29,12 @@ def called(arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def found(arguments: Any, *messages: dict[str, Any]) -> Miscopied | None:
-    return miscopied(orjson.dumps(arguments).decode(), messages or (USER, RESULT))
+def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
+    return Ids(messages or (USER, RESULT), tools).miscopied(orjson.dumps(arguments).decode())
+
+
+def said(content: str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
 
 
 SLIPS = [
@@ -64,20 +68,24 @@ MEANT = [
     ("T4YDQTR", "T4YDQTS"),  # the next of a series
     ("1234", "12234"),  # short ones
     ("T4YDQTSX", "ZZYDQTSX"),
+    ("server10prod", "server1prod"),
+    ("node12east", "node1east"),
+    ("C1002000", "C1001000"),
+    ("A0001200", "A0001100"),
 ]
 
 
 @pytest.mark.parametrize(("came", "stands"), SLIPS)
 def test_a_slip(came: str, stands: str) -> None:
-    said = {"role": "user", "content": f'What of "{stands}", please?'}
-    assert found({"order_id": came}, said) == Miscopied("order_id", came, stands)
-    assert found({"order_id": stands}, said) is None
+    message = said(f'What of "{stands}", please?')
+    assert found({"order_id": came}, message) == Miscopied("order_id", came, stands)
+    assert found({"order_id": stands}, message) is None
 
 
 @pytest.mark.parametrize(("came", "stands"), MEANT)
 def test_what_is_near_and_meant(came: str, stands: str) -> None:
-    said = {"role": "user", "content": f"What of {stands}?"}
-    assert found({"order_id": came}, said) is None
+    message = said(f"What of {stands}?")
+    assert found({"order_id": came}, message) is None
     if len(came) >= LEAST:
         assert not is_slip(came.lower(), stands.lower())
         assert not is_slip(stands.lower(), came.lower())
@@ -99,8 +107,10 @@ def test_where_an_id_may_stand(arguments: dict[str, Any], path: str) -> None:
 
 
 def test_a_number_may_be_an_id() -> None:
-    said = {"role": "user", "content": "Issue 8874449."}
-    assert found({"issue_number": 887449}, said) == Miscopied("issue_number", "887449", "8874449")
+    message = said("Issue 8874449.")
+    assert found({"issue_number": 887449}, message) == Miscopied(
+        "issue_number", "887449", "8874449"
+    )
 
 
 @pytest.mark.parametrize(
@@ -125,7 +135,7 @@ def test_what_is_no_such_id(arguments: Any) -> None:
 
 
 def test_arguments_that_nobody_can_read_are_not_read() -> None:
-    assert miscopied('{"order_id": "I4YDQTS"', [USER]) is None
+    assert Ids([USER]).miscopied('{"order_id": "I4YDQTS"') is None
 
 
 def test_what_was_called_before_is_not_doubted_again() -> None:
@@ -136,16 +146,62 @@ def test_what_was_called_before_is_not_doubted_again() -> None:
 
 
 def test_one_of_many_alike_is_one_more() -> None:
-    said = {"role": "user", "content": "T4YDQTS and J4YDQTS are done."}
-    assert found({"order_id": "I4YDQTS"}, said) is None
-    twice = {"role": "user", "content": "T4YDQTS. I mean t4ydqts."}
+    message = said("T4YDQTS and J4YDQTS are done.")
+    assert found({"order_id": "I4YDQTS"}, message) is None
+    twice = said("T4YDQTS. I mean t4ydqts.")
     assert found({"order_id": "I4YDQTS"}, twice) is not None
 
 
 def test_letters_that_grow_in_lower_case() -> None:
-    said = {"role": "user", "content": "İİİİ: order T4YDQTS."}
-    slip = found({"order_id": "I4YDQTS"}, said)
+    message = said("İİİİ: order T4YDQTS.")
+    slip = found({"order_id": "I4YDQTS"}, message)
     assert slip is None or slip.meant == "T4YDQTS"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "查询订单8874449和订单88744499",
+        "8874449를, not 88744499",
+        "注文8874449を。88744499",
+        '{"text": "first\\n8874449, 88744499"}',
+        '{"text": "{\\"a\\": \\"x\\\\n8874449\\", \\"b\\": 88744499}"}',
+        "\x1b[33m8874449\x1b[0m 88744499",
+        '{"log": "\\u001b[33m8874449, 88744499"}',
+        "8,874,449 of 88744499",
+        "İ 8874449, 88744499",
+    ],
+)
+def test_what_an_id_that_stands_may_stand_between(content: str) -> None:
+    assert found({"order_id": 8874449}, said(content)) is None
+    assert found({"order_id": "8874449"}, said(content)) is None
+
+
+def test_a_slip_of_what_stands_behind_an_escaped_line_end() -> None:
+    slip = found({"order_id": "887449"}, said('{"text": "first\\n8874449"}'))
+    assert slip is not None
+    assert slip.meant == "8874449"
+
+
+def test_an_id_that_a_schema_names_is_meant() -> None:
+    tools = [{"function": {"parameters": {"properties": {"id": {"enum": ["I4YDQTS"]}}}}}]
+    assert found({"order_id": "I4YDQTS"}) is not None
+    assert found({"order_id": "I4YDQTS"}, tools=tools) is None
+    assert found({"order_id": "I4YDQTS"}, tools=[{"x": 2**70}]) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["zip_code", "portNumber", "color_code", "cache_key", "error_code"]
+)
+def test_numbers_that_name_no_single_thing(name: str) -> None:
+    assert found({name: "887449"}, said("8874449")) is None
+
+
+def test_a_reply_with_many_ids_is_looked_through_once() -> None:
+    ids = Ids([said("T4YDQTS")])
+    new = [f'{{"id": "NEW{number:05}X"}}' for number in range(8)]
+    assert not any(map(ids.miscopied, new))
+    assert ids.miscopied('{"id": "I4YDQTS"}') is None
 
 
 def test_parts_of_content_are_read() -> None:
@@ -169,7 +225,7 @@ def test_floods_end(piece: str) -> None:
 
 
 def test_only_what_was_said_last_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(miscopied_ids, "MAX_CHARS", 100)
+    monkeypatch.setattr(miscopied_ids, "MAX_BYTES", 100)
     long = {"role": "user", "content": "x " * 100}
     assert found({"order_id": "I4YDQTS"}, long, USER) is not None
     assert found({"order_id": "I4YDQTS"}, USER, long) is None

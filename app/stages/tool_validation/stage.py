@@ -25,7 +25,7 @@ from ...tool_calls import explain
 from ...tool_calls.check import Options, check_call
 from ...tool_calls.check_reply import check_response_format
 from ...tool_calls.conversation import conversation_lookup
-from ...tool_calls.miscopied_ids import miscopied
+from ...tool_calls.miscopied_ids import Ids
 from ...tool_calls.missed_calls import missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
@@ -47,6 +47,7 @@ class ToolValidation:
     def __init__(self, settings: Settings) -> None:
         rules = settings.reliability.tool_validation
         self.rules = rules
+        self.climbs = settings.reliability.escalation.enabled
         self.options = Options(
             validate_json=rules.validate_json,
             validate_schema=rules.validate_schema,
@@ -107,7 +108,7 @@ class _State(StageState):
         if not failures:
             failures, doubt = self._missed(reply) or self._miscopied(reply), True
         if not failures:
-            return None
+            return self._no_opinion(reply)
         for failure in failures:
             self._note(
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
@@ -130,15 +131,35 @@ class _State(StageState):
 
     def _miscopied(self, reply: Reply) -> list[CallFailure]:
         """The call whose id is hardly the one that is meant, as far as one can tell."""
-        if len(reply.choices) > 1 or not self._stage.options.validate_plausibility:
+        if len(reply.choices) > 1 or not self._may_ask_about_ids():
             return []
+        ids = Ids(self._body["messages"], self._body.get("tools"))
         for index, choice in reply.choices.items():
             for position, call in enumerate(choice.tool_calls):
-                found = miscopied(call.arguments, self._body["messages"])
+                found = ids.miscopied(call.arguments)
                 if found is not None:
                     error = explain.miscopied(found.path, found.value, found.meant, call.name)
                     return [CallFailure(call.name, MISCOPIED, error, index, position)]
         return []
+
+    def _may_ask_about_ids(self) -> bool:
+        """Whether a doubt can change anything: there may be another tier to ask, or it is asked."""
+        exchange = self._exchange
+        if not self._stage.options.validate_plausibility:
+            return False
+        if exchange.asked_about is not None:
+            return True
+        climbs = self._stage.climbs and exchange.controls.escalation and not exchange.text_is_out
+        return climbs and exchange.tier in exchange.route.tiers[:-1]
+
+    def _no_opinion(self, reply: Reply) -> InvalidToolCall | None:
+        """A reply without a call says nothing of the ids in the calls that it was asked about."""
+        asked_about = self._exchange.asked_about
+        if not isinstance(asked_about, InvalidToolCall):
+            return None
+        if any(choice.tool_calls for choice in reply.choices.values()):
+            return None
+        return asked_about
 
     def _asked(self) -> str:
         """What the user said last."""
