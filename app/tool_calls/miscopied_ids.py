@@ -26,6 +26,7 @@ MAX_BYTES: Final = 400_000  # of the newest messages: ids are copied from what w
 MAX_MESSAGES: Final = 4_000
 MAX_VALUES: Final = 8  # of one reply, or list
 MAX_NODES: Final = 256  # of a call's arguments
+_JUST: Final = 8  # messages
 MAX_PLACES: Final = 512  # where one value, or a half of it, stands
 LEAST, _MOST = 5, 64  # characters of an id; shorter ones are near too many others
 _LONG_RUN: Final = 5  # digits, of which one more or less isn't seen at a glance
@@ -88,11 +89,22 @@ class Ids:
             return None
         for path, value in itertools.islice(_ids(given), self._left):
             self._left -= 1
+            if self._was_just_told(value):
+                continue
             wanted = value.lower()
             near = None if self._stands(wanted) else self._near(wanted)
             if near is not None:
                 return Miscopied(path, value, near)
         return None
+
+    def _was_just_told(self, value: str) -> bool:
+        """Whether it stands where most ids are copied from: that needs no reading of it all."""
+        newest = itertools.islice(reversed(self._messages), _JUST)
+        told = (text for message in newest for text in _said_or_called(message))
+        return any(
+            value in text and _holds(text.encode("utf-8", "surrogatepass"), value.encode())
+            for text in told
+        )
 
     def _read(self) -> bytes:
         if self._given is None:
@@ -163,7 +175,7 @@ def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
     left = MAX_BYTES
     for message in itertools.islice(reversed(messages), MAX_MESSAGES):
         is_own = message.get("role") == "assistant"
-        for text in _said_or_called(message) if is_own else texts([message]):
+        for text in _said_or_called(message):
             written = text[-left:].encode("utf-8", "surrogatepass")
             (own if is_own else given).append(written)
             left -= len(text)
