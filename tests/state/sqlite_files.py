@@ -1,0 +1,55 @@
+"""What the tests of the SQLite store share: what is in its file, and waiting for it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.state.store import (
+    Limit,
+    SessionDelta,
+    StoreError,
+)
+from tests.state.reading import contents
+
+ONE_TURN = SessionDelta(turns=1)
+HOUR = Limit("hour", 1000, rolling=True)
+SESSION = Limit("session:a", 1000, rolling=False)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def fails(call: Awaitable[Any], because: str) -> None:
+    with pytest.raises(StoreError, match=because):
+        await call
+
+
+def rows(path: Path, kind: str) -> int:
+    """How many of a kind there are in the file that count; -1 where there is none yet."""
+    found = contents(path)
+    return len(getattr(found, kind)) if found is not None else -1
+
+
+def count(path: Path, table: str) -> int:
+    connection = sqlite3.connect(path)
+    (found,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    connection.close()
+    return int(found)
+
+
+def size(path: Path) -> int:
+    return path.stat().st_size
+
+
+def given(path: Path, content: bytes) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
