@@ -109,19 +109,20 @@ def foreseeing(
 ) -> Start | None:
     """Where a request may start instead of ``begin``, if that tier is likely to fail at it.
 
-    The next tier of this machine. None: the client named a tier by header, memory is short, or no
-    such tier may take it now.
+    The next tier. None: the client named a tier by header, memory is short, or the next tier is not
+    on this machine or may not take it now.
     """
     tiers = exchange.route.tiers
     if exchange.controls.tier is not None or begin.tier not in tiers:
         return None
     if exchange.pressure.level is not Level.NORMAL or not may_escalate(exchange, settings):
         return None
-    for tier in tiers[tiers.index(begin.tier) + 1 :]:
-        out = tier in view.passed_over or tier in view.closed or not settings.tiers[tier].local
-        if not out and fits(tier, exchange.request, settings, view):
-            return Start(tier, begin.reason)
-    return None
+    tier = next(iter(tiers[tiers.index(begin.tier) + 1 :]), None)
+    if tier is None or tier in view.passed_over or tier in view.closed:
+        return None
+    if not settings.tiers[tier].local or not fits(tier, exchange.request, settings, view):
+        return None
+    return Start(tier, begin.reason)
 
 
 def _is_complex(request: ClientRequest, settings: Settings) -> bool:

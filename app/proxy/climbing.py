@@ -38,7 +38,9 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Rejecte
     if stays:
         exchange.route = replace(exchange.route, tiers=(begin.tier,))
     exchange.tier = begin.tier
-    if begin.tier in exchange.route.tiers[:-1] and ladder.may_escalate(exchange, services.settings):
+    # Of a reply that no stage looks at nobody knows whether it was good.
+    climbs = ladder.may_escalate(exchange, services.settings) and not exchange.controls.bypass
+    if climbs and begin.tier in exchange.route.tiers[:-1]:
         exchange.began_on = begin.tier
     if begin.reason:
         _escalated(services, exchange, first, begin.tier, begin.reason)
@@ -50,13 +52,15 @@ def _begin(services: Services, exchange: Exchange, books: Books) -> tuple[Start,
     settings = services.settings
     view = view_for(services, exchange)
     begin = ladder.start(exchange, settings, view, books.sticky)
-    if books.downgrades(begin.tier):
+    if saves := books.downgrades(begin.tier):
         cheaper = ladder.downgraded(exchange, settings, view)
         if cheaper is not None:
             return cheaper, True
     exchange.pressure = services.memory.pressure
     other = ladder.relieved(exchange, settings, view, begin)
-    return other or _foreseeing(services, exchange, view, begin) or begin, False
+    if other is None and not saves:
+        other = _foreseeing(services, exchange, view, begin)
+    return other or begin, False
 
 
 def _foreseeing(

@@ -22,7 +22,7 @@ from app.tool_calls.names import words
 
 from ..frozen import frozen
 
-MAX_BYTES: Final = 400_000  # of the newest messages: ids are copied from what was just read
+MAX_CHARS: Final = 400_000  # of the newest messages: ids are copied from what was just read
 MAX_MESSAGES: Final = 4_000
 MAX_VALUES: Final = 8  # of one reply, or list
 MAX_NODES: Final = 256  # of a call's arguments
@@ -40,7 +40,7 @@ _SEGMENT: Final = re.compile(r"[a-z0-9]+")
 _HASH: Final = re.compile(r"(?=(?:\d*[a-f]){2})[0-9a-f]{8,}")
 _DIGITS: Final = re.compile(r"[0-9]+")
 # What JSON in JSON, and a terminal, put before a word.
-_GLUE: Final = re.compile(rb"\\+(?:u001b\[[0-9;]*m|[nrtbf])|\x1b\[[0-9;]*[A-Za-z]")
+_GLUE: Final = re.compile(rb"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 _NAMING: Final = frozenset(
     {"id", "ids", "uuid", "uuids", "guid", "guids", "identifier", "identifiers", "iban", "sha"}
 )
@@ -131,7 +131,7 @@ class Ids:
         for part in (wanted[:half], wanted[half:]):  # one edit leaves one of them as it is
             for at in itertools.islice(_places(part.encode(), self._lowered), MAX_PLACES):
                 token = _token_at(given, at)
-                if is_slip(wanted, token.lower().decode()):
+                if len(token) >= LEAST and is_slip(wanted, token.lower().decode()):
                     found[token.lower()] = token
         if len(found) != 1 or _holds(_written(self._tools).lower(), wanted.encode()):
             return None
@@ -172,7 +172,7 @@ def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
     """
     given: list[bytes] = []
     own: list[bytes] = []
-    left = MAX_BYTES
+    left = MAX_CHARS
     for message in itertools.islice(reversed(messages), MAX_MESSAGES):
         is_own = message.get("role") == "assistant"
         for text in _said_or_called(message):

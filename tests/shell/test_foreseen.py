@@ -129,6 +129,27 @@ async def test_what_two_tiers_have_lost_counts_for_the_first(
     assert models(upstream, 15) == ["standard"]
 
 
+async def test_no_tier_is_left_out_on_a_guess(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """The next tier is degraded: that is no reason to begin on the one after it."""
+    tiers = ["fast", "standard", "longctx"]
+    upstream.models = tuple(tiers)
+    changes = {
+        "tiers": {tier: {"model": tier} for tier in tiers},
+        "reliability.escalation.chain": tiers,
+        "reliability.escalation.degrade.failures": 1,
+    }
+    proxy = await start_proxy({**SETTINGS, **changes})
+    await lost(upstream, proxy)
+    upstream.will(litellm_error(500, "no"), ANSWER)
+    await ask(proxy, {"x-mlx-stack-tier": "standard"}, messages=TASK)
+    upstream.always(ANSWER)
+    begun = len(upstream.calls)
+    await step(proxy)
+    assert models(upstream, begun) == ["fast"]
+
+
 async def test_nobody_waits_for_the_next_tier(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

@@ -11,9 +11,19 @@ import pytest
 from tests.shell.calling import messages_of
 from tests.shell.conftest import StartProxy
 from tests.shell.looping import CHAIN, RULES, STUCK, TOOLS, Agent, calling, endless
-from tests.support.replies import ROLE, TEXT, chunk, litellm_error, stream, text_chunks, text_stream
+from tests.support.replies import (
+    ROLE,
+    TEXT,
+    chunk,
+    litellm_error,
+    stream,
+    text_chunks,
+    text_stream,
+    with_role,
+)
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, SILENCE, Call, Reply, ScriptedServer, WhenWhole
+from tests.tool_calls.calls import parameters, tool
 
 Json = dict[str, Any]
 ASKED = ["fast", "fast", "standard"]
@@ -128,6 +138,19 @@ async def test_where_it_fails_the_first_reply_goes_out_and_nobody_else_is_asked(
     upstream.will(calling("look"))
     await agent.turn()
     assert models(upstream)[3:] == ["fast"], "nothing stays, and once was enough"
+
+
+async def test_an_opinion_with_an_id_that_may_be_wrong_is_one(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}), "result of {}, 8874449".format)
+    order = parameters("order_id", order_id="string")
+    function = {"name": "get_order", "arguments": '{"order_id": "887449"}'}
+    one = {"index": 0, "id": "call_order", "type": "function", "function": function}
+    slip = stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
+    upstream.will(calling("look"), calling("look"), slip)
+    await twice(agent, tools=[*TOOLS, tool("get_order", order)])
+    assert "get_order" in agent.responses[-1].text
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ MEANT = [
     ("1234", "12234"),  # short ones
     ("T4YDQTSX", "ZZYDQTSX"),
     ("server10prod", "server1prod"),
+    ("20244", "2024"),  # beside a year
     ("node12east", "node1east"),
     ("C1002000", "C1001000"),
     ("A0001200", "A0001100"),
@@ -86,7 +87,7 @@ def test_a_slip(came: str, stands: str) -> None:
 def test_what_is_near_and_meant(came: str, stands: str) -> None:
     message = said(f"What of {stands}?")
     assert found({"order_id": came}, message) is None
-    if len(came) >= LEAST:
+    if min(len(came), len(stands)) >= LEAST:
         assert not is_slip(came.lower(), stands.lower())
         assert not is_slip(stands.lower(), came.lower())
 
@@ -210,7 +211,9 @@ def test_parts_of_content_are_read() -> None:
     assert found({"order_id": "I4YDQTS"}, parts, odd) is not None
 
 
-@pytest.mark.parametrize("piece", ["1", "11111 ", "4YDQTS", "T4YD-", "İ", "-"])
+@pytest.mark.parametrize(
+    "piece", ["1", "11111 ", "4YDQTS", "T4YD-", "İ", "-", "\\", "\\u001b[", "\x1b[1"]
+)
 def test_floods_end(piece: str) -> None:
     messages = [{"role": "user", "content": piece * (MEGABYTE // len(piece))}] * 3
     many = {
@@ -225,7 +228,7 @@ def test_floods_end(piece: str) -> None:
 
 
 def test_only_what_was_said_last_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(miscopied_ids, "MAX_BYTES", 100)
+    monkeypatch.setattr(miscopied_ids, "MAX_CHARS", 100)
     long = {"role": "user", "content": "x " * 100}
     assert found({"order_id": "I4YDQTS"}, long, USER) is not None
     assert found({"order_id": "I4YDQTS"}, USER, long) is None

@@ -131,7 +131,7 @@ class _State(StageState):
 
     def _miscopied(self, reply: Reply) -> list[CallFailure]:
         """The call whose id is hardly the one that is meant, as far as one can tell."""
-        if len(reply.choices) > 1 or not self._may_ask_about_ids():
+        if len(reply.choices) > 1 or not self._may_ask_about_ids(reply):
             return []
         ids = Ids(self._body["messages"], self._body.get("tools"))
         for index, choice in reply.choices.items():
@@ -142,14 +142,17 @@ class _State(StageState):
                     return [CallFailure(call.name, MISCOPIED, error, index, position)]
         return []
 
-    def _may_ask_about_ids(self) -> bool:
+    def _may_ask_about_ids(self, reply: Reply) -> bool:
         """Whether a doubt can change anything: there may be another tier to ask, or it is asked."""
         exchange = self._exchange
         if not self._stage.options.validate_plausibility:
             return False
         if exchange.asked_about is not None:
-            return True
-        climbs = self._stage.climbs and exchange.controls.escalation and not exchange.text_is_out
+            # Of a loop: an id that may be wrong gets further than what surely goes round.
+            return isinstance(exchange.asked_about, InvalidToolCall)
+        if exchange.doubted or exchange.text_is_out or reply.flowed:
+            return False
+        climbs = self._stage.climbs and exchange.controls.escalation
         return climbs and exchange.tier in exchange.route.tiers[:-1]
 
     def _no_opinion(self, reply: Reply) -> InvalidToolCall | None:
