@@ -150,6 +150,33 @@ async def test_no_tier_is_left_out_on_a_guess(
     assert models(upstream, begun) == ["fast"]
 
 
+async def test_who_is_to_save_tokens_begins_no_further_up(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    tiers = ["fast", "standard", "longctx"]
+    upstream.models = tuple(tiers)
+    changes = {
+        "tiers": {tier: {"model": tier} for tier in tiers},
+        "reliability.escalation.chain": tiers,
+        "reliability.escalation.degrade.failures": 1,
+        "reliability.token_budget.policy": "escalate",
+        "reliability.token_budget.downgrade_tier": "fast",
+        "reliability.token_budget.per_session": 1,
+    }
+    proxy = await start_proxy({**SETTINGS, **changes})
+    for number in range(5):  # `standard` loses its way
+        upstream.will(NOTHING, ANSWER)
+        named = {"x-mlx-stack-tier": "standard", "x-mlx-stack-session": f"other {number}"}
+        await step(proxy, headers=named)
+    mine = {"x-mlx-stack-session": "mine"}
+    upstream.will(litellm_error(500, "no"), ANSWER)  # `fast` is degraded, and the budget used up
+    await ask(proxy, mine, messages=TASK)
+    upstream.always(ANSWER)
+    begun = len(upstream.calls)
+    await step(proxy, headers=mine)
+    assert models(upstream, begun) == ["standard"]
+
+
 async def test_nobody_waits_for_the_next_tier(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
