@@ -59,7 +59,10 @@ def _begin(services: Services, exchange: Exchange, books: Books) -> tuple[Start,
     exchange.pressure = services.memory.pressure
     other = ladder.relieved(exchange, settings, view, begin)
     if other is None and not saves:
-        other = _foreseeing(services, exchange, view, begin)
+        try:
+            other = _foreseeing(services, exchange, view, begin)
+        except Exception as error:  # a guess is no reason to refuse anybody
+            accounts.stage_failed(services, "track_record", error)
     return other or begin, False
 
 

@@ -8,8 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
+from app.core.track_record import TrackRecord
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
+from tests.shell.polling import until_metric
 from tests.support.replies import data, litellm_error, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
@@ -175,6 +177,23 @@ async def test_who_is_to_save_tokens_begins_no_further_up(
     begun = len(upstream.calls)
     await step(proxy, headers=mine)
     assert models(upstream, begun) == ["standard"]
+
+
+@pytest.mark.parametrize("method", ["fails", "note"])
+async def test_a_fault_of_its_own_breaks_no_reply(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+) -> None:
+    def broken(*_: object, **__: object) -> bool:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(TrackRecord, method, broken)
+    proxy = await start_proxy(SETTINGS)
+    upstream.will(ANSWER)
+    assert "Step two." in (await step(proxy)).text
+    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="track_record")
 
 
 async def test_nobody_waits_for_the_next_tier(
