@@ -173,14 +173,11 @@ def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
     given: list[bytes] = []
     own: list[bytes] = []
     left = MAX_CHARS
-    for message in itertools.islice(reversed(messages), MAX_MESSAGES):
+    newest = itertools.islice(reversed(messages), MAX_MESSAGES)
+    for message, text in ((one, text) for one in newest for text in _said_or_called(one)):
         is_own = message.get("role") == "assistant"
-        for text in _said_or_called(message):
-            written = text[-left:].encode("utf-8", "surrogatepass")
-            (own if is_own else given).append(written)
-            left -= len(text)
-            if left <= 0:
-                break
+        (own if is_own else given).append(text[-left:].encode("utf-8", "surrogatepass"))
+        left -= len(text)
         if left <= 0:
             break
     return _unglued(b"\n".join(given)), _unglued(b"\n".join(own)).lower()

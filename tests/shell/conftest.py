@@ -64,3 +64,8 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def memory() -> ForcedMemory:
+    return ForcedMemory(hold_seconds=30, sustained_seconds=60)

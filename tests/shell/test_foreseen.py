@@ -10,6 +10,7 @@ import pytest
 
 from app.core.track_record import TrackRecord
 from tests.shell.asking import ask
+from tests.shell.climbing import CHAIN, asked, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
 from tests.support.replies import data, litellm_error, text_chunks, text_stream
@@ -34,16 +35,12 @@ async def step(proxy: RunningProxy, steps: int = 1, **more: Any) -> httpx.Respon
     return response
 
 
-def models(upstream: ScriptedServer, since: int = 0) -> list[str]:
-    return [call.json()["model"] for call in upstream.calls[since:]]
-
-
 async def lost(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     """`fast` gives nothing at a task's second step, five times."""
     for _ in range(5):
         upstream.will(NOTHING, ANSWER)
         await step(proxy)
-    assert models(upstream) == ["fast", "standard"] * 5
+    assert asked(upstream) == ["fast", "standard"] * 5
 
 
 async def foreseen(proxy: RunningProxy) -> float:
@@ -59,16 +56,16 @@ async def test_it_begins_on_the_next_tier_but_for_each_eighth(
     upstream.always(ANSWER)
     begun = len(upstream.calls)
     answers = [await step(proxy) for number in range(8)]
-    assert models(upstream, begun) == ["standard"] * 7 + ["fast"]
+    assert asked(upstream)[begun:] == ["standard"] * 7 + ["fast"]
     await step(proxy, steps=3)
-    assert models(upstream)[-1] == "standard", "further on it is lost, too"
+    assert asked(upstream)[-1] == "standard", "further on it is lost, too"
     assert answers[0].headers["x-mlx-stack-tier"] == "standard"
     assert "x-mlx-stack-escalated-from" not in answers[0].headers
     assert await foreseen(proxy) == 8
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked"),
+    ("changes", "sent"),
     [
         ({}, {"steps": 0}),  # a task's first reply is its own tier's
         ({}, {"headers": {"x-mlx-stack-tier": "fast"}}),
@@ -77,19 +74,19 @@ async def test_it_begins_on_the_next_tier_but_for_each_eighth(
     ],
 )
 async def test_it_does_not(
-    upstream: ScriptedServer, start_proxy: StartProxy, changes: dict[str, Any], asked: Any
+    upstream: ScriptedServer, start_proxy: StartProxy, changes: dict[str, Any], sent: Any
 ) -> None:
     proxy = await start_proxy({**SETTINGS, **changes})
     await lost(upstream, proxy)
     upstream.always(ANSWER)
     begun = len(upstream.calls)
-    await step(proxy, **asked)
-    assert models(upstream, begun) == ["fast"]
+    await step(proxy, **sent)
+    assert asked(upstream)[begun:] == ["fast"]
     assert await foreseen(proxy) == 0
 
 
 @pytest.mark.parametrize(
-    ("replies", "asked"),
+    ("replies", "tiers"),
     [
         ((litellm_error(500, "no"), ANSWER), ["fast", "standard"]),
         ((NOTHING,), ["fast"]),  # an error: there is no other tier
@@ -97,75 +94,58 @@ async def test_it_does_not(
     ids=["a server's fault", "nowhere to go"],
 )
 async def test_what_says_nothing_of_the_model(
-    upstream: ScriptedServer, start_proxy: StartProxy, replies: tuple[Reply, ...], asked: list[str]
+    upstream: ScriptedServer, start_proxy: StartProxy, replies: tuple[Reply, ...], tiers: list[str]
 ) -> None:
     proxy = await start_proxy({**SETTINGS, "reliability.escalation.degrade.failures": 100})
-    off = {"x-mlx-stack-escalation": "off"} if len(asked) == 1 else {}
+    off = {"x-mlx-stack-escalation": "off"} if len(tiers) == 1 else {}
     for _ in range(5):
         upstream.will(*replies)
         await ask(proxy, off, messages=[*TASK, *STEP])
-    assert models(upstream) == asked * 5
+    assert asked(upstream) == tiers * 5
     upstream.always(ANSWER)
     begun = len(upstream.calls)
     await step(proxy)
-    assert models(upstream, begun) == ["fast"]
+    assert asked(upstream)[begun:] == ["fast"]
     assert await foreseen(proxy) == 0
 
 
 async def test_what_two_tiers_have_lost_counts_for_the_first(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    tiers = ["fast", "standard", "longctx"]
-    upstream.models = tuple(tiers)
-    changes = {
-        "tiers": {tier: {"model": tier} for tier in tiers},
-        "reliability.escalation.chain": tiers,
-    }
-    proxy = await start_proxy({**SETTINGS, **changes})
+    proxy = await three_tiers(upstream, start_proxy, sticky_seconds=0)
     for _ in range(5):
         upstream.will(NOTHING, NOTHING, ANSWER)
         await step(proxy)
-    assert models(upstream) == tiers * 5
+    assert asked(upstream) == [*CHAIN] * 5
     upstream.always(ANSWER)
     await step(proxy)
-    assert models(upstream, 15) == ["standard"]
+    assert asked(upstream)[15:] == ["standard"]
 
 
 async def test_no_tier_is_left_out_on_a_guess(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """The next tier is degraded: that is no reason to begin on the one after it."""
-    tiers = ["fast", "standard", "longctx"]
-    upstream.models = tuple(tiers)
-    changes = {
-        "tiers": {tier: {"model": tier} for tier in tiers},
-        "reliability.escalation.chain": tiers,
-        "reliability.escalation.degrade.failures": 1,
-    }
-    proxy = await start_proxy({**SETTINGS, **changes})
+    proxy = await three_tiers(upstream, start_proxy, sticky_seconds=0, degrade={"failures": 1})
     await lost(upstream, proxy)
     upstream.will(litellm_error(500, "no"), ANSWER)
     await ask(proxy, {"x-mlx-stack-tier": "standard"}, messages=TASK)
     upstream.always(ANSWER)
     begun = len(upstream.calls)
     await step(proxy)
-    assert models(upstream, begun) == ["fast"]
+    assert asked(upstream)[begun:] == ["fast"]
 
 
 async def test_who_is_to_save_tokens_begins_no_further_up(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    tiers = ["fast", "standard", "longctx"]
-    upstream.models = tuple(tiers)
     changes = {
-        "tiers": {tier: {"model": tier} for tier in tiers},
-        "reliability.escalation.chain": tiers,
-        "reliability.escalation.degrade.failures": 1,
         "reliability.token_budget.policy": "escalate",
         "reliability.token_budget.downgrade_tier": "fast",
         "reliability.token_budget.per_session": 1,
     }
-    proxy = await start_proxy({**SETTINGS, **changes})
+    degrade = {"failures": 1}
+    proxy = await three_tiers(upstream, start_proxy, changes, sticky_seconds=0, degrade=degrade)
     for number in range(5):  # `standard` loses its way
         upstream.will(NOTHING, ANSWER)
         named = {"x-mlx-stack-tier": "standard", "x-mlx-stack-session": f"other {number}"}
@@ -176,7 +156,7 @@ async def test_who_is_to_save_tokens_begins_no_further_up(
     upstream.always(ANSWER)
     begun = len(upstream.calls)
     await step(proxy, headers=mine)
-    assert models(upstream, begun) == ["standard"]
+    assert asked(upstream)[begun:] == ["standard"]
 
 
 @pytest.mark.parametrize("method", ["fails", "note"])
@@ -209,6 +189,6 @@ async def test_nobody_waits_for_the_next_tier(
     while len(upstream.calls) == begun:
         await upstream.next_call()
     await step(proxy)
-    assert models(upstream, begun) == ["standard", "fast"]
+    assert asked(upstream)[begun:] == ["standard", "fast"]
     release.set()
     await first

@@ -29,12 +29,6 @@ from tests.support.forced_memory import HOUR, ForcedMemory
 from tests.support.replies import litellm_error
 from tests.support.scripted_server import Reply, ScriptedServer
 
-
-@pytest.fixture
-def memory() -> ForcedMemory:
-    return ForcedMemory(hold_seconds=30, sustained_seconds=60)
-
-
 # The full course
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.shell.asking import KEEP_ALIVE, ask, checked_error
 from tests.shell.climbing import asked, by_model
 from tests.shell.conftest import StartProxy
@@ -21,11 +19,6 @@ from tests.shell.pressing import (
 from tests.support.forced_memory import ForcedMemory
 from tests.support.replies import litellm_error
 from tests.support.scripted_server import ScriptedServer
-
-
-@pytest.fixture
-def memory() -> ForcedMemory:
-    return ForcedMemory(hold_seconds=30, sustained_seconds=60)
 
 
 async def test_what_runs_when_it_gets_critical_runs_on_and_the_rest_waits_for_all_of_it(

@@ -10,6 +10,7 @@ import pytest
 
 from tests.shell.asking import ask
 from tests.shell.calling import deltas, messages_of
+from tests.shell.climbing import asked
 from tests.shell.conftest import StartProxy
 from tests.support.replies import data, litellm_error, stream, text_chunks, text_stream, with_role
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
@@ -26,10 +27,6 @@ def getting(order: str) -> Reply:
     return stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
 
 
-def models(upstream: ScriptedServer) -> list[str]:
-    return [call.json()["model"] for call in upstream.calls]
-
-
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_the_next_tiers_goes_out_in_its_stead(
     upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
@@ -37,14 +34,14 @@ async def test_the_next_tiers_goes_out_in_its_stead(
     proxy = await start_proxy(CHAIN)
     upstream.will(getting("887449"), getting("8874449"))
     response = await ask(proxy, messages=ASKED, tools=TOOLS, stream=streamed)
-    assert models(upstream) == ["fast", "standard"]
+    assert asked(upstream) == ["fast", "standard"]
     assert messages_of(upstream.calls[1]) == ASKED, "nobody tells it anything"
     assert "8874449" in response.text
     assert response.headers["x-mlx-stack-tier"] == "standard"
     assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
     upstream.will(text_stream("Done."))
     await ask(proxy, messages=ASKED, tools=TOOLS)
-    assert models(upstream)[2:] == ["standard"], "the session stays there"
+    assert asked(upstream)[2:] == ["standard"], "the session stays there"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +61,7 @@ async def test_else_it_goes_out_as_it_is_and_is_not_asked_about_again(
     proxy = await start_proxy(CHAIN)
     upstream.will(getting("887449"), answer, getting("887449"))
     response = await ask(proxy, messages=ASKED, tools=TOOLS, stream=True)
-    assert models(upstream) == ["fast", "standard"]
+    assert asked(upstream) == ["fast", "standard"]
     assert response.status_code == 200
     assert "error" not in response.text
     assert response.headers["x-mlx-stack-tier"] == "fast"
@@ -77,7 +74,7 @@ async def test_else_it_goes_out_as_it_is_and_is_not_asked_about_again(
         {"role": "user", "content": "Once more."},
     ]
     await ask(proxy, messages=[*ASKED, *said], tools=TOOLS)
-    assert models(upstream)[2:] == ["fast"]
+    assert asked(upstream)[2:] == ["fast"]
 
 
 async def test_nobody_waits_for_a_tier_that_is_busy(
@@ -91,7 +88,7 @@ async def test_nobody_waits_for_a_tier_that_is_busy(
     await upstream.next_call()
     response = await ask(proxy, messages=ASKED, tools=TOOLS)
     assert "887449" in response.text
-    assert models(upstream) == ["standard", "fast"]
+    assert asked(upstream) == ["standard", "fast"]
     release.set()
     await other
 
@@ -111,4 +108,4 @@ async def test_nobody_is_asked(
     upstream.will(getting("887449"))
     response = await ask(proxy, messages=ASKED, tools=TOOLS)
     assert response.status_code == 200
-    assert models(upstream) == ["fast"]
+    assert asked(upstream) == ["fast"]

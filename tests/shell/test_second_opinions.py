@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.shell.calling import messages_of
+from tests.shell.climbing import asked
 from tests.shell.conftest import StartProxy
 from tests.shell.looping import CHAIN, RULES, STUCK, TOOLS, Agent, calling, endless
 from tests.support.replies import (
@@ -32,10 +33,6 @@ THREE = {
     "tiers": {name: {"model": name} for name in ("fast", "standard", "longctx")},
     CHAIN: ["fast", "standard", "longctx"],
 }
-
-
-def models(upstream: ScriptedServer) -> list[str]:
-    return [call.json()["model"] for call in upstream.calls]
 
 
 async def asked_how_often(proxy: RunningProxy) -> float:
@@ -68,7 +65,7 @@ async def test_it_is_the_next_tiers_and_nobody_tells_it_anything(
     agent = Agent(proxy)
     upstream.will(calling("look"), calling("look"), calling("read", text="Let me see."))
     await twice(agent, stream=streamed)
-    assert models(upstream) == ASKED
+    assert asked(upstream) == ASKED
     assert messages_of(upstream.calls[2]) == agent.messages
     last = agent.responses[-1]
     assert agent.header(2) == "warning;detector=repetition"
@@ -77,7 +74,7 @@ async def test_it_is_the_next_tiers_and_nobody_tells_it_anything(
     assert await asked_how_often(proxy) == 1
     upstream.will(calling("note"))
     await agent.turn()
-    assert models(upstream)[3:] == ["standard"], "the session stays there"
+    assert asked(upstream)[3:] == ["standard"], "the session stays there"
 
 
 @pytest.mark.parametrize("text", ["", "Let me look."])
@@ -98,7 +95,7 @@ async def test_an_agent_that_waits_is_asked_about_once_and_left_alone(
         await agent.turn(stream=streamed)
         checked_first_reply(agent)
         assert agent.responses[-1].headers["x-litellm-model-id"] == "fast"
-    assert models(upstream) == [*ASKED, "fast"]
+    assert asked(upstream) == [*ASKED, "fast"]
     assert await asked_how_often(proxy) == 1
 
 
@@ -133,11 +130,11 @@ async def test_where_it_fails_the_first_reply_goes_out_and_nobody_else_is_asked(
     upstream.will(calling("look"), calling("look"), FAILURES[name])
     await twice(agent, stream=streamed)
     checked_first_reply(agent)
-    assert models(upstream) == ASKED
+    assert asked(upstream) == ASKED
     agent.follow_up(agent.responses[0])
     upstream.will(calling("look"))
     await agent.turn()
-    assert models(upstream)[3:] == ["fast"], "nothing stays, and once was enough"
+    assert asked(upstream)[3:] == ["fast"], "nothing stays, and once was enough"
 
 
 async def test_an_opinion_with_an_id_that_may_be_wrong_is_one(
@@ -185,7 +182,7 @@ async def test_it_takes_no_longer_than_the_client_waits(
         )
     agent.responses.append(last)
     checked_first_reply(agent)
-    assert models(upstream) == ASKED
+    assert asked(upstream) == ASKED
 
 
 @pytest.mark.parametrize(
@@ -204,5 +201,5 @@ async def test_nobody_is_asked_and_nothing_counted(
     upstream.will(calling("look"), calling("look"))
     await twice(agent)
     checked_first_reply(agent)
-    assert models(upstream) == ["fast", "fast"]
+    assert asked(upstream) == ["fast", "fast"]
     assert await asked_how_often(proxy) == 0

@@ -17,6 +17,7 @@ import orjson
 from ...core.chunks import text_of
 from ...core.exchange import Exchange, Incident, Request
 from ...core.gate import TextHold
+from ...core.ladder import may_escalate
 from ...core.pipeline import StageState
 from ...core.reply import ChoiceReply, Reply, ToolCall
 from ...core.verdicts import CallFailure, InvalidToolCall
@@ -47,7 +48,7 @@ class ToolValidation:
     def __init__(self, settings: Settings) -> None:
         rules = settings.reliability.tool_validation
         self.rules = rules
-        self.climbs = settings.reliability.escalation.enabled
+        self.settings = settings
         self.options = Options(
             validate_json=rules.validate_json,
             validate_schema=rules.validate_schema,
@@ -152,7 +153,7 @@ class _State(StageState):
             return isinstance(exchange.asked_about, InvalidToolCall)
         if exchange.doubted or exchange.text_is_out or reply.flowed:
             return False
-        climbs = self._stage.climbs and exchange.controls.escalation
+        climbs = may_escalate(exchange, self._stage.settings)
         return climbs and exchange.tier in exchange.route.tiers[:-1]
 
     def _no_opinion(self, reply: Reply) -> InvalidToolCall | None:

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,28 +25,7 @@ from app.state.store import (
     StoreError,
 )
 from tests.state.conftest import NOW, MakeStore
-from tests.state.sqlite_files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size, until
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that fails is tried again at once."""
-    monkeypatch.setattr(keeper, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(state_file, "BUSY_SECONDS", 0.05)
-
-
-@pytest.fixture
-async def store(make_sqlite: MakeStore) -> AsyncIterator[SqliteStore]:
-    store = make_sqlite()
-    assert isinstance(store, SqliteStore)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "reliability.db"
+from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size, until
 
 
 async def test_a_second_process_is_told_who_has_the_file(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,22 +21,7 @@ from app.state.store import (
 )
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
-from tests.state.sqlite_files import HOUR, ONE_TURN, SESSION, count, fails, rows, until
-
-
-@pytest.fixture
-async def store(make_sqlite: MakeStore) -> AsyncIterator[SqliteStore]:
-    store = make_sqlite()
-    assert isinstance(store, SqliteStore)
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "reliability.db"
-
+from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows, until
 
 # What the next process finds
 
