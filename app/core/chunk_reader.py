@@ -4,9 +4,16 @@ Nearly all chunks of a stream are the same bytes but for their text: id, model, 
 as they were. Where a chunk's bytes before and after its text are those of one that was parsed, it
 means the same with another text, and only that is read. What follows from this is exact: the same
 bytes around one JSON string parse to the same object around it.
+
+Many texts are read as one JSON array. That is as exact: between two there is a line end, which no
+JSON string may hold, so none can reach into the next, and each begins at least one string. Where
+the array is of as many strings as there are frames, and of nothing else, each frame's was one.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
 
 import orjson
 
@@ -49,6 +56,48 @@ class ChunkReader:
                 self._tries += 1
                 self._learn(raw, event)
         return chunk
+
+    def read_at_once(self, frames: Sequence[sse.Frame]) -> Iterator[Chunk]:
+        """The chunks in what came in one read, text after text as one; for who relays no bytes.
+
+        Raises :class:`MalformedChunk` where :meth:`read` would, after those before it.
+        """
+        position = 0
+        while position < len(frames):
+            texts = self._texts(frames, position)
+            joined = self._joined(texts) if len(texts) > 1 else None
+            if joined is not None:
+                yield joined
+            else:
+                for frame in frames[position : position + max(len(texts), 1)]:
+                    yield self.read(frame)
+            position += max(len(texts), 1)
+
+    def _texts(self, frames: Sequence[sse.Frame], position: int) -> list[bytes]:
+        """What stands in the text's place in the frames from there on that differ in it alone."""
+        before, after, around = self._before, self._after, self._around
+        texts: list[bytes] = []
+        if not after:
+            return texts
+        start, end = len(before), -len(after)
+        for frame in itertools.islice(frames, position, None):
+            raw = frame.raw
+            if len(raw) <= around or not (raw.startswith(before) and raw.endswith(after)):
+                break
+            texts.append(raw[start:end])
+        return texts
+
+    def _joined(self, texts: list[bytes]) -> Chunk | None:
+        """One chunk with all of them; None where one isn't a string, or has half a character."""
+        try:
+            pieces = orjson.loads(b'["%b"]' % b'",\n"'.join(texts))
+            text = "".join(pieces)
+        except (orjson.JSONDecodeError, TypeError):
+            return None
+        if len(pieces) != len(texts):
+            return None
+        raw = self._before + b"".join(texts) + self._after
+        return Chunk(raw, None, [TextDelta(self._choice, text, tuple(pieces))], unread=True)
 
     def _learn(self, raw: bytes, event: TextDelta) -> None:
         """Find the text in a chunk that says nothing else."""

@@ -53,10 +53,15 @@ class CompletionBuilder:
         For a chunk that is like one that was taken before, but for its text.
         """
         known = self._choices.get(choice)
-        pieces = known["message"].get("content") if known is not None else None
-        if type(pieces) is not _Pieces:
+        if known is None:
             return False
-        pieces.append(text)
+        pieces = known["message"].get("content")
+        if type(pieces) is _Pieces:
+            pieces.append(text)
+        elif type(pieces) is str:
+            known["message"]["content"] = _Pieces((pieces, text))
+        else:
+            return False
         return True
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:

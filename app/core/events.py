@@ -11,10 +11,11 @@ from ..frozen import frozen
 
 @frozen
 class TextDelta:
-    """A piece of the answer's visible text."""
+    """A piece of the answer's visible text; or ``pieces`` of it that came at once, joined."""
 
     choice: int
     text: str
+    pieces: tuple[str, ...] = ()
 
 
 @frozen

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core import sse
+from app.core.attempt import Attempt
 from app.core.events import Event, TextDelta, Tick
 from app.core.exchange import Exchange
 from app.core.pipeline import StageState
@@ -64,6 +65,34 @@ def test_any_split_gives_one_output(
     once = relayed(attempt(exchange(asked)), [whole])
     assert relayed(attempt(exchange(asked)), pieces) == once
     assert once.rstrip().endswith(b"[DONE]")
+
+
+def assembled(one: Attempt, pieces: list[bytes]) -> tuple[Json, int]:
+    """The whole reply of a stream that came so, and in how many pieces its text did."""
+    for piece in pieces:
+        one.feed(piece, 0.0)
+    one.settle()
+    return one.completion(), one.reply.pieces
+
+
+@given(splits(VALID))
+def test_any_split_assembles_one_reply(stream: tuple[bytes, list[bytes]]) -> None:
+    whole, pieces = stream
+    once = assembled(attempt(exchange(client_request(stream=False))), [whole])
+    assert assembled(attempt(exchange(client_request(stream=False))), pieces) == once
+
+
+def test_stages_see_what_came_at_once_at_once_where_nothing_goes_out_before_the_end() -> None:
+    texts = ["one", " two", " three", " four"]
+    whole = b"".join(data(chunk({"content": text})) for text in texts)
+    seen = []
+    for stream in (False, True):
+        stopper = Stopper(Cut("max_output_tokens", "length"), at=None)
+        attempt(exchange(client_request(stream=stream)), stages=[stopper]).feed(whole, 0.0)
+        seen.append(stopper.seen)
+    rest = tuple(texts[1:])
+    assert seen[0] == [TextDelta(0, "one"), TextDelta(0, "".join(rest), rest)]
+    assert seen[1] == [TextDelta(0, text) for text in texts]
 
 
 TORN = st.tuples(
