@@ -6,7 +6,6 @@ numbers and hashes.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import traceback
@@ -28,13 +27,16 @@ class _CurrentStderr:
     """
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
+        try:
             return sys.stderr.write(text)
-        return 0
+        except (OSError, ValueError):
+            return 0
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        try:
             sys.stderr.flush()
+        except (OSError, ValueError):
+            pass
 
     def isatty(self) -> bool:
         return sys.stderr.isatty()

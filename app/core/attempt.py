@@ -71,10 +71,11 @@ class Attempt:
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
-        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
+        hold_whole = hold_whole or self._builder is not None or self._after_text
+        hold_whole = hold_whole or self._pipeline.hold_whole()
         self._gate = Gate(
             hold_whole=hold_whole,
             hold_seconds=hold_seconds,
@@ -265,7 +266,7 @@ class Attempt:
             if isinstance(event, TextDelta) and builder.add_text(event.choice, event.text):
                 return
         if chunk.payload is not None:
-            if chunk.raw.count(b"{") + chunk.raw.count(b"[") > _DEEP:
+            if len(chunk.raw) > 2 * _DEEP and _brackets(chunk.raw) > _DEEP:
                 _check_depth(chunk.payload)
             builder.add(chunk.payload)
 
@@ -327,6 +328,10 @@ class Attempt:
             self.verdict = _broken("before the reply was finished")
         else:
             self.verdict = _broken("before the reply began")
+
+
+def _brackets(raw: bytes) -> int:
+    return raw.count(b"{") + raw.count(b"[")
 
 
 def _check_depth(payload: dict[str, Any]) -> None:

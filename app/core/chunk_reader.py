@@ -12,18 +12,16 @@ the array is of as many strings as there are frames, and of nothing else, each f
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import orjson
 
 from . import sse, surrogates
-from .chunks import Chunk, read_events, read_frame
+from .chunks import Chunk, read_frame
 from .events import TextDelta
 
 # A stream whose chunks differ in more than their text is not asked for a pattern for ever.
 _MAX_TRIES = 8
-_PROBE = "probe"
 
 
 class ChunkReader:
@@ -62,33 +60,33 @@ class ChunkReader:
 
         Raises :class:`MalformedChunk` where :meth:`read` would, after those before it.
         """
-        position = 0
-        while position < len(frames):
-            texts = self._texts(frames, position)
-            joined = self._joined(texts) if len(texts) > 1 else None
-            if joined is not None:
-                yield joined
-            else:
-                for frame in frames[position : position + max(len(texts), 1)]:
-                    yield self.read(frame)
-            position += max(len(texts), 1)
+        alike: list[sse.Frame] = []
+        for frame in frames:
+            raw, after = frame.raw, self._after
+            differs_in_text = (
+                after
+                and len(raw) > self._around
+                and raw.startswith(self._before)
+                and raw.endswith(after)
+            )
+            if differs_in_text:
+                alike.append(frame)
+                continue
+            if alike:
+                yield from self._read_alike(alike)
+                alike = []
+            yield self.read(frame)
+        if alike:
+            yield from self._read_alike(alike)
 
-    def _texts(self, frames: Sequence[sse.Frame], position: int) -> list[bytes]:
-        """What stands in the text's place in the frames from there on that differ in it alone."""
-        before, after, around = self._before, self._after, self._around
-        texts: list[bytes] = []
-        if not after:
-            return texts
-        start, end = len(before), -len(after)
-        for frame in itertools.islice(frames, position, None):
-            raw = frame.raw
-            if len(raw) <= around or not (raw.startswith(before) and raw.endswith(after)):
-                break
-            texts.append(raw[start:end])
-        return texts
+    def _read_alike(self, frames: list[sse.Frame]) -> Iterable[Chunk]:
+        joined = self._joined(frames) if len(frames) > 1 else None
+        return map(self.read, frames) if joined is None else (joined,)
 
-    def _joined(self, texts: list[bytes]) -> Chunk | None:
-        """One chunk with all of them; None where one isn't a string, or has half a character."""
+    def _joined(self, frames: list[sse.Frame]) -> Chunk | None:
+        """One chunk with all texts; None where one isn't a string, or has half a character."""
+        start, end = len(self._before), -len(self._after)
+        texts = [frame.raw[start:end] for frame in frames]
         try:
             pieces = orjson.loads(b'["%b"]' % b'",\n"'.join(texts))
             text = "".join(pieces)
@@ -100,19 +98,21 @@ class ChunkReader:
         return Chunk(raw, None, [TextDelta(self._choice, text, tuple(pieces))], unread=True)
 
     def _learn(self, raw: bytes, event: TextDelta) -> None:
-        """Find the text in a chunk that says nothing else."""
+        """Find the text in a chunk that says nothing else.
+
+        It came from a key ``content``. Where that stands in the chunk once, and nothing outside the
+        text is escaped, so that it is spelt nowhere else, what follows it is the text.
+        """
+        if raw.count(b'"content"') != 1:
+            return
         text = orjson.dumps(event.text)
         for key in (b'"content":', b'"content": '):
-            if raw.count(key + text) == 1:
-                before, _, after = raw.partition(key + text)
-                before, after = before + key + b'"', b'"' + after
+            before, found, after = raw.partition(key + text)
+            if found:
                 break
         else:
             return
-        try:
-            other = orjson.loads(before[6:] + _PROBE.encode() + after)
-        except orjson.JSONDecodeError:
-            return
-        if read_events(other) == [TextDelta(event.choice, _PROBE)]:
-            self._before, self._after, self._choice = before, after, event.choice
-            self._around = len(before) + len(after)
+        if b"\\" not in before and b"\\" not in after:
+            self._before, self._after = before + key + b'"', b'"' + after
+            self._around = len(self._before) + len(self._after)
+            self._choice = event.choice

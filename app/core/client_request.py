@@ -23,7 +23,7 @@ MAX_MODEL = 512  # characters of a model's name, which goes into headers, events
 
 def parse(raw: bytes) -> ClientRequest:
     """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
-    if not raw.strip():
+    if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object with `messages`")
     try:
         body = orjson.loads(raw)

@@ -60,6 +60,10 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     candidates = tiers
     if sticky in tiers and exchange.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
+    first = candidates[0]
+    up = first not in view.passed_over and first not in view.closed
+    if up and fits(first, exchange.request, settings, view):
+        return Start(first)  # nearly always
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
     # None, or none that is up: look back.
     if all(tier in view.passed_over or tier in view.closed for tier in fitting):
@@ -67,9 +71,7 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     if not fitting:
         return _nearest(exchange, _open(tiers, settings, view), settings, view)
     reason = ""
-    if fitting[0] != candidates[0] and not has_room(
-        candidates[0], exchange.request, settings, view
-    ):
+    if fitting[0] != first and not has_room(first, exchange.request, settings, view):
         reason = "context_overflow"
     left = _open(fitting, settings, view)
     if left[0] != fitting[0]:

@@ -14,6 +14,9 @@ from .periodic import BLOCK, PeriodicText, Repetition
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
+_OPENERS = tuple(REASONING)
+_BEGINNINGS = frozenset(word[:size] for word in _OPENERS for size in range(len(word) + 1))
+
 
 @frozen
 class EndlessWhitespace:
@@ -117,12 +120,12 @@ class _Thinking:
         if self._state == "before":
             text = text.lstrip()
             self._tail = text
-            if any(word.startswith(text) for word in REASONING):
+            if text in _BEGINNINGS:
                 return None  # as far as it goes
-            opener = next((word for word in REASONING if text.startswith(word)), None)
-            if opener is None:
+            if not text.startswith(_OPENERS):
                 self._state, self._tail = "after", ""
                 return None
+            opener = next(word for word in _OPENERS if text.startswith(word))
             self._state, self._closer = "inside", REASONING[opener]
         end = text.find(self._closer) if self._closer else -1
         if end >= 0:
