@@ -37,6 +37,7 @@ CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0
 MAX_BODY = 64 * 1024 * 1024
+_URL = "mlx_stack_url"  # an extension of a request: its URL as our transport wants it
 # An agent sends the same headers to the same place each time, and making either costs as much as a
 # tenth of a request.
 KNOWN = 256
@@ -101,14 +102,13 @@ class _Transport(httpx.AsyncBaseTransport):
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
-        self._url = lru_cache(KNOWN)(_url)
         self._named = lru_cache(KNOWN)(_named)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         stream = request.stream
         response = await self._session.request(
             request.method,
-            self._url(request.url),
+            request.extensions.get(_URL) or _url(request.url),
             headers=self._sent(request.headers.raw),
             data=stream.data if isinstance(stream, _Content) else None,
             allow_redirects=False,
@@ -253,11 +253,13 @@ class Upstream:
         ``target``: path and query. ``call_id``: what LiteLLM is to call it in its logs. Raises
         :class:`UpstreamError`, :class:`BadTarget`.
         """
+        url, ours = self._target(target)
         request = httpx.Request(
             method,
-            self._target(target),
+            url,
             headers=self._normalised(tuple(headers)),
             stream=_Content(content) if content else httpx.ByteStream(b""),
+            extensions={_URL: ours},
         )
         if call_id is not None:
             request.headers[CALL_ID] = call_id
@@ -281,11 +283,13 @@ class Upstream:
         """Whether LiteLLM itself answers within ``seconds``."""
         return await self.answers(self._base + _LIVENESS_PATH, seconds)
 
-    def _at(self, target: str) -> httpx.URL:
+    def _at(self, target: str) -> tuple[httpx.URL, URL]:
+        """Where a path and query lead, for httpx and for our transport."""
         try:
-            return httpx.URL(self._base + target)
+            url = httpx.URL(self._base + target)
         except httpx.InvalidURL as error:
             raise BadTarget(str(error)) from None
+        return url, _url(url)
 
     async def aclose(self) -> None:
         if self._transport is not None:
