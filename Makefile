@@ -49,6 +49,9 @@ e2e: $(DEV)  ## only the tests against the real stack
 bench: $(DEV)  ## what the proxy costs, beside bare relays and other gateways; a quarter of an hour
 	$(BIN)/python -m benchmarks.cost $(ARGS)
 
+bench-instructions: $(DEV)  ## what a request costs in instructions: the same on any day; needs valgrind
+	@$(BIN)/python -m benchmarks.cost.instructions $(ARGS)
+
 bench-install: $(DEV)  ## what `make bench` compares with, in build/bench, and what it draws with
 	@$(PIP) install --quiet -c constraints.txt -e '.[bench]'
 	@$(BIN)/python -m benchmarks.cost.install

@@ -23,7 +23,7 @@ from .proxy.services import Services
 from .reload import Given, Reloader
 from .settings import Settings
 
-GC_YOUNG_OBJECTS = 10_000  # Python's own 700 is made for scripts
+GC_YOUNG_OBJECTS = 50_000  # forty requests of 400 messages at once; Python's own 700 is for scripts
 GC_TICKS = 300  # of uvicorn's ten a second
 KEEP_ALIVE_SECONDS = 75  # longer than the pools of usual clients keep an idle connection
 

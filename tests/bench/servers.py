@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import resource
@@ -13,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,12 +136,25 @@ class Server:
                 self.process.wait()
 
 
+_runner: list[str] = []
+
+
+@contextlib.contextmanager
+def run_by(program: list[str]) -> Iterator[None]:
+    """Within it what is started is run by this program with its options: valgrind, say."""
+    _runner[:] = program
+    try:
+        yield
+    finally:
+        _runner.clear()
+
+
 def start(name: str, port: int, argv: list[str], folder: Path, **env: str) -> Server:
     log = folder / f"{name.replace(' ', '_')}-{port}.log"
     began = time.monotonic()
     with log.open("wb") as out:
         process = subprocess.Popen(
-            argv,
+            [*_runner, *argv],
             cwd=ROOT,
             env={**os.environ, **env},
             stdout=out,

@@ -1,0 +1,157 @@
+"""What a request costs in instructions: nearly the same figures at any hour, on any machine.
+
+    python -m benchmarks.cost.instructions [--only NAME,…] [--kinds KIND,…] [--write FILE …]
+
+Each server runs under valgrind's callgrind, which counts what its process executes outside the
+kernel; it gets requests that are not counted first, then as many as are. What depends on time is
+left out, for under valgrind a server is some fifty times slower: there are no streams with pauses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import machine, pages
+from benchmarks.cost import contestants, measure, report
+from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PROXY, Contestant, Missing
+from tests.bench import load, servers
+from tests.bench.servers import Server
+
+MARKER = "instructions"  # in the documents
+NAMES = (HTTPX, FRAME, PROXY, LITELLM)
+KINDS = ("plain", "call", "tools", "history", "seen")
+COUNT, COUNT_HEAVY = 320, 64  # requests that are counted, and as many before them
+_TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
+
+Counts = dict[str, dict[str, float]]  # by kind and server: instructions a request
+
+
+def total(written: str) -> int:
+    """The instructions in a file of callgrind's. Raises ValueError for one without."""
+    found = [int(count) for count in _TOTAL.findall(written)]
+    if not found:
+        raise ValueError("callgrind wrote no counts")
+    return max(found)
+
+
+def table(counts: Counts) -> str:
+    """In thousands, and × the httpx relay."""
+    names = [name for name in NAMES if any(name in of_kind for of_kind in counts.values())]
+    rows = [["thousand instructions a request", *names]]
+    for kind, of_kind in counts.items():
+        cells = [_cell(of_kind, name) for name in names]
+        rows.append([measure.REQUESTS[kind][0], *cells])
+    return report.grid(rows)
+
+
+def _cell(of_kind: dict[str, float], name: str) -> str:
+    if name not in of_kind:
+        return report.NOTHING
+    ours, relay = of_kind[name], of_kind.get(HTTPX)
+    said = f"{ours / 1e3:,.0f}"
+    return said if name == HTTPX or not relay else f"{said} · {ours / relay:.2f} ×"
+
+
+async def of_kind(server: Server, kind: str, count: int, written: Path) -> float:
+    """Instructions a request. Raises ValueError, LoadError."""
+    make = measure.REQUESTS[kind][1]()
+    for counted in (False, True):
+        batch = make(count)
+        await measure.send(server, batch.prepare, measure.CONNECTIONS)
+        if counted:
+            _control(server, "--zero")
+            _control(server, "--instr=on")
+        await measure.send(server, batch.measured, measure.CONNECTIONS)
+    _control(server, "--instr=off")
+    before = set(written.parent.glob(f"{written.name}.*"))
+    _control(server, "--dump")
+    (dump,) = set(written.parent.glob(f"{written.name}.*")) - before
+    return total(dump.read_text(errors="replace")) / count
+
+
+def _control(server: Server, what: str) -> None:
+    asked = ["callgrind_control", what, str(server.process.pid)]
+    subprocess.run(asked, check=True, capture_output=True, timeout=60)
+
+
+async def measured(
+    chosen: Sequence[Contestant], kinds: Sequence[str], folder: Path
+) -> tuple[Counts, list[str]]:
+    """The counts, and a line for each thing that did not come about."""
+    counts: Counts = {kind: {} for kind in kinds}
+    missing = []
+    upstream = servers.start_upstream(folder)
+    try:
+        for contestant in chosen:
+            print(f"  {contestant.name}", flush=True)
+            written = folder / f"{contestant.name.replace(' ', '-')}.counts"
+            valgrind = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no"]
+            try:
+                with servers.run_by([*valgrind, f"--callgrind-out-file={written}"]):
+                    server = contestant.start(upstream.port, folder)
+            except (Missing, RuntimeError) as error:
+                missing.append(f"{contestant.name}: {error}")
+                continue
+            try:
+                for kind in kinds:
+                    count = COUNT_HEAVY if contestant.heavy else COUNT
+                    counts[kind][contestant.name] = await of_kind(server, kind, count, written)
+            except (OSError, ValueError, load.LoadError, subprocess.SubprocessError) as error:
+                missing.append(f"{contestant.name}, {kind}: {error}")
+            finally:
+                server.stop()
+    finally:
+        upstream.stop()
+    return counts, missing
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cost.instructions", description=__doc__.partition("\n")[0]
+    )
+    listed = {"type": lambda text: [part for part in text.split(",") if part]}
+    parser.add_argument("--only", default=[], metavar="NAME,…", **listed)
+    parser.add_argument("--kinds", default=list(KINDS), metavar="KIND,…", **listed)
+    parser.add_argument("--write", type=Path, nargs="*", default=[], metavar="FILE")
+    options = parser.parse_args(argv)
+    if unknown := [kind for kind in options.kinds if kind not in KINDS]:
+        parser.error(f"unknown kind {unknown[0]!r}; there are {', '.join(KINDS)}")
+    known = {one.name: one for one in contestants.ALL}
+    wanted = [n for n in NAMES if not options.only or any(part in n for part in options.only)]
+    options.contestants = [known[name] for name in wanted]
+    if not wanted:
+        parser.error(f"nothing is called so; there are {', '.join(NAMES)}")
+    return options
+
+
+def main() -> int:
+    options = arguments()
+    if shutil.which("valgrind") is None or shutil.which("callgrind_control") is None:
+        print("valgrind is missing (on Debian: apt-get install valgrind)", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
+    command = " ".join(["python -m benchmarks.cost.instructions", *sys.argv[1:]])
+    about = {"command": command, **machine.about()}
+    with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
+        found = asyncio.run(measured(options.contestants, options.kinds, Path(name)))
+    counts, missing = found
+    if missing:
+        about["left out"] = "; ".join(missing)
+    text = f"{machine.heading(about)}\n\n{table(counts)}"
+    print(f"\n{text}")
+    for page in options.write:
+        print(f"{page}: {', '.join(pages.write(page, {MARKER: text}))}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
