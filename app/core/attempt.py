@@ -8,7 +8,7 @@ and :meth:`Attempt.rest` or :meth:`Attempt.completion` gives what is left to del
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -136,18 +136,13 @@ class Attempt:
         """Take bytes of an event stream; the bytes that may go out now."""
         out: list[bytes] = []
         try:
-            for chunk in self._read(self._reader.feed(data)):
-                self._take(chunk, now, out)
+            for frame in self._reader.feed(data):
+                self._take(self._chunks.read(frame), now, out)
                 if self.done or self.verdict is not None:
                     break
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
-
-    def _read(self, frames: list[sse.Frame]) -> Iterable[Chunk]:
-        if len(frames) > 1 and self._builder is not None:  # no chunk goes out as it came
-            return self._chunks.read_at_once(frames)
-        return map(self._chunks.read, frames)
 
     def take_completion(self, completion: dict[str, Any]) -> None:
         """Take a whole JSON reply (upstream did not stream). Nothing goes out before its end."""
@@ -261,7 +256,7 @@ class Attempt:
         if builder is None:
             self._gate.hold(chunk)
             return
-        if chunk.unread:
+        if chunk.unread and self._chunks.text_alone:
             event = chunk.events[0]
             if isinstance(event, TextDelta) and builder.add_text(event.choice, event.text):
                 return

@@ -38,8 +38,8 @@ class Chunk:
     """One frame and what it means.
 
     ``raw``: the bytes to relay. ``payload``: the parsed object; None for comments and ``[DONE]``.
-    ``done``: it is ``[DONE]``. ``unread``: it is text and nothing else, and is parsed when somebody
-    asks for the payload.
+    ``done``: it is ``[DONE]``. ``unread``: it is a piece of text and nothing else, and is parsed
+    when somebody asks for the payload.
     """
 
     __slots__ = ("_payload", "done", "events", "raw", "unread")

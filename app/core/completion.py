@@ -50,18 +50,14 @@ class CompletionBuilder:
     def add_text(self, choice: int, text: str) -> bool:
         """Take more of a choice's text that has begun; whether it could be taken.
 
-        For a chunk that is like one that was taken before, but for its text.
+        For a chunk that is like one that was taken before, but for its text, where that adds
+        nothing else (:func:`adds_text_alone`).
         """
         known = self._choices.get(choice)
-        if known is None:
+        pieces = known["message"].get("content") if known is not None else None
+        if type(pieces) is not _Pieces:
             return False
-        pieces = known["message"].get("content")
-        if type(pieces) is _Pieces:
-            pieces.append(text)
-        elif type(pieces) is str:
-            known["message"]["content"] = _Pieces((pieces, text))
-        else:
-            return False
+        pieces.append(text)
         return True
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
@@ -88,6 +84,21 @@ class CompletionBuilder:
         if self._usage is not None:
             whole["usage"] = self._usage
         return whole
+
+
+def adds_text_alone(payload: dict[str, Any]) -> bool:
+    """Whether a second chunk like this one would add no more than its text to what is built.
+
+    Token ids, say, that are the same in both would be twice in the whole.
+    """
+    choice = payload["choices"][0]
+    delta = choice["delta"] if isinstance(choice.get("delta"), dict) else choice["message"]
+    return not any(
+        value and (isinstance(value, (list, dict)) or key not in _WHOLE_STRINGS)
+        for part in (choice, delta)
+        for key, value in part.items()
+        if isinstance(value, (str, list, dict)) and key not in ("delta", "message", "content")
+    )
 
 
 def apply_mended(whole: dict[str, Any], reply: Reply) -> None:

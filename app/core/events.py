@@ -11,11 +11,10 @@ from ..frozen import frozen
 
 @frozen
 class TextDelta:
-    """A piece of the answer's visible text; or ``pieces`` of it that came at once, joined."""
+    """A piece of the answer's visible text."""
 
     choice: int
     text: str
-    pieces: tuple[str, ...] = ()
 
 
 @frozen

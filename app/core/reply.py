@@ -131,7 +131,7 @@ class Reply:
             if choice is None:
                 choice = self.choice(event.choice)  # type: ignore[union-attr]
             choice.add_text(event.text)  # type: ignore[union-attr]
-            self.pieces += len(event.pieces) or 1  # type: ignore[union-attr]
+            self.pieces += 1
         elif kind is ReasoningDelta:
             self.choice(event.choice).add_reasoning(event.text)  # type: ignore[union-attr]
             self.pieces += 1

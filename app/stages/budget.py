@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from ..core.budgets import fitting, most_asked
@@ -93,18 +92,14 @@ class _Count:
     def __init__(self) -> None:
         self._pieces = 0
         self._chars = 0
-        self._unread: list[str] = []  # texts whose words are not counted yet
+        self._unread: list[str] = []  # pieces whose words are not counted yet
         self._words = 0
         self._in_word = False  # the last piece that was read may have ended within one
         self.tokens = 0
 
-    def take(self, text: str, room: int, pieces: Sequence[str] = ()) -> int | None:
-        """Count a text; where in it there are more than ``room`` tokens, if there are.
-
-        ``pieces``: what it was joined of, if it did not come in one.
-        """
-        before = self._pieces
-        self._pieces = self.tokens = before + (len(pieces) or 1)
+    def take(self, text: str, room: int) -> int | None:
+        """Count a piece; where in it there are more than ``room`` tokens, if there are."""
+        self._pieces = self.tokens = self._pieces + 1
         self._chars += len(text)
         self._unread.append(text)
         if self._pieces <= room and self._chars < 2 * room:
@@ -113,15 +108,10 @@ class _Count:
         self.tokens = max(self._pieces, self._words)
         if self.tokens <= room:
             return None
-        ends = [len(text)]
-        if self._pieces > room:
-            ends.append(sum(map(len, pieces[: max(room - before, 0)])))
-        if self._words > room:
-            ends.append(starts[room - known] if known <= room else 0)
-        return min(ends)
+        return 0 if self._pieces > room or known > room else starts[room - known]
 
     def _read(self) -> tuple[int, list[int]]:
-        """The words before the last text, and where in it some begin."""
+        """The words before the last piece, and where in it some begin."""
         known, starts = self._words, []
         for text in self._unread:
             starts = [found.start() for found in _WORD.finditer(text)]
@@ -156,8 +146,7 @@ class _Written:
             thought = self._thoughts.tokens
         else:
             # Who thinks beyond the limit and answers all the same is not to answer in vain.
-            room = limit - thought if thought < limit else limit
-            found = self._text.take(event.text, room, event.pieces)
+            found = self._text.take(event.text, limit - thought if thought < limit else limit)
             if found is not None and self.end is None:
                 self.end = self._chars + len(event.text[:found].rstrip())
             self._chars += len(event.text)

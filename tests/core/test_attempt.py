@@ -82,17 +82,26 @@ def test_any_split_assembles_one_reply(stream: tuple[bytes, list[bytes]]) -> Non
     assert assembled(attempt(exchange(client_request(stream=False))), pieces) == once
 
 
-def test_stages_see_what_came_at_once_at_once_where_nothing_goes_out_before_the_end() -> None:
-    texts = ["one", " two", " three", " four"]
-    whole = b"".join(data(chunk({"content": text})) for text in texts)
-    seen = []
-    for stream in (False, True):
-        stopper = Stopper(Cut("max_output_tokens", "length"), at=None)
-        attempt(exchange(client_request(stream=stream)), stages=[stopper]).feed(whole, 0.0)
-        seen.append(stopper.seen)
-    rest = tuple(texts[1:])
-    assert seen[0] == [TextDelta(0, "one"), TextDelta(0, "".join(rest), rest)]
-    assert seen[1] == [TextDelta(0, text) for text in texts]
+@pytest.mark.parametrize(
+    ("more", "whole"),
+    [
+        ({"choice": {"token_ids": [7]}}, {"token_ids": [7] * 4}),
+        ({"choice": {"note": "x"}}, {"note": "xxxx"}),
+        ({"delta": {"token_ids": [7]}}, {"message": {"token_ids": [7] * 4}}),
+        ({"delta": {"role": "assistant"}, "choice": {"logprobs": None}}, {"logprobs": None}),
+    ],
+)
+def test_what_is_the_same_in_each_piece_is_not_lost(more: Json, whole: Json) -> None:
+    payloads = [chunk({"content": text, **more.get("delta", {})}) for text in "abcd"]
+    for payload in payloads:
+        payload["choices"][0] |= more.get("choice", {})
+    one = attempt(exchange(client_request(stream=False)))
+    built, _ = assembled(one, [data(payload) for payload in [*payloads, chunk({}, "stop")]])
+    (choice,) = built["choices"]
+    assert choice["message"]["content"] == "abcd"
+    assert {**choice, "message": {**choice["message"], **whole.get("message", {})}} == choice | (
+        {key: value for key, value in whole.items() if key != "message"}
+    )
 
 
 TORN = st.tuples(
