@@ -64,7 +64,7 @@ class _Stopped:
         if choice.text[: self.kept].strip():
             choice.text = choice.text[: self.kept]
         else:  # nothing at all would be taken for a failure; blanks may be out already
-            choice.text += STOPPED
+            choice.text = choice.text[: max(self.kept, reply.flowed)] + STOPPED
         reply.mended.add(self.choice)
 
 

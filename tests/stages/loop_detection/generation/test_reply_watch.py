@@ -171,6 +171,16 @@ def test_on_break_stop_says_why_where_nothing_is_left(before: list[Event]) -> No
     assert Escalation(SETTINGS).open(one.exchange).judge(one.reply) is None
 
 
+@pytest.mark.parametrize("flowed", [0, 40])
+def test_on_break_stop_keeps_nothing_that_came_after_endless_blanks(flowed: int) -> None:
+    one = Watched(on_break="stop")
+    text = " " * 5000 + "and what came with them"
+    assert one.text(text) == Cut("loop_detected", "stop")
+    one.reply.flowed = flowed  # what the client has stays as it is
+    one.watch.mend(one.reply)
+    assert one.reply.choices[0].text == " " * flowed + STOPPED
+
+
 def test_on_break_stop_ends_the_other_choices_too() -> None:
     one = Watched(on_break="stop")
     one.text("Half an ans", choice=1)
