@@ -15,6 +15,7 @@ from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
 _OPENERS = tuple(REASONING)
+# What may still become one; the whole word, too, whose text comes with what follows it.
 _BEGINNINGS = frozenset(word[:size] for word in _OPENERS for size in range(len(word) + 1))
 
 
