@@ -91,14 +91,20 @@ def adds_text_alone(payload: dict[str, Any]) -> bool:
 
     Token ids, say, that are the same in both would be twice in the whole.
     """
-    choice = payload["choices"][0]
-    delta = choice["delta"] if isinstance(choice.get("delta"), dict) else choice["message"]
-    return not any(
-        value and (isinstance(value, (list, dict)) or key not in _WHOLE_STRINGS)
-        for part in (choice, delta)
-        for key, value in part.items()
-        if isinstance(value, (str, list, dict)) and key not in ("delta", "message", "content")
-    )
+    for choice in payload["choices"]:
+        if not isinstance(choice, dict):
+            continue
+        for part in (choice, choice.get("delta"), choice.get("message")):
+            if isinstance(part, dict) and any(map(_grows, part, part.values())):
+                return False
+    return True
+
+
+def _grows(key: str, value: Any) -> bool:
+    """Whether a field that is the same in two chunks is another in the whole."""
+    if not value or key in ("delta", "message", "content"):
+        return False
+    return isinstance(value, (list, dict)) or (isinstance(value, str) and key not in _WHOLE_STRINGS)
 
 
 def apply_mended(whole: dict[str, Any], reply: Reply) -> None:

@@ -83,25 +83,25 @@ def test_any_split_assembles_one_reply(stream: tuple[bytes, list[bytes]]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("more", "whole"),
+    ("delta", "beside", "message", "choice"),
     [
-        ({"choice": {"token_ids": [7]}}, {"token_ids": [7] * 4}),
-        ({"choice": {"note": "x"}}, {"note": "xxxx"}),
-        ({"delta": {"token_ids": [7]}}, {"message": {"token_ids": [7] * 4}}),
-        ({"delta": {"role": "assistant"}, "choice": {"logprobs": None}}, {"logprobs": None}),
+        ({}, {"token_ids": [7]}, {}, {"token_ids": [7] * 4}),
+        ({}, {"note": "x"}, {}, {"note": "xxxx"}),
+        ({"token_ids": [7]}, {}, {"token_ids": [7] * 4}, {}),
+        ({"role": "assistant"}, {"logprobs": None}, {"role": "assistant"}, {"logprobs": None}),
     ],
 )
-def test_what_is_the_same_in_each_piece_is_not_lost(more: Json, whole: Json) -> None:
-    payloads = [chunk({"content": text, **more.get("delta", {})}) for text in "abcd"]
+def test_what_is_the_same_in_each_piece_is_not_lost(
+    delta: Json, beside: Json, message: Json, choice: Json
+) -> None:
+    payloads = [chunk({"content": text, **delta}) for text in "abcd"]
     for payload in payloads:
-        payload["choices"][0] |= more.get("choice", {})
+        payload["choices"][0] |= beside
     one = attempt(exchange(client_request(stream=False)))
     built, _ = assembled(one, [data(payload) for payload in [*payloads, chunk({}, "stop")]])
-    (choice,) = built["choices"]
-    assert choice["message"]["content"] == "abcd"
-    assert {**choice, "message": {**choice["message"], **whole.get("message", {})}} == choice | (
-        {key: value for key, value in whole.items() if key != "message"}
-    )
+    (whole,) = built["choices"]
+    assert whole["message"] == {"role": "assistant", "content": "abcd"} | message
+    assert whole == whole | choice
 
 
 TORN = st.tuples(

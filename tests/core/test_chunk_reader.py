@@ -101,9 +101,11 @@ def test_any_bytes_in_the_texts_place(noise: bytes) -> None:
         r'{"choices":[{"index":0,"content":"%s","delta":{"content":"hi"}}]}',
         r'{"choices":[{"index":0,"delta":{"content":"hi"}}],"content":"%s"}',
         r'{"choices":[{"index":0,"delta":{"content":"hi"}}],"note":"\"content\":\"%s\""}',
+        r'{"choices":[null,{"index":1,"delta":{"content":"%s"}}]}',
+        r'{"choices":[{"index":0},{"index":1,"delta":{"content":"%s"}}]}',
     ],
 )
-def test_a_text_that_stands_elsewhere_too_is_not_taken_for_it(around: str) -> None:
+def test_a_text_is_found_where_it_stands_however_odd_the_chunk(around: str) -> None:
     reader = ChunkReader()
     for text in ("hi", "XX"):
         came = frame((around % text).encode())
