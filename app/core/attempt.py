@@ -71,11 +71,10 @@ class Attempt:
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
+        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
-        hold_whole = hold_whole or self._builder is not None or self._after_text
-        hold_whole = hold_whole or self._pipeline.hold_whole()
         self._gate = Gate(
             hold_whole=hold_whole,
             hold_seconds=hold_seconds,

@@ -71,11 +71,9 @@ class ClientRequest:
     @property
     def max_tokens(self) -> int | None:
         """The client's own limit on the reply, in whichever spelling; the smaller if both."""
-        limit = self.body.get("max_tokens")
-        other = self.body.get("max_completion_tokens")
-        if isinstance(limit, int) and isinstance(other, int):
-            return min(limit, other)
-        return limit if isinstance(limit, int) else other if isinstance(other, int) else None
+        found = [self.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        limits = [limit for limit in found if isinstance(limit, int)]
+        return min(limits) if limits else None
 
 
 @frozen

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks import machine, pages
 from benchmarks.cost import contestants, measure, report
+from benchmarks.cost.__main__ import listed
 from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PROXY, Contestant, Missing
 from tests.bench import load, servers
 from tests.bench.servers import Server
@@ -46,18 +47,18 @@ def total(written: str) -> int:
 
 def table(counts: Counts) -> str:
     """In thousands, and × the httpx relay."""
-    names = [name for name in NAMES if any(name in of_kind for of_kind in counts.values())]
+    names = [name for name in NAMES if any(name in found for found in counts.values())]
     rows = [["thousand instructions a request", *names]]
-    for kind, of_kind in counts.items():
-        cells = [_cell(of_kind, name) for name in names]
+    for kind, found in counts.items():
+        cells = [_cell(found, name) for name in names]
         rows.append([measure.REQUESTS[kind][0], *cells])
     return report.grid(rows)
 
 
-def _cell(of_kind: dict[str, float], name: str) -> str:
-    if name not in of_kind:
+def _cell(found: dict[str, float], name: str) -> str:
+    if name not in found:
         return report.NOTHING
-    ours, relay = of_kind[name], of_kind.get(HTTPX)
+    ours, relay = found[name], found.get(HTTPX)
     said = f"{ours / 1e3:,.0f}"
     return said if name == HTTPX or not relay else f"{said} · {ours / relay:.2f} ×"
 
@@ -119,18 +120,17 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.cost.instructions", description=__doc__.partition("\n")[0]
     )
-    listed = {"type": lambda text: [part for part in text.split(",") if part]}
-    parser.add_argument("--only", default=[], metavar="NAME,…", **listed)
-    parser.add_argument("--kinds", default=list(KINDS), metavar="KIND,…", **listed)
+    parser.add_argument("--only", type=listed, default=list(NAMES), metavar="NAME,…")
+    parser.add_argument("--kinds", type=listed, default=list(KINDS), metavar="KIND,…")
     parser.add_argument("--write", type=Path, nargs="*", default=[], metavar="FILE")
     options = parser.parse_args(argv)
     if unknown := [kind for kind in options.kinds if kind not in KINDS]:
         parser.error(f"unknown kind {unknown[0]!r}; there are {', '.join(KINDS)}")
-    known = {one.name: one for one in contestants.ALL}
-    wanted = [n for n in NAMES if not options.only or any(part in n for part in options.only)]
-    options.contestants = [known[name] for name in wanted]
-    if not wanted:
-        parser.error(f"nothing is called so; there are {', '.join(NAMES)}")
+    try:
+        chosen = contestants.chosen(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    options.contestants = [one for one in chosen if one.name in NAMES]
     return options
 
 

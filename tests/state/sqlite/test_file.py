@@ -125,11 +125,15 @@ async def test_after_the_end_it_says_so(make_sqlite: MakeStore) -> None:
 # Housekeeping
 
 
+def set_keeper(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
+    for name, value in values.items():
+        monkeypatch.setattr(keeper, name, value)
+
+
 async def test_old_events_and_idle_sessions_go_in_small_steps(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"STEP": 2, "PAUSE_SECONDS": 0.0, "HOUSEKEEPING_SECONDS": 0.01}.items():
-        monkeypatch.setattr(keeper, name, value)
+    set_keeper(monkeypatch, STEP=2, PAUSE_SECONDS=0.0, HOUSEKEEPING_SECONDS=0.01)
     store = make_sqlite()
     await store.open()
     old, new = NOW - EVENTS_TTL - 1, NOW - EVENTS_TTL + 1
@@ -148,8 +152,7 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
 async def test_events_beyond_their_number_go_in_small_steps(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"STEP": 7, "PAUSE_SECONDS": 0.0, "HOUSEKEEPING_SECONDS": 0.01}.items():
-        monkeypatch.setattr(keeper, name, value)
+    set_keeper(monkeypatch, STEP=7, PAUSE_SECONDS=0.0, HOUSEKEEPING_SECONDS=0.01)
     store = make_sqlite()
     await store.open()
     added = MAX_EVENTS + 20
@@ -163,8 +166,7 @@ async def test_events_beyond_their_number_go_in_small_steps(
 @pytest.fixture
 def swept_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """What doesn't count any more leaves the file at once, in very small steps."""
-    for name, value in {"STEP": 5, "SWEEP_STEP": 1, "PAUSE_SECONDS": 0.0}.items():
-        monkeypatch.setattr(keeper, name, value)
+    set_keeper(monkeypatch, STEP=5, SWEEP_STEP=1, PAUSE_SECONDS=0.0)
     monkeypatch.setattr(image, "SPARE_ENTRIES", 10)
 
 
