@@ -1,0 +1,92 @@
+"""The edge to LiteLLM over real sockets: what of aiohttp's own doings is kept from it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.client_proto import ResponseHandler
+
+from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, READ_BUFFER, RawHeaders, Upstream
+from app.settings import UpstreamSettings
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as running:
+        yield running
+
+
+@pytest.fixture
+async def upstream(server: ScriptedServer) -> AsyncIterator[Upstream]:
+    opened = Upstream(UpstreamSettings(base_url=server.url))
+    yield opened
+    await opened.aclose()
+
+
+@pytest.fixture
+def resumed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether reading was paused, each time that aiohttp itself goes on with it."""
+    found: list[bool] = []
+    theirs = ResponseHandler.resume_reading
+
+    def resume(self: ResponseHandler, *how: Any, **named: Any) -> None:
+        found.append(self._reading_paused)
+        theirs(self, *how, **named)
+
+    monkeypatch.setattr(ResponseHandler, "resume_reading", resume)
+    return found
+
+
+async def test_a_piece_that_is_read_asks_the_parser_for_nothing(
+    server: ScriptedServer, upstream: Upstream, resumed: list[bool]
+) -> None:
+    read = [asyncio.Event() for _ in range(8)]
+    pieces = [part for event in read for part in (b"data: 1\n\n", Wait(event))]
+    server.will(Reply.sse(*pieces))
+    response = await upstream.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
+    for event in read:
+        assert await response.next_bytes() == b"data: 1\n\n"
+        event.set()
+    assert await response.next_bytes() == b""
+    await response.aclose()
+    assert resumed == []
+
+
+@pytest.mark.parametrize("size", [300, READ_BUFFER + 1, 20 * READ_BUFFER])
+async def test_a_reader_that_is_slow_gets_all_of_it(
+    size: int, server: ScriptedServer, upstream: Upstream, resumed: list[bool]
+) -> None:
+    """Where more comes than is kept, reading pauses, and goes on once some of it is read."""
+    pieces = [bytes([65 + at]) * size for at in range(20)]
+    server.will(Reply.sse(*pieces))
+    response = await upstream.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
+    whole = bytearray()
+    while data := await response.next_bytes():
+        whole += data
+        for _ in range(20):  # what has come is parsed before more of it is asked for
+            await asyncio.sleep(0)
+    await response.aclose()
+    assert bytes(whole) == b"".join(pieces)
+    assert all(resumed)
+    assert bool(resumed) == (size > READ_BUFFER)
+
+
+OURS = [b"user-agent", b"accept", b"accept-encoding", b"content-type"]
+
+
+@pytest.mark.parametrize("given", [[], OURS[:1], OURS[1:], OURS])
+async def test_of_what_aiohttp_would_say_by_itself_nothing_goes_out(
+    given: list[bytes], server: ScriptedServer, upstream: Upstream
+) -> None:
+    headers: RawHeaders = [(name, b"text/x") for name in given]
+    for number in range(2):  # the second time they are known
+        server.will(Reply(200))
+        response = await upstream.send("POST", "/v1/x", headers, b"{}", call_id=f"c{number}")
+        await response.aclose()
+        call = await server.next_call()
+        said = {name: call.header(name.decode()) for name in OURS}
+        assert said == {name: "text/x" if name in given else None for name in OURS}
