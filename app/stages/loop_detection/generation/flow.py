@@ -1,16 +1,18 @@
 """The text, or the reasoning, of one choice while it comes: what all watchers of it share.
 
 Nothing is looked at for each chunk: pieces wait until the text has reached the next length at which
-something could be decided, at most 64 characters on.
+something could be decided, at most 64 characters on, 128 at its beginning.
 """
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ....frozen import frozen
 from ....settings import GenerationSettings
 from ....tool_calls.formats.table import REASONING
-from .periodic import BLOCK, PeriodicText, Repetition
+from .periodic import BLOCK, LONG_PERIOD, PeriodicText, Repetition, limit_of
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
@@ -51,7 +53,18 @@ class Flow:
     to be looked at. ``size``: its UTF-8 bytes, of all but the characters that still wait.
     """
 
-    __slots__ = ("_calls", "_periodic", "_thinking", "_white", "due", "length", "size", "waiting")
+    __slots__ = (
+        "_calls",
+        "_periodic",
+        "_reasoning",
+        "_rules",
+        "_thinking",
+        "_white",
+        "due",
+        "length",
+        "size",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -60,12 +73,15 @@ class Flow:
         calls: WrittenCalls | None = None,
         reasoning: bool = False,
     ) -> None:
-        self._periodic = PeriodicText(rules) if rules is not None else None
-        self._white = WhitespaceRun(rules.max_trailing_whitespace) if rules is not None else None
-        self._thinking = _Thinking(rules, reasoning) if rules is not None else None
+        self._rules = rules
+        self._reasoning = reasoning
+        # Made for the first look, which many a reply is too short for.
+        self._periodic: PeriodicText | None = None
+        self._white: WhitespaceRun | None = None
+        self._thinking: _Thinking | None = None
         self._calls = calls
         self.waiting: list[str] = []
-        self.due = BLOCK
+        self.due = _first_due(rules)
         self.length = 0
         self.size = 0
 
@@ -87,8 +103,13 @@ class Flow:
 
     def _in_generation(self, piece: str) -> Found | None:
         """What is complete first, whichever it is: so pieces make no difference."""
-        if self._periodic is None or self._white is None or self._thinking is None:
+        rules = self._rules
+        if rules is None:
             return None
+        if self._periodic is None or self._white is None or self._thinking is None:
+            self._periodic = PeriodicText(rules)
+            self._white = WhitespaceRun(rules.max_trailing_whitespace)
+            self._thinking = _Thinking(rules, self._reasoning)
         found: list[tuple[int, Found]] = []
         if (blank := self._white.feed(piece)) is not None:
             found.append((blank[1], EndlessWhitespace(*blank)))
@@ -97,6 +118,22 @@ class Flow:
         if (end := self._thinking.feed(piece)) is not None:
             found.append((end, TooMuchReasoning(self._thinking.tokens)))
         return min(found, key=lambda one: one[0])[1] if found else None
+
+
+@lru_cache(maxsize=16)
+def _first_due(rules: GenerationSettings | None) -> int:
+    """The length of text up to which nothing can be found; a block at least.
+
+    What is periodic for long enough has the shortest limit at least; a phrase said often, 5 times
+    with 8 characters between, is longer than a block (``clusters.py``). No character has more than
+    4 bytes.
+    """
+    if rules is None:
+        return BLOCK
+    thought = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN // 4
+    periodic = min(limit_of(rules, period) for period in range(1, LONG_PERIOD + 1))
+    least = min(periodic, rules.max_trailing_whitespace, thought, 2 * BLOCK)
+    return max(least, BLOCK)
 
 
 class _Thinking:

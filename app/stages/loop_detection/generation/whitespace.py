@@ -8,11 +8,10 @@ import re
 class WhitespaceRun:
     """Takes a text in pieces; remembers only how many of its last characters are whitespace."""
 
-    __slots__ = ("_ahead", "_inside", "_length", "_limit", "_run", "_waiting")
+    __slots__ = ("_ahead", "_length", "_limit", "_run", "_waiting")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._inside = re.compile(rf"\s{{{limit + 1}}}")
         self._length = 0
         self._run = 0
         self._waiting: list[str] = []
@@ -44,7 +43,7 @@ class WhitespaceRun:
             return self._passed(start)
         start = self._length - size
         self._run = size - len(piece.rstrip())
-        inside = self._inside.search(piece) if size > self._limit else None
+        inside = re.search(rf"\s{{{self._limit + 1}}}", piece) if size > self._limit else None
         return self._passed(start + inside.start()) if inside is not None else None
 
     def _passed(self, start: int) -> tuple[int, int]:

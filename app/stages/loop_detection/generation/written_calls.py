@@ -138,6 +138,10 @@ class WrittenCalls:
         found = self._shortened(text, self._so_far(text), cut=True)
         return found.tool if found is not None else None
 
+    def has_begun(self, rest: str) -> bool:
+        """Whether an opener has come; ``rest``: what was not fed, behind all that was."""
+        return self.begun or _holds_opener(self._text[-_OVERLAP:] + rest)
+
     def _so_far(self, text: str) -> Rescued:
         """As ``rescue`` of the text, but for the content; what was decided is not read again."""
         if self._reading is None:
