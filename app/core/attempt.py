@@ -135,10 +135,13 @@ class Attempt:
         """Take bytes of an event stream; the bytes that may go out now."""
         out: list[bytes] = []
         try:
-            for frame in self._reader.feed(data):
-                self._take(self._chunks.read(frame), now, out)
-                if self.done or self.verdict is not None:
-                    break
+            frames = self._reader.feed(data)
+            at = 0
+            while at < len(frames) and not self.done and self.verdict is None:
+                taken = self._take_unseen(frames, at) if len(frames) > 1 else 0
+                if not taken:
+                    self._take(self._chunks.read(frames[at]), now, out)
+                at += taken or 1
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
@@ -241,6 +244,24 @@ class Attempt:
         if released:
             self._let_out(released, out)
 
+    def _take_unseen(self, frames: Sequence[sse.Frame], start: int) -> int:
+        """Take texts that came at once, for a client that gets all at once; how many.
+
+        Only such as no stage could decide anything by, so that it is the same as one by one.
+        """
+        builder, chunks = self._builder, self._chunks
+        if builder is None or not chunks.text_alone or not chunks.is_like(frames[start].raw):
+            return 0
+        pieces = builder.text_pieces(chunks.choice)
+        if pieces is None:
+            return 0
+        texts = chunks.texts(frames, start, self._pipeline.unseen(chunks.choice))
+        if texts:
+            self._pipeline.take_unseen(chunks.choice, texts)
+            self.reply.add_texts(chunks.choice, texts)
+            pieces += texts
+        return len(texts)
+
     def _show(self, event: Event) -> Verdict | None:
         """Take an event in, and let the stages see it."""
         self.reply.apply(event)
@@ -257,7 +278,9 @@ class Attempt:
             return
         if chunk.unread and self._chunks.text_alone:
             event = chunk.events[0]
-            if isinstance(event, TextDelta) and builder.add_text(event.choice, event.text):
+            pieces = builder.text_pieces(self._chunks.choice)
+            if isinstance(event, TextDelta) and pieces is not None:
+                pieces.append(event.text)
                 return
         if chunk.payload is not None:
             if len(chunk.raw) > 2 * _DEEP and _brackets(chunk.raw) > _DEEP:

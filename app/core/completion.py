@@ -47,18 +47,15 @@ class CompletionBuilder:
         if payload.get("usage") is not None:
             self._usage = payload["usage"]
 
-    def add_text(self, choice: int, text: str) -> bool:
-        """Take more of a choice's text that has begun; whether it could be taken.
+    def text_pieces(self, choice: int) -> list[str] | None:
+        """A choice's text, to be added to; None where it has not begun.
 
-        For a chunk that is like one that was taken before, but for its text, where that adds
+        For chunks that are like one that was taken before, but for their text, where that adds
         nothing else (:func:`adds_text_alone`).
         """
         known = self._choices.get(choice)
         pieces = known["message"].get("content") if known is not None else None
-        if type(pieces) is not _Pieces:
-            return False
-        pieces.append(text)
-        return True
+        return pieces if type(pieces) is _Pieces else None
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
         index = choice.get("index")

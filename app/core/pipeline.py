@@ -6,6 +6,7 @@ the rest of the attempt, and the reply goes on.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -28,6 +29,17 @@ class StageState:
     def on_event(self, event: Event) -> Verdict | None:
         """While the reply comes; a verdict ends the attempt at once."""
         return None
+
+    def unseen(self, choice: int) -> int:
+        """How many characters of a choice's text may come by which nothing could be decided.
+
+        However they come: that no verdict of :meth:`on_event` hangs on them, and none that another
+        stage's could forestall. Such texts are given to :meth:`take_unseen`, all at once.
+        """
+        return 0
+
+    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+        """What :meth:`on_event` would do with each; no more than :meth:`unseen` has allowed."""
 
     def text_hold(self) -> TextHold | None:
         """What knows how much of the reply's text may flow while it comes; None: all."""
@@ -104,6 +116,24 @@ class Pipeline:
             if verdict is not None:
                 return verdict
         return None
+
+    def unseen(self, choice: int) -> int:
+        """How many characters of text no stage has to see one piece after the other."""
+        least = sys.maxsize
+        for name, state in self._event_handlers:
+            try:
+                least = min(least, state.unseen(choice))
+            except Exception as error:
+                self._leave_out(name, state, error)
+        return least
+
+    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+        """Give the stages such pieces."""
+        for name, state in self._event_handlers:
+            try:
+                state.take_unseen(choice, texts)
+            except Exception as error:
+                self._leave_out(name, state, error)
 
     def text_hold(self) -> TextHold | None:
         """The first stage's that has one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .events import (
@@ -122,6 +123,13 @@ class Reply:
             found = self.choices[index] = ChoiceReply()
             self.finished = False
         return found
+
+    def add_texts(self, choice: int, texts: Sequence[str]) -> None:
+        """Take in pieces of text, as :meth:`apply` would each."""
+        add = self.choice(choice).add_text
+        for text in texts:
+            add(text)
+        self.pieces += len(texts)
 
     def apply(self, event: Event) -> None:
         """Take in one event."""

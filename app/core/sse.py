@@ -57,7 +57,7 @@ class FrameReader:
                 return [Frame(data, data[6:-2])]
             lines = data[6:-2].split(b"\n\ndata: ")
             if data.count(b"\n") == 2 * len(lines):  # no event has a second line
-                return [Frame(b"data: %b\n\n" % line, line) for line in lines]
+                return [Frame(b"data: " + line + b"\n\n", line) for line in lines]
         self._buffer += data
         return self._cut()
 

@@ -160,7 +160,8 @@ class Reservation:
         """
         self._services.lines.freed(settlement.amounts)
         rules = self._services.settings.reliability.token_budget
-        known = {limit: n for limit, n in settlement.amounts.items() if limit.scope in before}
+        amounts = settlement.amounts.items()
+        known = {limit: n for limit, n in amounts if limit.most and limit.scope in before}
         for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
             for limit in budgets.crossed(known, before, threshold):
                 scope = budgets.scope_name(limit)

@@ -8,7 +8,7 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from ...core import call_keys, hints
@@ -38,6 +38,10 @@ class ReplyWatch(Protocol):
     def on_request(self, request: Request) -> None: ...
 
     def on_event(self, event: Event) -> Verdict | None: ...
+
+    def unseen(self, choice: int) -> int: ...
+
+    def take_unseen(self, choice: int, texts: Sequence[str]) -> None: ...
 
     def mend(self, reply: Reply) -> None: ...
 
@@ -322,6 +326,12 @@ class _WatchingState(_State):
 
     def on_event(self, event: Event) -> Verdict | None:
         return self._watch.on_event(event)
+
+    def unseen(self, choice: int) -> int:
+        return self._watch.unseen(choice)
+
+    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+        self._watch.take_unseen(choice, texts)
 
     def mend(self, reply: Reply) -> None:
         self._watch.mend(reply)

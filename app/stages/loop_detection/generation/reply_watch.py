@@ -8,7 +8,7 @@ which the rest is delivered.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ....core.call_keys import digest
@@ -130,6 +130,16 @@ class ReplyWatch:
             self._finished.add(event.choice)
         return None
 
+    def unseen(self, choice: int) -> int:
+        """How many characters of text may come before it is looked at."""
+        flow = self._texts.get(choice)
+        return 0 if flow is None else max(flow.due - flow.length - 1, 0)
+
+    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+        flow = self._texts[choice]
+        flow.waiting += texts
+        flow.length += sum(map(len, texts))
+
     def mend(self, reply: Reply) -> None:
         """Take what repeats out of the reply, and end what was cut."""
         ended = self._cut if self._stopped is None else self._stopped.choice
@@ -230,7 +240,7 @@ class ReplyWatch:
 
     def _without_written_surplus(self, index: int, choice: ChoiceReply, cut: bool) -> str | None:
         written = self._written.get(index)
-        if written is None or not written.begun:
+        if written is None or not written.has_begun("".join(self._texts[index].waiting)):
             return None
         short = written.shortened(choice.text, cut=cut or choice.finish_reason == "length")
         if short is None:
