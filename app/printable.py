@@ -10,7 +10,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 def printable(text: str) -> str:
     """The text with its control characters written out: it moves no cursor and begins no line."""
-    return _CONTROL.sub(_escaped, text) if _CONTROL.search(text) else text
+    return text if text.isprintable() else _CONTROL.sub(_escaped, text)  # nearly always it is
 
 
 def _escaped(found: re.Match[str]) -> str:

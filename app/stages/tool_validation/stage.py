@@ -132,7 +132,8 @@ class _State(StageState):
 
     def _miscopied(self, reply: Reply) -> list[CallFailure]:
         """The call whose id is hardly the one that is meant, as far as one can tell."""
-        if len(reply.choices) > 1 or not self._may_ask_about_ids(reply):
+        called = any(choice.tool_calls for choice in reply.choices.values())
+        if not called or len(reply.choices) > 1 or not self._may_ask_about_ids(reply):
             return []
         ids = Ids(self._body["messages"], self._body.get("tools"))
         for index, choice in reply.choices.items():
