@@ -93,16 +93,19 @@ def curve(samples: Samples, server: str, axis: growth.Axis) -> dict[int, Spread]
 
 
 def exponents(samples: Samples, server: str, axis: growth.Axis) -> list[Fit]:
-    """The fit to the medians first, then to each round's own points."""
-    medians = curve(samples, server, axis)
-    if len(medians) < 3:
+    """The fit to each point's least value first, then to each round's own points.
+
+    What else a machine does only ever adds to a time: the least is what says how it grows.
+    """
+    points = curve(samples, server, axis)
+    if len(points) < 3:
         return []
-    xs = list(medians)
-    fits = [fit.power(xs, [medians[x].middle for x in xs])]
+    xs = list(points)
+    fits = [fit.power(xs, [points[x].low for x in xs])]
     rounds = [samples.by_round(server, growth.figure(axis.name, x)) for x in xs]
     for turn in rounds[0]:
-        if all(turn in points for points in rounds):
-            fits.append(fit.power(xs, [points[turn] for points in rounds]))
+        if all(turn in values for values in rounds):
+            fits.append(fit.power(xs, [values[turn] for values in rounds]))
     return fits
 
 
@@ -111,13 +114,12 @@ def _growing(samples: Samples) -> list[Goal]:
     for axis in growth.AXES:
         if axis.new:
             fits = exponents(samples, PROXY, axis)
-            # Rounds are noisy: the medians' fit is what is judged.
             values = (fits[0].exponent,) if fits else ()
             goals.append(Goal(f"{axis.label}: exponent", LINEAR, "", values))
     most = growth.figure(growth.SESSIONS, max(growth.AXES[-1].xs))
     few = growth.figure(growth.SESSIONS, growth.FLAT_FROM)
-    at_most, at_few = samples.by_round(PROXY, most), samples.by_round(PROXY, few)
-    flat = tuple(at_most[turn] / at_few[turn] for turn in at_most if turn in at_few)
+    at_most, at_few = samples.spread(PROXY, most), samples.spread(PROXY, few)
+    flat = (at_most.low / at_few.low,) if at_most and at_few else ()
     text = f"100,000 sessions: CPU beside {growth.FLAT_FROM:,}"
     return [*goals, Goal(text, FLAT, "×", flat)]
 

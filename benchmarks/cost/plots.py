@@ -51,9 +51,8 @@ def _panel(panel: Any, samples: Samples, axis: growth.Axis) -> None:
         if not points:
             continue
         xs = list(points)
-        middle = [points[x].middle * 1e3 for x in xs]
-        low = [(points[x].middle - points[x].low) * 1e3 for x in xs]
-        high = [(points[x].high - points[x].middle) * 1e3 for x in xs]
+        least = [points[x].low * 1e3 for x in xs]
+        more = [(points[x].high - points[x].low) * 1e3 for x in xs]
         fitted = goals.exponents(samples, name, axis)
         label = name
         if fitted:
@@ -61,9 +60,8 @@ def _panel(panel: Any, samples: Samples, axis: growth.Axis) -> None:
             label = f"{name}: {exponent}"
             fine = [xs[0] * (xs[-1] / xs[0]) ** (step / 60) for step in range(61)]
             panel.plot(fine, [fitted[0](x) * 1e3 for x in fine], "--", lw=1, color=COLOURS[name])
-        panel.errorbar(
-            xs, middle, [low, high], fmt="o", ms=4, capsize=2, color=COLOURS[name], label=label
-        )
+        bars = [[0.0] * len(xs), more]  # up to the highest
+        panel.errorbar(xs, least, bars, fmt="o", ms=4, capsize=2, color=COLOURS[name], label=label)
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_xticks(axis.xs, [f"{x:,}" for x in axis.xs], fontsize=8)

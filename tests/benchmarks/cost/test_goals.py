@@ -98,6 +98,22 @@ def test_what_is_new_may_cost_in_proportion_only(axis: str, exponent: float, met
     assert goal.met is met
 
 
+@pytest.mark.parametrize("disturbed", [0, 1, 2])
+def test_a_machine_that_was_busy_at_some_points_changes_no_exponent(disturbed: int) -> None:
+    """What else runs only adds to a time: each point's least value counts."""
+    samples = grown(growth.TOOLS, 1.0)
+    (axis,) = (axis for axis in growth.AXES if axis.name == growth.TOOLS)
+    for turn in (2, 3, 4):
+        for place, x in enumerate(axis.xs):
+            busy = 3.0 if (place + turn) % 3 == disturbed else 1.2
+            figure = growth.figure(axis.name, x)
+            samples.add(turn, PROXY, figure, busy * (0.003 + 0.00001 * x))
+
+    (goal,) = (goal for goal in goals.judge(samples) if "exponent" in goal.text)
+
+    assert goal.spread.middle == pytest.approx(1.0, abs=0.02)
+
+
 @pytest.mark.parametrize(("at_most", "met"), [(3.2, True), (3.5, False)])
 def test_sessions_are_to_cost_nothing(at_most: float, met: bool) -> None:
     samples = Samples()
