@@ -102,14 +102,25 @@ class _Arriving(httpx.AsyncByteStream):
 
 
 class _Connection(ResponseHandler):
-    """aiohttp's, which asks its parser for more only where it was told to pause.
+    """aiohttp's, which asks its parser for more only within a response that it has paused in.
 
     From 3.14 on it does so after each piece that is read, which takes a tenth of the way of a
-    streamed chunk. Without what this goes by, it does as aiohttp does.
+    streamed chunk. Only what was paused keeps back what came: but that may be after reading went
+    on, for the parser remembers a pause until its next piece of a body.
     """
 
+    _has_paused = False
+
+    def set_response_params(self, **params: Any) -> None:
+        self._has_paused = False  # a parser of its own
+        super().set_response_params(**params)
+
+    def pause_reading(self) -> None:
+        self._has_paused = True
+        super().pause_reading()
+
     def resume_reading(self, *how: bool, **named: bool) -> None:
-        if getattr(self, "_reading_paused", True):
+        if self._has_paused:
             super().resume_reading(*how, **named)
 
 
@@ -196,7 +207,7 @@ class Response:
         """What comes next of the body; nothing at its end. Raises :class:`UpstreamError`."""
         try:
             return await self._next()
-        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+        except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError) as error:
             raise _translated(error) from error
 
     async def read(self, limit: int = MAX_BODY) -> bytes:
@@ -349,7 +360,8 @@ def _translated(error: Exception) -> UpstreamError:
         return UpstreamError("the connection was closed before an answer came")
     if isinstance(cause, aiohttp.ServerTimeoutError):
         return UpstreamError("no connection within the time limit", refused=True)
-    if isinstance(cause, aiohttp.ClientPayloadError):
+    # A RuntimeError is aiohttp's, where nobody waited for the body while its connection closed.
+    if isinstance(cause, (aiohttp.ClientPayloadError, RuntimeError)):
         return UpstreamError("the connection broke off inside the answer")
     if isinstance(error, httpx.TimeoutException) and not isinstance(
         cause, (ConnectionError, aiohttp.ClientConnectionError)

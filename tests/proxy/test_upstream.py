@@ -219,6 +219,17 @@ async def test_an_error_inside_the_answer(
     assert (str(caught.value), caught.value.timed_out) == (message, timed_out)
 
 
+async def test_a_connection_that_closed_before_anybody_waited_for_more(
+    router: respx.MockRouter, upstream: Upstream
+) -> None:
+    body = Body(b"1", RuntimeError("Connection closed."))
+    router.post(CHAT).mock(return_value=httpx.Response(200, stream=body))
+    response = await post(upstream)
+    assert await response.next_bytes() == b"1"
+    with pytest.raises(UpstreamError, match="the connection broke off inside the answer"):
+        await response.next_bytes()
+
+
 async def test_the_routers_own_errors_are_translated_too(
     router: respx.MockRouter, upstream: Upstream
 ) -> None:
