@@ -138,7 +138,7 @@ class Attempt:
             frames = self._reader.feed(data)
             at = 0
             while at < len(frames) and not self.done and self.verdict is None:
-                taken = self._take_unseen(frames, at) if len(frames) > 1 else 0
+                taken = self._take_at_once(frames, at) if len(frames) > 1 else 0
                 if not taken:
                     self._take(self._chunks.read(frames[at]), now, out)
                 at += taken or 1
@@ -244,10 +244,10 @@ class Attempt:
         if released:
             self._let_out(released, out)
 
-    def _take_unseen(self, frames: Sequence[sse.Frame], start: int) -> int:
+    def _take_at_once(self, frames: Sequence[sse.Frame], start: int) -> int:
         """Take texts that came at once, for a client that gets all at once; how many.
 
-        Only such as no stage could decide anything by, so that it is the same as one by one.
+        Only as many as no stage could decide anything by, so that it is the same as one by one.
         """
         builder, chunks = self._builder, self._chunks
         if builder is None or not chunks.text_alone or not chunks.is_like(frames[start].raw):
@@ -255,9 +255,9 @@ class Attempt:
         pieces = builder.text_pieces(chunks.choice)
         if pieces is None:
             return 0
-        texts = chunks.texts(frames, start, self._pipeline.unseen(chunks.choice))
+        texts = chunks.texts(frames, start, self._pipeline.room(chunks.choice))
         if texts:
-            self._pipeline.take_unseen(chunks.choice, texts)
+            self._pipeline.take_at_once(chunks.choice, texts)
             self.reply.add_texts(chunks.choice, texts)
             pieces += texts
         return len(texts)

@@ -75,15 +75,17 @@ class ChunkReader:
     def texts(self, frames: Sequence[sse.Frame], start: int, room: int) -> list[str]:
         """What the frames from ``start`` on bring, as far as they bring text alone.
 
-        As many as have no more than ``room`` characters in all; none of these texts is empty.
+        As many as have surely no more than ``room`` characters in all, which are no more than their
+        bytes; none of these texts is empty.
         """
         found: list[str] = []
-        for frame in frames[start:]:
-            if not self.is_like(frame.raw) or (text := self._text(frame.raw)) is None:
+        for at in range(start, len(frames)):
+            raw = frames[at].raw
+            if len(raw) - self._around > room or not self.is_like(raw):
+                break
+            if (text := self._text(raw)) is None:
                 break
             room -= len(text)
-            if room < 0:
-                break
             found.append(text)
         return found
 

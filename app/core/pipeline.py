@@ -30,16 +30,17 @@ class StageState:
         """While the reply comes; a verdict ends the attempt at once."""
         return None
 
-    def unseen(self, choice: int) -> int:
-        """How many characters of a choice's text may come by which nothing could be decided.
+    def room(self, choice: int) -> int:
+        """How many characters of a choice's text may come before anything is decided by them.
 
-        However they come: that no verdict of :meth:`on_event` hangs on them, and none that another
-        stage's could forestall. Such texts are given to :meth:`take_unseen`, all at once.
+        Pieces that come in one read, for a client that doesn't stream, and have no more in all are
+        given to :meth:`take_at_once` in place of :meth:`on_event`. A watch that looks at a text
+        when it has 128 characters, and has 100 of them, has room for 27. 0: it sees each piece.
         """
         return 0
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
-        """What :meth:`on_event` would do with each; no more than :meth:`unseen` has allowed."""
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        """Do what :meth:`on_event` would with each of these pieces, for which there was room."""
 
     def text_hold(self) -> TextHold | None:
         """What knows how much of the reply's text may flow while it comes; None: all."""
@@ -117,21 +118,21 @@ class Pipeline:
                 return verdict
         return None
 
-    def unseen(self, choice: int) -> int:
-        """How many characters of text no stage has to see one piece after the other."""
+    def room(self, choice: int) -> int:
+        """The least room that a stage has."""
         least = sys.maxsize
         for name, state in self._event_handlers:
             try:
-                least = min(least, state.unseen(choice))
+                least = min(least, state.room(choice))
             except Exception as error:
                 self._leave_out(name, state, error)
         return least
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
         """Give the stages such pieces."""
         for name, state in self._event_handlers:
             try:
-                state.take_unseen(choice, texts)
+                state.take_at_once(choice, texts)
             except Exception as error:
                 self._leave_out(name, state, error)
 

@@ -111,11 +111,11 @@ class _Count:
             return None
         return 0 if self._pieces > room or known > room else starts[room - known]
 
-    def unseen(self, room: int) -> int:
+    def room(self, limit: int) -> int:
         """How many characters may come before their words are to be counted."""
-        return max(min(2 * room - self._chars - 1, room - self._pieces), 0)
+        return max(min(2 * limit - self._chars - 1, limit - self._pieces), 0)
 
-    def take_unseen(self, texts: Sequence[str]) -> None:
+    def take_at_once(self, texts: Sequence[str]) -> None:
         """Count pieces with no more characters than that in all."""
         self._pieces = self.tokens = self._pieces + len(texts)
         self._chars += sum(map(len, texts))
@@ -163,13 +163,12 @@ class _Written:
             self._chars += len(event.text)
         self.tokens = thought + self._text.tokens + self._others
 
-    def unseen(self, limit: int) -> int:
+    def room(self, limit: int) -> int:
         """How many characters of text may come that can't pass the limit."""
-        room = limit - self._thoughts.tokens - self._others
-        return self._text.unseen(room) if room > 0 else 0
+        return self._text.room(max(limit - self._thoughts.tokens - self._others, 0))
 
-    def take_unseen(self, texts: Sequence[str]) -> None:
-        self._text.take_unseen(texts)
+    def take_at_once(self, texts: Sequence[str]) -> None:
+        self._text.take_at_once(texts)
         self._chars += sum(map(len, texts))
         self.tokens += len(texts)
 
@@ -197,16 +196,16 @@ class _State(StageState):
         over = sum(one.tokens for one in self._written.values()) > self._sent * self._choices
         return Cut("max_output_tokens", "length") if over else None
 
-    def unseen(self, choice: int) -> int:
+    def room(self, choice: int) -> int:
         """A piece is a token at least, and has a character at least."""
         if not self._sent:
             return sys.maxsize
         written = self._written.get(choice)
-        return 0 if written is None else written.unseen(self._sent)
+        return 0 if written is None else written.room(self._sent)
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
         if self._sent:
-            self._written[choice].take_unseen(texts)
+            self._written[choice].take_at_once(texts)
 
     def mend(self, reply: Reply) -> None:
         """Take out what is too much, as far as it is not out yet.

@@ -37,22 +37,22 @@ class Patient(Watching):
 
     def __init__(self, room: int = sys.maxsize) -> None:
         super().__init__()
-        self.room = room
+        self.most = room
 
-    def unseen(self, choice: int) -> int:
-        return self.room
+    def room(self, choice: int) -> int:
+        return self.most
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
         self.seen.append(tuple(texts))
 
 
 class BreaksWhenAsked(Patient):
-    def unseen(self, choice: int) -> int:
+    def room(self, choice: int) -> int:
         raise RuntimeError("a bug")
 
 
 class BreaksWhenGiven(Patient):
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
         raise RuntimeError("a bug")
 
 

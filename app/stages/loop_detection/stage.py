@@ -39,9 +39,9 @@ class ReplyWatch(Protocol):
 
     def on_event(self, event: Event) -> Verdict | None: ...
 
-    def unseen(self, choice: int) -> int: ...
+    def room(self, choice: int) -> int: ...
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None: ...
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None: ...
 
     def mend(self, reply: Reply) -> None: ...
 
@@ -327,11 +327,11 @@ class _WatchingState(_State):
     def on_event(self, event: Event) -> Verdict | None:
         return self._watch.on_event(event)
 
-    def unseen(self, choice: int) -> int:
-        return self._watch.unseen(choice)
+    def room(self, choice: int) -> int:
+        return self._watch.room(choice)
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
-        self._watch.take_unseen(choice, texts)
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        self._watch.take_at_once(choice, texts)
 
     def mend(self, reply: Reply) -> None:
         self._watch.mend(reply)

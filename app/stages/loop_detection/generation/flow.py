@@ -1,7 +1,7 @@
 """The text, or the reasoning, of one choice while it comes: what all watchers of it share.
 
 Nothing is looked at for each chunk: pieces wait until the text has reached the next length at which
-something could be decided, at most 64 characters on, 128 at its beginning.
+something could be decided, at most 64 characters on, or 128 at its beginning.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ class Flow:
 
 @lru_cache(maxsize=16)
 def _first_due(rules: GenerationSettings | None) -> int:
-    """The length of text up to which nothing can be found; a block at least.
+    """The length of text up to which nothing can be found but calls; a block at least.
 
     What is periodic for long enough has the shortest limit at least; a phrase said often, 5 times
     with 8 characters between, is longer than a block (``clusters.py``). No character has more than
-    4 bytes.
+    4 bytes. Calls that repeat in a shorter text are taken out of it at its end.
     """
     if rules is None:
         return BLOCK

@@ -23,7 +23,7 @@ from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
 from .calls import NativeCalls, Repeats
 from .flow import EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
-from .periodic import Repetition
+from .periodic import BLOCK, Repetition
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
@@ -130,12 +130,12 @@ class ReplyWatch:
             self._finished.add(event.choice)
         return None
 
-    def unseen(self, choice: int) -> int:
+    def room(self, choice: int) -> int:
         """How many characters of text may come before it is looked at."""
         flow = self._texts.get(choice)
         return 0 if flow is None else max(flow.due - flow.length - 1, 0)
 
-    def take_unseen(self, choice: int, texts: Sequence[str]) -> None:
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
         flow = self._texts[choice]
         flow.waiting += texts
         flow.length += sum(map(len, texts))
@@ -152,9 +152,10 @@ class ReplyWatch:
             return
         for index, choice in reply.choices.items():
             cut = index == self._cut
+            tool = None
             if choice.tool_calls:
                 tool = self._without_surplus(index, choice)
-            else:
+            elif cut or reply.flowed < len(choice.text):  # else the client has all of it
                 tool = self._without_written_surplus(index, choice, cut)
             if tool is not None:
                 reply.mended.add(index)
@@ -168,6 +169,8 @@ class ReplyWatch:
         written = WrittenCalls(most, self._rules.exempt_tools, tools)
         self._written[choice] = written
         flow = self._texts[choice] = Flow(self._generation, calls=written)
+        if self._exchange.request.stream:
+            flow.due = BLOCK  # what the client has by then no mending takes back
         return flow
 
     def _new_reasoning(self, choice: int) -> Flow:

@@ -21,7 +21,7 @@ from app.core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
 from app.stages.escalation import Escalation
 from app.stages.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
-from tests.core.exchanges import exchange
+from tests.core.exchanges import client_request, exchange
 from tests.stages.loop_detection.generation.texts import pieces, prose
 
 SETTINGS = Settings(tiers=DEFAULT_TIERS)
@@ -217,3 +217,37 @@ def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
     one.watch.mend(one.reply)
     assert not one.reply.mended
     assert not one.exchange.reply_notes
+
+
+# Calls in a short text
+
+SHORT = 'commentary to=functions.f{"q":1}\n'
+
+
+def test_a_client_that_streams_is_spared_calls_that_repeat_in_a_short_text() -> None:
+    one = Watched()
+    assert isinstance(one.on(TextDelta(0, SHORT * 3)), Cut)
+    one.watch.mend(one.reply)
+    assert one.reply.choices[0].text.count("commentary") == 2
+    assert one.exchange.reply_notes["Truncated"] == "repeated_tool_calls"
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_who_does_not_stream_gets_a_short_text_without_them(times: int) -> None:
+    one = Watched()
+    one.watch = ReplyWatch(exchange(client_request(stream=False)), LoopDetectionSettings())
+    assert one.text(SHORT * times) is None
+    one.watch.mend(one.reply)
+    assert one.reply.choices[0].text.count("commentary") == 2
+
+
+@pytest.mark.parametrize(("flowed", "noted"), [(3 * len(SHORT), False), (2 * len(SHORT), True)])
+def test_nothing_was_cut_of_what_the_client_has(flowed: int, noted: bool) -> None:
+    one = Watched()
+    for text in (SHORT, SHORT, SHORT):
+        one.reply.apply(TextDelta(0, text))
+        one.watch.on_event(TextDelta(0, text[:20]))  # so little that it isn't looked at
+    one.reply.flowed = flowed
+    one.watch.mend(one.reply)
+    assert ("Truncated" in one.exchange.reply_notes) == noted
+    assert one.reply.choices[0].text.count("commentary") == 3 - noted
