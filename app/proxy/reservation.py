@@ -161,6 +161,7 @@ class Reservation:
         self._services.lines.freed(settlement.amounts)
         rules = self._services.settings.reliability.token_budget
         amounts = settlement.amounts.items()
+        # Where no budget is set, all are mere counts.
         known = {limit: n for limit, n in amounts if limit.most and limit.scope in before}
         for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
             for limit in budgets.crossed(known, before, threshold):

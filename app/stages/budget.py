@@ -170,7 +170,7 @@ class _Written:
     def take_at_once(self, texts: Sequence[str]) -> None:
         self._text.take_at_once(texts)
         self._chars += sum(map(len, texts))
-        self.tokens += len(texts)
+        self.tokens = self._thoughts.tokens + self._text.tokens + self._others
 
 
 class _State(StageState):
