@@ -104,8 +104,8 @@ class _Arriving(httpx.AsyncByteStream):
 class _Connection(ResponseHandler):
     """aiohttp's, which asks its parser for more only within a response that it has paused in.
 
-    From 3.14 on it does so after each piece that is read, which takes a tenth of the way of a
-    streamed chunk. Only what was paused keeps back what came: but that may be after reading went
+    From 3.14 on it does so after each piece that is read, which is a tenth of what a chunk of a
+    stream costs. Only what was paused keeps back what came: but that may be after reading went
     on, for the parser remembers a pause until its next piece of a body.
     """
 
