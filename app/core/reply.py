@@ -117,6 +117,10 @@ class Reply:
             size += len(text.encode("utf-8", "surrogatepass"))
         return max(size, self.generated)
 
+    @property
+    def has_calls(self) -> bool:
+        return any(choice.tool_calls for choice in self.choices.values())
+
     def choice(self, index: int) -> ChoiceReply:
         found = self.choices.get(index)
         if found is None:

@@ -88,11 +88,11 @@ class Budget:
 class _Count:
     """At least so many tokens: as many as there are pieces, and as there are words."""
 
-    __slots__ = ("_chars", "_in_word", "_pieces", "_unread", "_words", "tokens")
+    __slots__ = ("_in_word", "_pieces", "_unread", "_words", "chars", "tokens")
 
     def __init__(self) -> None:
         self._pieces = 0
-        self._chars = 0
+        self.chars = 0
         self._unread: list[str] = []  # pieces whose words are not counted yet
         self._words = 0
         self._in_word = False  # the last piece that was read may have ended within one
@@ -101,9 +101,9 @@ class _Count:
     def take(self, text: str, room: int) -> int | None:
         """Count a piece; where in it there are more than ``room`` tokens, if there are."""
         self._pieces = self.tokens = self._pieces + 1
-        self._chars += len(text)
+        self.chars += len(text)
         self._unread.append(text)
-        if self._pieces <= room and self._chars < 2 * room:
+        if self._pieces <= room and self.chars < 2 * room:
             return None  # a word is a character and a space, so there can't be more
         known, starts = self._read()
         self.tokens = max(self._pieces, self._words)
@@ -113,12 +113,12 @@ class _Count:
 
     def room(self, limit: int) -> int:
         """How many characters may come before their words are to be counted."""
-        return max(min(2 * limit - self._chars - 1, limit - self._pieces), 0)
+        return max(min(2 * limit - self.chars - 1, limit - self._pieces), 0)
 
     def take_at_once(self, texts: Sequence[str]) -> None:
         """Count pieces with no more characters than that in all."""
         self._pieces = self.tokens = self._pieces + len(texts)
-        self._chars += sum(map(len, texts))
+        self.chars += sum(map(len, texts))
         self._unread += texts
 
     def _read(self) -> tuple[int, list[int]]:
@@ -138,30 +138,29 @@ class _Count:
 class _Written:
     """What has come of one choice: at least so many tokens."""
 
-    __slots__ = ("_chars", "_others", "_text", "_thoughts", "end", "tokens")
+    __slots__ = ("_others", "_text", "_thoughts", "end")
 
     def __init__(self) -> None:
         self._thoughts = _Count()
         self._text = _Count()
-        self._chars = 0  # of its text
         self._others = 0  # pieces of calls and refusals
         self.end: int | None = None  # where its text passed the limit, in characters
-        self.tokens = 0
+
+    @property
+    def tokens(self) -> int:
+        return self._thoughts.tokens + self._text.tokens + self._others
 
     def take(self, event: _Piece, limit: int) -> None:
-        thought = self._thoughts.tokens
         if isinstance(event, (ToolCallDelta, RefusalDelta)):
             self._others += 1
         elif isinstance(event, ReasoningDelta):
             self._thoughts.take(event.text, limit)
-            thought = self._thoughts.tokens
         else:
             # Who thinks beyond the limit and answers all the same is not to answer in vain.
+            before, thought = self._text.chars, self._thoughts.tokens
             found = self._text.take(event.text, limit - thought if thought < limit else limit)
             if found is not None and self.end is None:
-                self.end = self._chars + len(event.text[:found].rstrip())
-            self._chars += len(event.text)
-        self.tokens = thought + self._text.tokens + self._others
+                self.end = before + len(event.text[:found].rstrip())
 
     def room(self, limit: int) -> int:
         """How many characters of text may come that can't pass the limit."""
@@ -169,8 +168,6 @@ class _Written:
 
     def take_at_once(self, texts: Sequence[str]) -> None:
         self._text.take_at_once(texts)
-        self._chars += sum(map(len, texts))
-        self.tokens = self._thoughts.tokens + self._text.tokens + self._others
 
 
 class _State(StageState):

@@ -80,7 +80,7 @@ class _State(StageState):
             _is_empty(choice) for choice in reply.choices.values()
         ):
             return EmptyResponse()
-        if made_up and not any(choice.tool_calls for choice in reply.choices.values()):
+        if made_up and not reply.has_calls:
             return UpstreamFailed("server_error", "the model server died within its reply")
         return None
 

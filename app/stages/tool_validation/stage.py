@@ -132,8 +132,7 @@ class _State(StageState):
 
     def _miscopied(self, reply: Reply) -> list[CallFailure]:
         """The call whose id is hardly the one that is meant, as far as one can tell."""
-        called = any(choice.tool_calls for choice in reply.choices.values())
-        if not called or len(reply.choices) > 1 or not self._may_ask_about_ids(reply):
+        if not reply.has_calls or len(reply.choices) > 1 or not self._may_ask_about_ids(reply):
             return []
         ids = Ids(self._body["messages"], self._body.get("tools"))
         for index, choice in reply.choices.items():
@@ -162,7 +161,7 @@ class _State(StageState):
         asked_about = self._exchange.asked_about
         if not isinstance(asked_about, InvalidToolCall):
             return None
-        if any(choice.tool_calls for choice in reply.choices.values()):
+        if reply.has_calls:
             return None
         return asked_about
 
