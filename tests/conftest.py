@@ -5,11 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
+
+from tests.support.scripted_server import ScriptedServer
 
 IN_CI = os.environ.get("CI", "").lower() in ("true", "1")
 
@@ -39,6 +41,13 @@ def no_state_at_home() -> Iterator[None]:
     before = path.exists()
     yield
     assert path.exists() == before, f"a test made {path}"
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedServer]:
+    """What stands behind the proxy, and answers as the test says."""
+    async with ScriptedServer() as server:
+        yield server
 
 
 @pytest.fixture

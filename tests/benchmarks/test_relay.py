@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
-import pytest
 
 from benchmarks.agents.relay import Faults, Relay
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
@@ -22,12 +20,6 @@ def sse(*bodies: Json) -> bytes:
 
 def piece(**delta: Any) -> Json:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-
-
-@pytest.fixture
-async def upstream() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        yield server
 
 
 async def ask(relay: Relay, body: Json | None = None) -> tuple[int, bytes]:

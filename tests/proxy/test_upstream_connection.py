@@ -15,14 +15,8 @@ from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as running:
-        yield running
-
-
-@pytest.fixture
-async def upstream(server: ScriptedServer) -> AsyncIterator[Upstream]:
-    opened = Upstream(UpstreamSettings(base_url=server.url))
+async def edge(upstream: ScriptedServer) -> AsyncIterator[Upstream]:
+    opened = Upstream(UpstreamSettings(base_url=upstream.url))
     yield opened
     await opened.aclose()
 
@@ -42,12 +36,12 @@ def resumed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 async def test_a_piece_that_is_read_asks_the_parser_for_nothing(
-    server: ScriptedServer, upstream: Upstream, resumed: list[bool]
+    upstream: ScriptedServer, edge: Upstream, resumed: list[bool]
 ) -> None:
     read = [asyncio.Event() for _ in range(8)]
     pieces = [part for event in read for part in (b"data: 1\n\n", Wait(event))]
-    server.will(Reply.sse(*pieces))
-    response = await upstream.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
+    upstream.will(Reply.sse(*pieces))
+    response = await edge.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
     for event in read:
         assert await response.next_bytes() == b"data: 1\n\n"
         event.set()
@@ -58,12 +52,12 @@ async def test_a_piece_that_is_read_asks_the_parser_for_nothing(
 
 @pytest.mark.parametrize("size", [300, READ_BUFFER + 1, 20 * READ_BUFFER])
 async def test_a_reader_that_is_slow_gets_all_of_it(
-    size: int, server: ScriptedServer, upstream: Upstream, resumed: list[bool]
+    size: int, upstream: ScriptedServer, edge: Upstream, resumed: list[bool]
 ) -> None:
     """Where more comes than is kept, reading pauses, and goes on once some of it is read."""
     pieces = [bytes([65 + at]) * size for at in range(20)]
-    server.will(Reply.sse(*pieces))
-    response = await upstream.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
+    upstream.will(Reply.sse(*pieces))
+    response = await edge.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
     whole = bytearray()
     while data := await response.next_bytes():
         whole += data
@@ -76,7 +70,7 @@ async def test_a_reader_that_is_slow_gets_all_of_it(
 
 @pytest.mark.parametrize("more", [0, 1, 2])
 async def test_a_pause_at_the_end_of_a_read_keeps_nothing_back(
-    more: int, server: ScriptedServer, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+    more: int, upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parser remembers it until its next piece, and keeps what comes behind that."""
     count, paused, read = READ_BUFFER // 16 + more, asyncio.Event(), asyncio.Event()
@@ -89,8 +83,8 @@ async def test_a_pause_at_the_end_of_a_read_keeps_nothing_back(
     monkeypatch.setattr(ResponseHandler, "pause_reading", pause)
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     rest = b"4\r\nbbbb\r\n4\r\ncccc\r\n0\r\n\r\n"
-    server.will(Reply.raw(head + b"1\r\na\r\n" * count, Wait(read), rest))
-    response = await upstream.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
+    upstream.will(Reply.raw(head + b"1\r\na\r\n" * count, Wait(read), rest))
+    response = await edge.send("POST", CHAT_PATH, CHAT_HEADERS, b"{}")
     if more:
         await paused.wait()  # too many chunks wait to be read
     whole = b""
@@ -107,13 +101,13 @@ OURS = [b"user-agent", b"accept", b"accept-encoding", b"content-type"]
 
 @pytest.mark.parametrize("given", [[], OURS[:1], OURS[1:], OURS])
 async def test_of_what_aiohttp_would_say_by_itself_nothing_goes_out(
-    given: list[bytes], server: ScriptedServer, upstream: Upstream
+    given: list[bytes], upstream: ScriptedServer, edge: Upstream
 ) -> None:
     headers: RawHeaders = [(name, b"text/x") for name in given]
     for number in range(2):  # the second time they are known
-        server.will(Reply(200))
-        response = await upstream.send("POST", "/v1/x", headers, b"{}", call_id=f"c{number}")
+        upstream.will(Reply(200))
+        response = await edge.send("POST", "/v1/x", headers, b"{}", call_id=f"c{number}")
         await response.aclose()
-        call = await server.next_call()
+        call = await upstream.next_call()
         said = {name: call.header(name.decode()) for name in OURS}
         assert said == {name: "text/x" if name in given else None for name in OURS}

@@ -25,12 +25,6 @@ def no_key_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[ScriptedServer]:
-    async with ScriptedServer() as server:
-        yield server
-
-
-@pytest.fixture
 async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
     """Starts a proxy with changed settings: `await start_proxy({"server.max_body_bytes": 9})`."""
     async with contextlib.AsyncExitStack() as stack:
