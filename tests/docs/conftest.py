@@ -1,5 +1,5 @@
-"""A proxy and its scripted upstream, as the tests of the shell have them."""
+"""A proxy, as the tests of the shell have it."""
 
-from tests.shell.conftest import start_proxy, upstream
+from tests.shell.conftest import start_proxy
 
-__all__ = ["start_proxy", "upstream"]
+__all__ = ["start_proxy"]
