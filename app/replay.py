@@ -193,7 +193,7 @@ class Replay:
                 _RECORDED,
                 parsed,
                 Controls(bypass=frozenset(context.get("bypass", ()))),
-                identify(headers, parsed.body, ""),
+                identify(headers, parsed.body, "", parsed.blocks),
                 Route((tier,)),
                 started=0.0,
                 tier=tier,

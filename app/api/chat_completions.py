@@ -67,7 +67,7 @@ class ChatCompletions:
         else:
             parsed = client_request.parse(body)
         route = await self._route(services, parsed, controls.tier, controls.cloud, request)
-        session = session_id.identify(request.headers, parsed.body, owner)
+        session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)
         exchange = Exchange(request.id, parsed, controls, session, route, started)
         if not parsed.stream:
             exchange.client_timeout = client_timeout(request.headers)

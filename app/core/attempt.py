@@ -32,6 +32,7 @@ from .events import (
 )
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
+from .messages import plain
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
@@ -118,18 +119,20 @@ class Attempt:
         if verdict := self._pipeline.on_request(self.request):
             return verdict
         try:
-            self.content = orjson.dumps(self._body())
+            self.content = self._content()
         except orjson.JSONEncodeError:  # which reads four times the depth that it writes
             return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
         return None
 
-    def _body(self) -> dict[str, Any]:
-        """What is sent; a long history as it was written before, to know it again."""
+    def _content(self) -> bytes:
+        """What is sent; a long history as it came, or as it was written to know it again."""
         body, known = self.request.body, self._client_request.blocks
         written = known.take_json()
-        if written and body["messages"] is known.messages:
-            return {**body, "messages": orjson.Fragment(written)}
-        return body
+        if not written or body["messages"] is not known.messages:
+            return orjson.dumps(body, default=plain)
+        others = orjson.dumps({name: body[name] for name in body if name != "messages"})
+        between = b"]" if others == b"{}" else b"],"
+        return b"".join((b'{"messages":[', *written, between, others[1:]))
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take bytes of an event stream; the bytes that may go out now."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 import orjson
 
 from .call_keys import walked
+from .messages import Messages
 
 BLOCK: Final = 32  # messages
 KNOWN: Final = 4096  # blocks of which something is remembered: some 300 transcripts of 400 messages
@@ -28,33 +29,49 @@ class Blocks:
 
     ``lead``: how many of the first are the system's. They are in no block, for some agents write
     the time into them. ``names``: of the blocks behind them, hashes of this process's own; what
-    is left at the end is in none. ``said``: the messages behind the lead.
+    is left at the end is in none. ``written``: as JSON, those blocks that aren't known from before;
+    none where one of them is no JSON. ``said``: the messages behind the lead.
     """
 
-    __slots__ = ("_written", "lead", "messages", "names", "said")
+    __slots__ = ("lead", "messages", "names", "said", "written")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages = messages
-        self.lead = lead = next((i for i, m in enumerate(messages) if not _is_systems(m)), 0)
-        self.said = messages[lead:] if lead else messages
-        starts = range(lead, len(messages) - BLOCK + 1, BLOCK)
+        known: list[int] = []
+        if isinstance(messages, Messages):
+            self.lead, known = messages.known.lead, messages.known.names
+            self.said: Sequence[Any] = messages.without_first() if self.lead else messages
+        else:
+            firsts = (i for i, m in enumerate(messages) if not _is_systems(m))
+            self.lead = next(firsts, len(messages))
+            self.said = messages[self.lead :] if self.lead else messages
+        starts = range(self.lead + len(known) * BLOCK, len(messages) - BLOCK + 1, BLOCK)
         written = [dumped(messages[start : start + BLOCK]) for start in starts]
-        self.names = [hash(block) for block in written]
-        self._written: list[bytes] = written if all(map(_is_list, written)) else []
+        self.names = [*known, *map(hash, written)]
+        self.written: list[bytes] = written if all(map(_is_list, written)) else []
 
-    def take_json(self) -> bytes:
-        """The messages as JSON, of what their names were made from; nothing where it is no JSON.
+    def take_json(self) -> Sequence[bytes | memoryview]:
+        """The messages as JSON in pieces, without brackets around them: what came, or what their
+        names were made from. Nothing where that is no JSON.
 
-        It is given but once: it is as long as the request, which may be open for long.
+        It is as long as the request, which may be open for long: what was written is given but
+        once.
         """
-        written, self._written = self._written, []
-        if not written:
-            return b""
-        behind = self.lead + len(written) * BLOCK
-        parts = [dumped(self.messages[: self.lead]), *written, dumped(self.messages[behind:])]
+        messages = self.messages
+        written, self.written = self.written, []
+        if isinstance(messages, Messages):
+            known, begun = [messages.json_before], messages.before
+            parts = list[bytes]()
+        elif written:
+            known, begun = [], self.lead
+            parts = [dumped(messages[:begun])]
+        else:
+            return ()
+        parts += [*written, dumped(messages[begun + len(written) * BLOCK :])]
         if not all(map(_is_list, parts)):
-            return b""
-        return b"[%b]" % b",".join([part[1:-1] for part in parts if part != b"[]"])
+            return ()
+        pieces = [*known, *(memoryview(part)[1:-1] for part in parts if part != b"[]")]
+        return [each for piece in pieces for each in (b",", piece)][1:]
 
 
 class Remembered(Generic[T]):

@@ -13,8 +13,10 @@ import orjson
 
 from ..errors import invalid
 from . import legacy
+from .beginnings import Beginnings
 from .blocks import Blocks, Remembered
 from .exchange import ClientRequest
+from .messages import Messages
 
 _MAX_CHOICES = 128
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
@@ -25,12 +27,7 @@ def parse(raw: bytes) -> ClientRequest:
     """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object with `messages`")
-    try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise invalid(f"the request body is not valid JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise invalid("the request body must be a JSON object, with `messages`")
+    body = _beginnings.body(raw) or _whole(raw)
     for name, value in body.items():
         check = _CHECKS.get(name)
         if check is not None and value is not None and (problem := check(value)):
@@ -45,6 +42,7 @@ def parse(raw: bytes) -> ClientRequest:
         size=len(raw),
     )
     _check_messages(request.blocks)
+    _beginnings.learn(raw, request.blocks)
     for name in ("tools", "functions"):
         _check_tools(body.get(name), name)
     if legacy.is_used(body):
@@ -52,10 +50,23 @@ def parse(raw: bytes) -> ClientRequest:
     return request
 
 
+_beginnings = Beginnings()
+
+
+def _whole(raw: bytes) -> dict[str, Any]:
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise invalid(f"the request body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise invalid("the request body must be a JSON object, with `messages`")
+    return body
+
+
 def _check_list(messages: Any) -> None:
     if messages is None:
         raise invalid("`messages` is missing", "messages")
-    if not isinstance(messages, list):
+    if not isinstance(messages, (list, Messages)):
         raise invalid("`messages` must be an array of message objects", "messages")
     if not messages:
         raise invalid("`messages` is empty; send at least one message", "messages")

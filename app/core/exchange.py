@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from typing import Any
 
 from ..frozen import frozen
 from .blocks import Blocks
+from .messages import Messages
 from .pressure import NO_PRESSURE, Pressure
 from .prompt_size import estimate_of
 from .session_id import SessionId
@@ -47,20 +49,19 @@ class ClientRequest:
     def blocks(self) -> Blocks:
         """The messages, known again where they came before."""
         messages = self.body.get("messages")
-        return Blocks(messages if isinstance(messages, list) else ())
+        return Blocks(messages if isinstance(messages, (list, Messages)) else ())
 
     @cached_property
     def turn(self) -> int:
         """How many replies of the model's the task has, as :mod:`track_record` counts them."""
-        messages = self.body["messages"]
+        roles = (message.get("role") for message in reversed(self.body["messages"]))
         found = 0
-        for at in range(len(messages) - 1, -1, -1):
-            role = messages[at].get("role")
+        for role, before in itertools.pairwise(itertools.chain(roles, ("",))):
             if role == "assistant":
                 found += 1
                 if found == MAX_TURN:
                     break
-            elif role == "user" and (not at or messages[at - 1].get("role") != "tool"):
+            elif role == "user" and before != "tool":
                 break  # beside a tool's results some agents tell of their surroundings
         return found
 

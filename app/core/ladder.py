@@ -12,6 +12,7 @@ from typing import Any
 
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
+from .blocks import Remembered
 from .exchange import ClientRequest, Exchange
 from .pressure import Level
 
@@ -229,7 +230,7 @@ def needs(request: ClientRequest) -> frozenset[str]:
         found.add("tools")
     if request.body.get("response_format"):
         found.add("response_format")
-    if any(_has_image(message) for message in request.body["messages"]):
+    if any(found for _, found in _images.parts(request.blocks)):
         found.add("images")
     return frozenset(found)
 
@@ -252,6 +253,9 @@ def _has_image(message: Mapping[str, Any]) -> bool:
         isinstance(part, dict) and part.get("type") in ("image_url", "input_image", "image")
         for part in content
     )
+
+
+_images = Remembered(lambda messages: any(map(_has_image, messages)))
 
 
 def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:

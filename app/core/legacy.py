@@ -6,7 +6,7 @@ The older form knows one call a reply, so further ones are left out on the way b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 _ID = "call_function_{}"
@@ -30,7 +30,7 @@ def to_tools(body: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-def _messages_to_tools(messages: list[Any]) -> list[Any]:
+def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
     converted = []
     calls = 0
     for message in messages:

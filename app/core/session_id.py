@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import orjson
 
 from ..frozen import frozen
+from .blocks import Blocks, Remembered
 from .chunks import text_of
+from .messages import Messages
 
 _LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
 _ANY_SESSION = re.compile(r"x-.+-session-id")
@@ -53,16 +55,19 @@ class SessionId:
         return f"{self.source};{self.hash[:12]}"
 
 
-def identify(headers: Mapping[str, str], body: Mapping[str, Any], owner: str) -> SessionId:
+def identify(
+    headers: Mapping[str, str], body: Mapping[str, Any], owner: str, blocks: Blocks | None = None
+) -> SessionId:
     """The session of a request.
 
     ``headers``: names in lower case. ``owner``: what keeps the sessions of different API keys
-    apart; empty where keys are not told apart.
+    apart; empty where keys are not told apart. ``blocks``: of the body's messages, if they are
+    made already.
     """
     parent = ""
     found = _from_headers(headers)
     if found is None:
-        found = _from_body(body, owner, headers)
+        found = _from_body(body, owner, headers, blocks)
     elif found[0] not in ("x-mlx-stack-session", *_LITELLM):
         parent = headers.get("x-parent-session-id", "")
     source, name = found
@@ -103,7 +108,9 @@ def _usable(value: str | None) -> str:
     return value.strip()[:_MAX_LENGTH] if value else ""
 
 
-def _from_body(body: Mapping[str, Any], owner: str, headers: Mapping[str, str]) -> tuple[str, str]:
+def _from_body(
+    body: Mapping[str, Any], owner: str, headers: Mapping[str, str], blocks: Blocks | None
+) -> tuple[str, str]:
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     for source, value in (
@@ -114,7 +121,10 @@ def _from_body(body: Mapping[str, Any], owner: str, headers: Mapping[str, str]) 
         if isinstance(value, str) and (name := _usable(value)):
             return source, name
     key = owner or next((headers[name] for name in _KEYS if headers.get(name)), "")
-    derived = _derived(body, key)
+    if blocks is None:
+        messages = body.get("messages")
+        blocks = Blocks(messages if isinstance(messages, (list, Messages)) else ())
+    derived = _derived(blocks, key)
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and (name := _usable(cache_key)):
         return "prompt_cache_key", f"{name}\0{derived}"
@@ -194,15 +204,26 @@ def _steady_digest(text: str) -> bytes:
     return found
 
 
-def _derived(body: Mapping[str, Any], key: str) -> str:
+def _derived(blocks: Blocks, key: str) -> str:
     whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
-    messages = body.get("messages")
-    for message in messages if isinstance(messages, list) else ():
-        if not isinstance(message, dict):
-            continue
-        role = message.get("role")
-        if role in ("system", "developer", "user"):
-            whole.update(_steady_digest(text_of(message.get("content"))))
-        if role == "user":
+    for _, (digests, is_whole) in _openings.parts(blocks):
+        for digest_ in digests:
+            whole.update(digest_)
+        if is_whole:
             break
     return whole.hexdigest()
+
+
+def _opening(messages: Sequence[Any]) -> tuple[tuple[bytes, ...], bool]:
+    """Digests of what the system and the user say, up to the user's first, if that is there."""
+    digests = []
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role in ("system", "developer", "user"):
+            digests.append(_steady_digest(text_of(message.get("content"))))
+        if role == "user":
+            return tuple(digests), True
+    return tuple(digests), False
+
+
+_openings = Remembered(_opening)

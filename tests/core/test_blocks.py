@@ -88,12 +88,12 @@ def test_messages_that_are_none() -> None:
 def test_what_was_written_to_know_them_again_is_given_once(lead: int, count: int) -> None:
     messages = [SYSTEM] * lead + said(count)
     blocks = Blocks(messages)
-    assert orjson.loads(blocks.take_json()) == messages
-    assert blocks.take_json() == b""
+    assert orjson.loads(b"[%b]" % b"".join(blocks.take_json())) == messages
+    assert not blocks.take_json()
 
 
 def test_a_short_request_was_not_written() -> None:
-    assert Blocks(said(BLOCK - 1)).take_json() == b""
+    assert not Blocks(said(BLOCK - 1)).take_json()
 
 
 def test_what_is_no_json_is_not_given() -> None:
@@ -104,4 +104,4 @@ def test_what_is_no_json_is_not_given() -> None:
         for odd in (deep, 2**70, "\ud800"):
             messages = said(BLOCK + 4)
             messages[place] = {"role": "user", "content": odd}
-            assert Blocks(messages).take_json() == b""
+            assert not Blocks(messages).take_json()

@@ -167,8 +167,8 @@ class _State(StageState):
 
     def _asked(self) -> str:
         """What the user said last."""
-        users = [m for m in self._body["messages"] if m.get("role") == "user"]
-        return text_of(users[-1].get("content")) if users else ""
+        newest = reversed(self._body["messages"])
+        return next((text_of(m.get("content")) for m in newest if m.get("role") == "user"), "")
 
     # Mending one choice
 

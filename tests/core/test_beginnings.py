@@ -1,0 +1,305 @@
+"""Bodies that begin as one before: read as far as they are new, to the same request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.core.beginnings import Beginnings
+from app.core.blocks import BLOCK, Blocks
+from app.core.messages import Messages, plain
+
+Json = dict[str, Any]
+Writes = Callable[[Any], bytes]
+
+SYSTEM = {"role": "system", "content": 'You write "messages":[ and {"messages": []}.'}
+WORDS = 'Größe, 日本, \N{PILE OF POO}, \\ and "quotes" </script> &amp; \u2028 ' + "word " * 16
+
+
+def spaced(value: Any) -> bytes:
+    return json.dumps(value).encode()
+
+
+def indented(value: Any) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode()
+
+
+def as_go(value: Any) -> bytes:
+    text = orjson.dumps(value).replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
+    return text.replace(b"&", rb"\u0026")
+
+
+def slashed(value: Any) -> bytes:
+    return orjson.dumps(value).replace(b"/", rb"\/")
+
+
+WRITERS: dict[str, Writes] = {
+    "compact": orjson.dumps,
+    "spaced": spaced,
+    "indented": indented,
+    "as Go": as_go,
+    "slashed": slashed,
+}
+
+
+def said(count: int, name: str = "a") -> list[Json]:
+    found: list[Json] = []
+    for number in range(count):
+        if number % 3 == 1:
+            arguments = json.dumps({"path": f"{name}/{number}.py", "messages": [1.5, 1e400]})
+            function = {"name": "read", "arguments": arguments}
+            call = {"id": f"call_{number}", "type": "function", "function": function}
+            found.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        elif number % 3 == 2:
+            result = f"{name} {number}: {WORDS}"
+            found.append({"role": "tool", "tool_call_id": f"call_{number - 1}", "content": result})
+        else:
+            found.append({"role": "user", "content": [{"type": "text", "text": f"{name}{number}"}]})
+    return found
+
+
+def told(messages: list[Any], **others: Any) -> Json:
+    return {"model": "fast", "messages": messages, "temperature": 0.2, **others}
+
+
+def learn(beginnings: Beginnings, raw: bytes) -> Json:
+    """As a request is read that came; its body."""
+    body = beginnings.body(raw) or orjson.loads(raw)
+    beginnings.learn(raw, Blocks(body["messages"]))
+    return body
+
+
+def check(found: Json | None, raw: bytes) -> int:
+    """That a request is the one in its body; how many messages of it weren't read."""
+    whole = orjson.loads(raw)
+    if found is None or not isinstance(found["messages"], Messages):
+        assert found is None or found == whole
+        return 0
+    messages, given_ = found["messages"], whole["messages"]
+    assert {**found, "messages": given_} == whole
+    blocks = Blocks(messages)
+    written = b"".join(blocks.take_json())
+    assert orjson.loads(b"[%b]" % written) == given_
+    assert b"".join(blocks.take_json()) and blocks.names == Blocks(given_).names
+    assert list(messages) == given_ and list(reversed(messages)) == given_[::-1]
+    assert list(blocks.said) == list(Blocks(given_).said) and len(messages) == len(given_)
+    return messages.before
+
+
+@pytest.mark.parametrize("lead", [0, 1, 2])
+@pytest.mark.parametrize("writes", WRITERS.values(), ids=WRITERS)
+def test_only_what_is_new_is_read(writes: Writes, lead: int) -> None:
+    beginnings = Beginnings()
+    transcript = [*[SYSTEM] * lead, *said(4 * BLOCK)]
+    known = 0
+    for count in range(lead + BLOCK - 1, len(transcript), 5):
+        raw = writes(told(transcript[:count]))
+        found = check(learn(beginnings, raw), raw)
+        assert found == known
+        blocks = (count - lead) // BLOCK
+        # What ends the list has no comma behind it, and is learnt a request later.
+        whole = blocks - (count == lead + blocks * BLOCK)
+        known = lead + whole * BLOCK if whole else 0
+    assert known == lead + 3 * BLOCK
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"tools": [{"type": "function", "function": {"name": "read"}}]},
+        {"stream": True, "metadata": {"messages": [{"role": "user"}]}},
+        {"stop": ['"messages":[', '{"messages":[{"role":"system"}]}']},
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_wherever_the_messages_stand(others: Json, place: int) -> None:
+    beginnings = Beginnings()
+    for count in (2 * BLOCK, 2 * BLOCK + 7):
+        fields = list({"model": "fast", **others}.items())
+        fields.insert(place, ("messages", [SYSTEM, *said(count)]))
+        raw = orjson.dumps(dict(fields))
+        found = beginnings.body(raw)
+        known = check(found, raw)
+        learn(beginnings, raw)
+    assert known == 1 + BLOCK
+
+
+def test_another_head_and_other_settings_than_before() -> None:
+    beginnings = Beginnings()
+    learn(beginnings, orjson.dumps(told([SYSTEM, *said(BLOCK + 4)])))
+    for others in ({"temperature": 1.0}, {"model": "standard"}, {"stream": True, "seed": 3}):
+        raw = orjson.dumps(told([SYSTEM, *said(BLOCK + 6)], **others))
+        check(beginnings.body(raw), raw)
+    at_noon = {"role": "system", "content": "It is 12:00."}
+    raw = orjson.dumps(told([at_noon, *said(BLOCK + 6)]))
+    assert check(beginnings.body(raw), raw) == 0
+    learn(beginnings, raw)
+    assert check(beginnings.body(raw), raw) == 1 + BLOCK
+
+
+def test_a_transcript_that_was_edited_is_read_from_there() -> None:
+    beginnings = Beginnings()
+    messages = said(3 * BLOCK + 2)
+    learn(beginnings, orjson.dumps(told(messages)))
+    for place, known in ((0, 0), (BLOCK + 3, BLOCK), (3 * BLOCK, 3 * BLOCK)):
+        edited = [*messages[:place], {"role": "user", "content": "else"}, *messages[place + 1 :]]
+        raw = orjson.dumps(told(edited))
+        assert check(beginnings.body(raw), raw) == known
+    raw = orjson.dumps(told(messages[: BLOCK + 1]))
+    assert check(beginnings.body(raw), raw) == BLOCK
+
+
+def test_many_transcripts_of_one_agent_are_told_apart() -> None:
+    beginnings = Beginnings()
+    many = [said(BLOCK + 1, name) for name in map(str, range(50))]
+    for messages in many:
+        learn(beginnings, orjson.dumps(told([SYSTEM, *messages])))
+    for messages in many:
+        raw = orjson.dumps(told([SYSTEM, *messages, *said(1)]))
+        assert check(beginnings.body(raw), raw) == 1 + BLOCK
+
+
+KNOWN = orjson.dumps(told(said(BLOCK + 1)))
+AT = KNOWN.rindex(b'],"temperature"')
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        KNOWN[:AT],
+        KNOWN[:-1],
+        KNOWN + b"}",
+        KNOWN + b" {}",
+        KNOWN.replace(b'],"temperature"', b',],"temperature"'),
+        KNOWN.replace(b'],"temperature"', b'}],"temperature"'),
+        KNOWN.replace(b'"temperature":0.2', b'"temperature":NaN'),
+        KNOWN.replace(b'"temperature"', b'"temp\xff"'),
+        orjson.dumps(told(said(BLOCK)))[:-1],
+        KNOWN[: KNOWN.index(b'{"role":"tool"', KNOWN.rindex(b'"tool_call_id"') - 20)] + b"]}",
+    ],
+)
+def test_what_is_no_json_is_left_to_who_says_so(raw: bytes) -> None:
+    beginnings = Beginnings()
+    learn(beginnings, KNOWN)
+    with pytest.raises(orjson.JSONDecodeError):
+        orjson.loads(raw)
+    assert beginnings.body(raw) is None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        b',"messages":[{"role":"user","content":"else"}]',
+        rb',"\u006dessages":[{"role":"user","content":"else"}]',
+        b',"messages":null',
+        b',"model":"standard"',
+        b',"temperature":1,"temperature":2',
+    ],
+)
+def test_the_last_of_two_fields_of_one_name_counts(more: bytes) -> None:
+    beginnings = Beginnings()
+    learn(beginnings, KNOWN)
+    raw = KNOWN[:-1] + more + b"}"
+    found = beginnings.body(raw)
+    if b"essages" in more:
+        assert found is None
+    else:
+        assert check(found, raw) == BLOCK
+
+
+def test_a_first_list_that_does_not_count_is_not_learnt() -> None:
+    first, second = spaced(said(BLOCK + 1, "first")), spaced(said(BLOCK + 1, "second"))
+    raw = b'{"messages": %b, "messages": %b}' % (first, second)
+    beginnings = Beginnings()
+    learn(beginnings, raw)
+    alone = b'{"messages": %b}' % first
+    assert check(beginnings.body(alone), alone) == 0
+
+
+def test_it_forgets_the_oldest() -> None:
+    beginnings = Beginnings(known=12)
+    raws = [orjson.dumps(told(said(3 * BLOCK + 1, name))) for name in "abcdef"]
+    for raw in raws:
+        learn(beginnings, raw)
+    known = [check(beginnings.body(raw), raw) for raw in reversed(raws)]
+    assert known[0] == 3 * BLOCK and known[-1] == 0
+
+
+def test_who_wants_json_gets_a_list() -> None:
+    beginnings = Beginnings()
+    learn(beginnings, KNOWN)
+    body = beginnings.body(KNOWN)
+    assert body is not None
+    assert orjson.loads(orjson.dumps(body, default=plain)) == orjson.loads(KNOWN)
+    with pytest.raises(TypeError):
+        orjson.dumps({"one": object()}, default=plain)
+
+
+def test_messages_by_their_place() -> None:
+    beginnings = Beginnings()
+    learn(beginnings, KNOWN)
+    body, whole = beginnings.body(KNOWN), orjson.loads(KNOWN)["messages"]
+    assert body is not None
+    for at in (0, 1, BLOCK - 1, BLOCK, -1, -BLOCK, -BLOCK - 1):
+        assert body["messages"][at] == whole[at]
+    for part in (
+        slice(None),
+        slice(3, 40, 4),
+        slice(BLOCK, None),
+        slice(-2, None),
+        slice(9, 2, -1),
+    ):
+        assert body["messages"][part] == whole[part]
+    for at in (BLOCK + 1, -BLOCK - 2):
+        with pytest.raises(IndexError):
+            body["messages"][at]
+
+
+_TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
+    ['"messages":[', "],", "\\", '{"', "\x7f", " "]
+)
+_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | _TEXTS,
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(_TEXTS, inside, max_size=3),
+    max_leaves=6,
+)
+_MESSAGES = st.fixed_dictionaries(
+    {"role": st.sampled_from(["user", "assistant", "tool", "system"]), "content": _VALUES}
+)
+
+
+_OTHERS = st.dictionaries(_TEXTS, _VALUES, max_size=2)
+_CLIENTS = st.tuples(st.sampled_from(list(WRITERS.values())), _OTHERS, _OTHERS)
+
+
+@given(st.data())
+def test_whatever_comes_is_what_it_says(data: st.DataObject) -> None:
+    beginnings = Beginnings(data.draw(st.sampled_from([4, 4096])))
+    few = data.draw(st.lists(_MESSAGES, min_size=1, max_size=6))
+    tail = WORDS * 2
+    transcript = [{**few[n % len(few)], "name": f"{n}{tail}"} for n in range(3 * BLOCK)]
+    clients = data.draw(st.lists(_CLIENTS, min_size=1, max_size=2))
+    for _ in range(data.draw(st.integers(3, 8))):
+        count = data.draw(st.integers(BLOCK - 2, len(transcript)))
+        messages = transcript[:count]
+        if data.draw(st.integers(0, 3)) == 3:
+            messages[data.draw(st.integers(0, count - 1))] = data.draw(_MESSAGES)
+        writes, before, behind = data.draw(st.sampled_from(clients))
+        raw = writes({**before, "messages": messages, **behind})
+        try:
+            orjson.loads(raw)
+        except orjson.JSONDecodeError:
+            assert beginnings.body(raw) is None
+            continue
+        check(beginnings.body(raw), raw)
+        learn(beginnings, raw)
