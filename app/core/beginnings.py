@@ -1,8 +1,8 @@
 """Beginnings of request bodies, known again by their bytes, so that what came before isn't parsed.
 
 A client that sends its transcript anew with every turn mostly writes it as it did before. So where
-the blocks of a request's messages stand in its body is kept (a length and a hash, none of the
-text), and the next body is compared with that: as far as it is the same, it was valid JSON, and
+the blocks of a request's messages stand in its body is kept (a length, a hash and the last few
+bytes), and the next body is compared with that: as far as it is the same, it was valid JSON, and
 only what is behind it has to be read. Whatever isn't exactly so is read as if nothing was known.
 """
 
@@ -27,7 +27,7 @@ _LEAST: Final = 4096  # bytes; a shorter body is read in no time
 # A head has 13 bytes or more, a block of messages with a role and a content some 900.
 _LOOK_HEAD, _LOOK = 13, 512
 _END: Final = 16
-_MESSAGES: Final = re.compile(rb'[{,\s]"messages"\s*:\s*\[')
+_MESSAGES: Final = re.compile(rb'"messages"\s*:\s*\[')
 _KEYS_TRIED: Final = 4  # of that name, before the one that isn't inside of something
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 # Stands for the key `messages` where a body is read from its midst; nobody can send it.
@@ -38,22 +38,16 @@ _DECODER: Final = json.JSONDecoder()
 class _Piece(NamedTuple):
     """Bytes that were read before.
 
-    ``end``: the last few of ``size``. ``after``: names what may follow. ``name``: that of the
-    block. Of a head, which ends behind the system's messages: ``lead`` is how many those are,
-    ``opened`` where they begin.
+    ``end``: the last few of ``size``. ``name``: that of the block. Of a head, which ends behind the
+    system's messages: ``lead`` is how many those are, ``opened`` where they begin.
     """
 
     size: int
     end: bytes
     digest: int
-    after: int = 0
     name: int = 0
     lead: int = 0
     opened: int = 0
-
-
-_Key = tuple[int, int]  # what stands before a piece; how it begins
-_HEAD: Final = -1
 
 
 class Beginnings:
@@ -61,7 +55,8 @@ class Beginnings:
 
     def __init__(self, known: int = KNOWN) -> None:
         self._most = known
-        self._known: OrderedDict[_Key, tuple[_Piece, ...]] = OrderedDict()
+        # By how they begin. A block may follow whatever ends in a comma.
+        self._known: OrderedDict[int, tuple[_Piece, ...]] = OrderedDict()
         self._count = 0
 
     def body(self, raw: bytes) -> dict[str, Any] | None:
@@ -71,16 +66,16 @@ class Beginnings:
         """
         if len(raw) < _LEAST:
             return None
-        head = self._find((_HEAD, hash(raw[:_LOOK_HEAD])), raw, 0)
+        head = self._find(hash(raw[:_LOOK_HEAD]), raw, 0)
         if head is None:
             return None
-        at, before = head.size, 0
+        at = head.size
         parts = [Part(raw, head.opened, at - 1, head.lead)] if head.lead else []
         names = []
-        while block := self._find((before, hash(raw[at : at + _LOOK])), raw, at):
+        while block := self._find(hash(raw[at : at + _LOOK]), raw, at):
             parts.append(Part(raw, at, at + block.size - 1, BLOCK))
             names.append(block.name)
-            at, before = at + block.size, block.after
+            at += block.size
         if not names:
             return None
         try:
@@ -91,7 +86,7 @@ class Beginnings:
         if not messages or "messages" in rest:  # `[…,]`, which is no JSON; a second list
             return None
         fields = orjson.loads(raw[: head.opened] + b"]}")
-        fields["messages"] = Messages(parts, messages, Known(head.lead, names, at, before))
+        fields["messages"] = Messages(parts, messages, Known(head.lead, names, at))
         return {**fields, **rest}
 
     def learn(self, raw: bytes, blocks: Blocks) -> None:
@@ -100,24 +95,22 @@ class Beginnings:
             return
         body, messages = _Body(raw), blocks.messages
         if isinstance(messages, Messages):
-            at, before, start = messages.known.at, messages.known.after, messages.before
+            at, start = messages.known.at, messages.before
         else:
             head = _head(body, blocks)
             if head is None:
                 return
-            self._keep((_HEAD, hash(raw[:_LOOK_HEAD])), head)
-            at, before, start = head.size, 0, head.lead
+            self._keep(hash(raw[:_LOOK_HEAD]), head)
+            at, start = head.size, head.lead
         for name, written in zip(blocks.names[-len(blocks.written) :], blocks.written, strict=True):
             end = body.behind(at, messages[start : start + BLOCK], written)
             if end is None:
                 return
-            digest = hash(raw[at:end])
-            after = hash((before, digest))
-            piece = _Piece(end - at, raw[end - _END : end], digest, after, name)
-            self._keep((before, hash(raw[at : at + _LOOK])), piece)
-            at, before, start = end, after, start + BLOCK
+            piece = _Piece(end - at, raw[end - _END : end], hash(raw[at:end]), name)
+            self._keep(hash(raw[at : at + _LOOK]), piece)
+            at, start = end, start + BLOCK
 
-    def _find(self, key: _Key, raw: bytes, at: int) -> _Piece | None:
+    def _find(self, key: int, raw: bytes, at: int) -> _Piece | None:
         """What stands there, of what was read before."""
         for piece in self._known.get(key, ()):
             end = at + piece.size
@@ -127,7 +120,7 @@ class Beginnings:
                 return piece
         return None
 
-    def _keep(self, key: _Key, piece: _Piece) -> None:
+    def _keep(self, key: int, piece: _Piece) -> None:
         """As the one that was found last; the oldest go where it is too many."""
         before = self._known.pop(key, ())
         others = [one for one in before if one != piece][: _ALIKE - 1]
@@ -190,9 +183,10 @@ def _head(body: _Body, blocks: Blocks) -> _Piece | None:
 def _is_head(raw: bytes) -> bool:
     """Whether these bytes end in the list of messages that is the request's own."""
     try:
-        return bool(orjson.loads(raw + b"]}")["messages"] == [])
-    except (orjson.JSONDecodeError, KeyError):
+        orjson.loads(raw + b"]}")
+    except orjson.JSONDecodeError:
         return False
+    return True
 
 
 def _behind_space(text: str, at: int) -> int:

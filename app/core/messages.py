@@ -14,13 +14,12 @@ class Known(NamedTuple):
     """What is known of the parts of messages that came before.
 
     ``lead``: how many of the first are the system's. ``names``: of the blocks behind them. ``at``:
-    where in the request's body those end; ``after``: what may follow there.
+    where in the request's body those end.
     """
 
     lead: int
     names: list[int]
     at: int
-    after: int
 
 
 def plain(value: Any) -> list[Any]:

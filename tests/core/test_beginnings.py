@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,14 @@ from hypothesis import strategies as st
 
 from app.core.beginnings import Beginnings
 from app.core.blocks import BLOCK, Blocks
+from app.core.exchange import ClientRequest
+from app.core.ladder import needs
+from app.core.legacy import to_tools
 from app.core.messages import Messages, plain
+from app.core.prompt_costs import measured
+from app.core.prompt_size import estimate_prompt_tokens
+from app.core.session_id import identify
+from tests.core.exchanges import attempt, exchange
 
 Json = dict[str, Any]
 Writes = Callable[[Any], bytes]
@@ -100,12 +108,12 @@ def test_only_what_is_new_is_read(writes: Writes, lead: int) -> None:
     known = 0
     for count in range(lead + BLOCK - 1, len(transcript), 5):
         raw = writes(told(transcript[:count]))
-        found = check(learn(beginnings, raw), raw)
-        assert found == known
+        assert check(learn(beginnings, raw), raw) == known
         blocks = (count - lead) // BLOCK
         # What ends the list has no comma behind it, and is learnt a request later.
         whole = blocks - (count == lead + blocks * BLOCK)
         known = lead + whole * BLOCK if whole else 0
+        assert check(beginnings.body(raw), raw) == known
     assert known == lead + 3 * BLOCK
 
 
@@ -117,7 +125,7 @@ def test_only_what_is_new_is_read(writes: Writes, lead: int) -> None:
         {"stop": ['"messages":[', '{"messages":[{"role":"system"}]}']},
     ],
 )
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("place", [0, 1, 9])
 def test_wherever_the_messages_stand(others: Json, place: int) -> None:
     beginnings = Beginnings()
     for count in (2 * BLOCK, 2 * BLOCK + 7):
@@ -155,9 +163,30 @@ def test_a_transcript_that_was_edited_is_read_from_there() -> None:
     assert check(beginnings.body(raw), raw) == BLOCK
 
 
-def test_many_transcripts_of_one_agent_are_told_apart() -> None:
+@pytest.mark.parametrize("place", [0, 1, 7, BLOCK, BLOCK + 7])
+def test_what_is_of_the_same_length_is_told_apart(place: int) -> None:
     beginnings = Beginnings()
-    many = [said(BLOCK + 1, name) for name in map(str, range(50))]
+    messages = [{"role": "system", "content": "It is 12:00."}, *said(2 * BLOCK + 2)]
+    raw = orjson.dumps(told(messages))
+    learn(beginnings, raw)
+    messages[place] = {**messages[place], "role": messages[place]["role"].upper()}
+    edited = orjson.dumps(told(messages))
+    assert len(edited) == len(raw) and edited != raw
+    assert check(beginnings.body(edited), edited) == (1 + BLOCK if place > BLOCK else 0)
+
+
+def test_all_of_the_systems() -> None:
+    beginnings = Beginnings()
+    for messages in ([SYSTEM] * 80, [*[SYSTEM] * 80, *said(BLOCK + 1)], [*[SYSTEM] * 90, *said(1)]):
+        raw = orjson.dumps(told(messages))
+        check(learn(beginnings, raw), raw)
+        assert check(beginnings.body(raw), raw) in (0, 80 + BLOCK)
+
+
+@pytest.mark.parametrize("same", [0, 1000])
+def test_many_transcripts_of_one_agent_are_told_apart(same: int) -> None:
+    beginnings = Beginnings()
+    many = [said(BLOCK + 1, "x" * same + name) for name in map(str, range(50))]
     for messages in many:
         learn(beginnings, orjson.dumps(told([SYSTEM, *messages])))
     for messages in many:
@@ -243,22 +272,56 @@ def test_who_wants_json_gets_a_list() -> None:
 
 def test_messages_by_their_place() -> None:
     beginnings = Beginnings()
-    learn(beginnings, KNOWN)
-    body, whole = beginnings.body(KNOWN), orjson.loads(KNOWN)["messages"]
-    assert body is not None
-    for at in (0, 1, BLOCK - 1, BLOCK, -1, -BLOCK, -BLOCK - 1):
+    whole = [SYSTEM, *said(3 * BLOCK + 4)]
+    raw = orjson.dumps(told(whole))
+    learn(beginnings, raw)
+    body = beginnings.body(raw)
+    assert body is not None and isinstance(body["messages"], Messages)
+    whole = orjson.loads(raw)["messages"]
+    for at in range(-len(whole), len(whole)):
         assert body["messages"][at] == whole[at]
-    for part in (
-        slice(None),
-        slice(3, 40, 4),
-        slice(BLOCK, None),
-        slice(-2, None),
-        slice(9, 2, -1),
-    ):
-        assert body["messages"][part] == whole[part]
-    for at in (BLOCK + 1, -BLOCK - 2):
+    bounds = (None, 0, 1, 5, BLOCK, 2 * BLOCK + 3, 3 * BLOCK + 1, 3 * BLOCK + 3, -1, -9, 999, -999)
+    for start, stop, step in itertools.product(bounds, bounds, (None, 1, 4, -1, -5)):
+        assert body["messages"][start:stop:step] == whole[start:stop:step]
+    for at in (len(whole), -len(whole) - 1):
         with pytest.raises(IndexError):
             body["messages"][at]
+
+
+@pytest.mark.parametrize("others", [{}, {"model": "fast"}])
+def test_what_is_sent_is_what_the_messages_are_then(others: Json) -> None:
+    beginnings = Beginnings()
+    raw = orjson.dumps({"messages": [SYSTEM, *said(2 * BLOCK + 4)], **others})
+    learn(beginnings, raw)
+    for body in (orjson.loads(raw), beginnings.body(raw)):
+        assert body is not None
+        request = ClientRequest(body, "fast", False, False)
+        for messages in (body["messages"], request.blocks.said, body["messages"][3:], ()):
+            for _ in range(2):  # and again, in a second attempt
+                made = attempt(exchange(request))
+                made.request.body["messages"] = messages
+                assert made.on_request() is None
+                assert orjson.loads(made.content) == {**orjson.loads(raw), "messages": [*messages]}
+
+
+def test_whoever_asks_is_told_the_same() -> None:
+    beginnings, sessions = Beginnings(), set()
+    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
+    odd = {"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}
+    transcript = [SYSTEM, *said(9), odd, *said(4 * BLOCK)]
+    for count in range(2 * BLOCK, 4 * BLOCK, 7):
+        raw = orjson.dumps(told(transcript[:count], tools=[{"type": "function"}]))
+        known, whole = learn(beginnings, raw), orjson.loads(raw)
+        assert isinstance(known["messages"], Messages) == (count > 2 * BLOCK)
+        one, other = (ClientRequest(b, "fast", False, False) for b in (known, whole))
+        assert needs(one) == needs(other) == {"tools", "images"}
+        assert measured(one.body) == measured(other.body) and len(measured(one.body).sizes) == count
+        assert estimate_prompt_tokens(one.body) == estimate_prompt_tokens(other.body) > count
+        assert one.prompt_tokens == other.prompt_tokens == estimate_prompt_tokens(other.body)
+        assert one.turn == other.turn
+        sessions |= {identify({}, r.body, "", b) for r in (one, other) for b in (None, r.blocks)}
+        assert to_tools({**one.body, "functions": []}) == to_tools({**other.body, "functions": []})
+    assert len(sessions) == 1
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
