@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -54,15 +53,17 @@ class ClientRequest:
     @cached_property
     def turn(self) -> int:
         """How many replies of the model's the task has, as :mod:`track_record` counts them."""
-        roles = (message.get("role") for message in reversed(self.body["messages"]))
         found = 0
-        for role, before in itertools.pairwise(itertools.chain(roles, ("",))):
+        by_user = False  # the message behind
+        for message in reversed(self.body["messages"]):
+            role = message.get("role")
+            if by_user and role != "tool":
+                break  # beside a tool's results some agents tell of their surroundings
+            by_user = role == "user"
             if role == "assistant":
                 found += 1
                 if found == MAX_TURN:
                     break
-            elif role == "user" and before != "tool":
-                break  # beside a tool's results some agents tell of their surroundings
         return found
 
     def blocks_of(self, messages: Sequence[Any]) -> Blocks:
