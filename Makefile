@@ -30,7 +30,7 @@ lint: $(DEV)  ## ruff: rules and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(DEV)  ## mypy, strict
+types: $(DEV)  ## mypy, strict; of tests, whether what they name is there
 	$(BIN)/mypy
 
 # What shares one real stack runs by itself, after all else: it is about who answers in time.

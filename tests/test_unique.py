@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ def _tell(queue: multiprocessing.Queue[str]) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_have_none_in_common(method: str) -> None:
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
     processes = [context.Process(target=_tell, args=(queue,)) for _ in range(3)]
     for process in processes:

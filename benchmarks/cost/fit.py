@@ -19,7 +19,7 @@ class Fit:
     exponent: float
 
     def __call__(self, x: float) -> float:
-        return self.base + self.factor * x**self.exponent
+        return float(self.base + self.factor * x**self.exponent)
 
 
 def power(xs: Sequence[float], ys: Sequence[float]) -> Fit:

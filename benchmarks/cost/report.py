@@ -8,6 +8,7 @@ from benchmarks import machine
 from benchmarks.cost import goals, growth
 from benchmarks.cost.bodies import LONG, SHORT
 from benchmarks.cost.contestants import AIOHTTP, HTTPX, LITELLM, PORTKEY, PROXY
+from benchmarks.cost.fit import Fit
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
 from benchmarks.cost.samples import Samples, Spread
@@ -154,7 +155,7 @@ def growth_table(samples: Samples) -> str:
     return grid(fits) + "\n\n" + grid(rows) if len(fits) > 1 else ""
 
 
-def _exponent(fitted: list[goals.Fit]) -> str:
+def _exponent(fitted: list[Fit]) -> str:
     if fitted[0].factor == 0:
         return "flat"
     rounds = [each.exponent for each in fitted[1:]]

@@ -104,7 +104,7 @@ def main() -> None:
 
         real.compare()
         return
-    panels = {}
+    panels: dict[str, list[Any]] = {}
     for title, shared in (("one machine", True), ("a machine for each tier", False)):
         print(f"\n{title}\n\n{HEAD.format('agents, escalation')}", flush=True)
         panels[title] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
 from app.core import ladder
@@ -41,7 +41,7 @@ class Outcome:
     errors: Counter[str] = field(default_factory=Counter)
     attempts: Counter[str] = field(default_factory=Counter)
     busy: dict[str, float] = field(default_factory=dict)
-    degraded: Counter[str] = field(default_factory=Counter)
+    degraded: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     @property
     def right_a_minute(self) -> float:

@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,18 +64,19 @@ TWO_TIERS = {"fast": FAST, "standard": STANDARD}
 
 
 def settings(
-    tiers: Sequence[str], changes: dict[str, Any] | None = None, **escalation: Any
+    tiers: Iterable[str], changes: dict[str, Any] | None = None, **escalation: Any
 ) -> Settings:
     """The defaults, with these tiers. ``changes``: settings of every tier."""
-    return Settings(
-        tiers={name: {"model": name, **(changes or {})} for name in tiers},
-        reliability={
+    given: dict[str, Any] = {
+        "tiers": {name: {"model": name, **(changes or {})} for name in tiers},
+        "reliability": {
             "escalation": {"chain": list(tiers), **escalation},
             "token_budget": {"enabled": False},
             "memory_pressure": {"enabled": False},
         },
-        state={"backend": "memory"},
-    )
+        "state": {"backend": "memory"},
+    }
+    return Settings(**given)
 
 
 class Turn:

@@ -82,7 +82,7 @@ async def measure(
     before, asked = [part() for part in parts], calls_of(redis[0])
     seconds = await load(requests)
     used = [(part() - b) / requests * 1e6 for part, b in zip(parts, before, strict=True)]
-    return Row(requests / seconds, *used, (calls_of(redis[0]) - asked) / requests)
+    return Row(requests / seconds, *used, calls=(calls_of(redis[0]) - asked) / requests)
 
 
 def main() -> None:

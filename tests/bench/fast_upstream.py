@@ -18,6 +18,7 @@ import functools
 import random
 import re
 import sys
+from typing import cast
 
 import orjson
 import uvloop
@@ -127,7 +128,7 @@ class FastUpstream(asyncio.Protocol):
         self.timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
         self.loop = asyncio.get_running_loop()
 
     def connection_lost(self, exc: Exception | None) -> None:

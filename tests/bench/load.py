@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import orjson
 
@@ -86,7 +87,7 @@ class Connection(asyncio.Protocol):
         self.first_seen: asyncio.Future[None] = loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
         self.send()
 
     def send(self) -> None:

@@ -50,7 +50,7 @@ async def test_a_good_model_does_a_task() -> None:
         step = sum(message["role"] == "tool" for message in body["messages"])
         if step == len(task.calls):
             return says(task.answer)
-        return calls(*task.calls[step], step)
+        return calls(*task.calls[step], number=step)
 
     done = await run(good, task)
     assert done.right

@@ -44,7 +44,7 @@ def test_only_the_end_is_kept() -> None:
 
 # Anthropic's streams say first what the prompt was, and last what was written.
 ANTHROPIC = b"".join(
-    b"event: " + event["type"].encode() + b"\ndata: " + json.dumps(event).encode() + b"\n\n"
+    b"event: " + str(event["type"]).encode() + b"\ndata: " + json.dumps(event).encode() + b"\n\n"
     for event in (
         {
             "type": "message_start",

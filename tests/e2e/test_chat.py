@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import subprocess
+from typing import Any
 
 import httpx
 import openai
@@ -12,12 +13,12 @@ import pytest
 
 from .running_stack import RunningStack
 
-QUESTION = [{"role": "user", "content": "Who are you?"}]
+QUESTION: Any = [{"role": "user", "content": "Who are you?"}]
 ANSWER = "demo model"
 
 
 def test_sync(client: openai.OpenAI) -> None:
-    reply = client.chat.completions.create(model="standard", messages=QUESTION)  # type: ignore[arg-type]
+    reply = client.chat.completions.create(model="standard", messages=QUESTION)
     assert ANSWER in (reply.choices[0].message.content or "")
     assert reply.choices[0].finish_reason == "stop"
     assert reply.usage is not None
@@ -25,7 +26,7 @@ def test_sync(client: openai.OpenAI) -> None:
 
 
 def test_sync_streamed(client: openai.OpenAI) -> None:
-    stream = client.chat.completions.create(model="standard", messages=QUESTION, stream=True)  # type: ignore[call-overload]
+    stream = client.chat.completions.create(model="standard", messages=QUESTION, stream=True)
     chunks = list(stream)
     text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
     assert ANSWER in text
@@ -36,12 +37,12 @@ def test_sync_streamed(client: openai.OpenAI) -> None:
 
 
 async def test_async(async_client: openai.AsyncOpenAI) -> None:
-    reply = await async_client.chat.completions.create(model="standard", messages=QUESTION)  # type: ignore[arg-type]
+    reply = await async_client.chat.completions.create(model="standard", messages=QUESTION)
     assert ANSWER in (reply.choices[0].message.content or "")
 
 
 async def test_async_streamed_with_usage(async_client: openai.AsyncOpenAI) -> None:
-    stream = await async_client.chat.completions.create(  # type: ignore[call-overload]
+    stream = await async_client.chat.completions.create(
         model="standard",
         messages=QUESTION,
         stream=True,
@@ -53,10 +54,10 @@ async def test_async_streamed_with_usage(async_client: openai.AsyncOpenAI) -> No
 
 
 def test_both_ways_say_the_same(client: openai.OpenAI) -> None:
-    whole = client.chat.completions.create(model="standard", messages=QUESTION, temperature=0)  # type: ignore[arg-type]
+    whole = client.chat.completions.create(model="standard", messages=QUESTION, temperature=0)
     with client.chat.completions.stream(
         model="standard",
-        messages=QUESTION,  # type: ignore[arg-type]
+        messages=QUESTION,
         temperature=0,
     ) as stream:
         streamed = stream.get_final_completion()
@@ -68,11 +69,11 @@ async def test_parallel_clients(async_client: openai.AsyncOpenAI, stack: Running
     async def ask(number: int) -> str:
         tier = ("standard", "fast")[number % 4 == 3]
         if number % 2:
-            reply = await async_client.chat.completions.create(  # type: ignore[call-overload]
+            reply = await async_client.chat.completions.create(
                 model=tier, messages=QUESTION, max_tokens=60
             )
             return str(reply.choices[0].message.content)
-        stream = await async_client.chat.completions.create(  # type: ignore[call-overload]
+        stream = await async_client.chat.completions.create(
             model=tier, messages=QUESTION, max_tokens=60, stream=True
         )
         return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--one", nargs=2, metavar=("MODULE", "TARGET"), help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.one:
-        return fuzz(*args.one, args.minutes * 60)
+        return fuzz(*args.one, seconds=args.minutes * 60)
     failed = 0
     # Hypothesis' settings are made when a module is imported.
     environment = {**os.environ, EXAMPLES: str(AT_ONCE)}

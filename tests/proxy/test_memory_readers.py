@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import struct
 import sys
 from collections import namedtuple
@@ -137,8 +138,8 @@ def found_on_a_mac(
     monkeypatch: pytest.MonkeyPatch, library: object, command: SysctlCommand | None
 ) -> MacMemory | None:
     path = command._command if command else None
-    monkeypatch.setattr(memory_readers.ctypes, "CDLL", lambda *_, **__: library)
-    monkeypatch.setattr(memory_readers.shutil, "which", lambda *_, **__: path)
+    monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: path)
     return MacMemory.find()
 
 
@@ -335,7 +336,7 @@ def test_auto_reads_this_machine(
     class Found:
         name, more_cpu = "found", 0.0
 
-    monkeypatch.setattr(memory_readers.sys, "platform", platform)
+    monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(getattr(memory_readers, asked), "find", Found)
     reader = open_reader("auto")
     assert reader is not None
@@ -343,7 +344,7 @@ def test_auto_reads_this_machine(
 
 
 def test_auto_on_a_system_without_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_readers.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     assert open_reader("auto") is None
 
 

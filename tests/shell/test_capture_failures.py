@@ -342,7 +342,7 @@ async def test_a_disk_that_fills_up_spoils_no_line(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(file, data[:most])
 
-    monkeypatch.setattr(failure_capture.os, "write", little)
+    monkeypatch.setattr(os, "write", little)
     await ask(proxy)
     await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="capture")
     monkeypatch.undo()
@@ -369,7 +369,7 @@ async def test_a_file_that_another_worker_has_put_aside_is_left_alone(
         (folder / failure_capture.FILE).rename(folder / failure_capture.OLD_FILE)
         lock(file, how)
 
-    monkeypatch.setattr(failure_capture.fcntl, "flock", late)
+    monkeypatch.setattr(fcntl, "flock", late)
     await ask(proxy)
     await proxy.services.capture.close()  # type: ignore[union-attr]
     for name in (failure_capture.OLD_FILE, failure_capture.FILE):

@@ -18,6 +18,7 @@ from app.api import event_stream
 from app.core.exchange import EVENT_KINDS
 from app.proxy import event_feed
 from app.server import Server
+from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT
@@ -251,7 +252,7 @@ async def test_a_store_that_fails_does_not_end_the_stream(
 
     async def events(query: Any) -> Any:
         if fails.is_set():
-            raise event_stream.StoreError("no disk")
+            raise StoreError("no disk")
         return await ask_store(query)
 
     monkeypatch.setattr(store, "events", events)

@@ -33,7 +33,7 @@ class Agent:
 
     async def ask(self) -> Any:
         """One request; its only choice."""
-        create = self._client.chat.completions.with_raw_response.create
+        create: Any = self._client.chat.completions.with_raw_response.create
         common: Json = {"model": "auto", "messages": self.messages, "tools": TOOLS}
         if not self._streams:
             raw = await create(**common)

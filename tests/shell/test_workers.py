@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -162,8 +164,8 @@ def test_a_hangup_ends_them_only_where_a_terminal_is_gone(
         pid, exitcode = 7, None
 
     sent: list[tuple[int, int]] = []
-    monkeypatch.setattr(workers.os, "kill", lambda pid, sig: sent.append((pid, sig)))
-    monkeypatch.setattr(workers.sys.stderr, "isatty", lambda: terminal)
+    monkeypatch.setattr(os, "kill", lambda pid, sig: sent.append((pid, sig)))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     settings = Settings(**proxy_config("http://127.0.0.1:9"))
     them = workers.Workers(server.work, settings, None, None, None)
     them._running[1] = Process()

@@ -13,9 +13,10 @@ import sys
 import time
 from typing import Any
 
+from app.core.budgets import Limit
 from app.state import image, keeper
 from app.state.sqlite import SqliteStore
-from app.state.store import Limit, SessionDelta, StoreError
+from app.state.store import SessionDelta, StoreError
 
 TOKENS = 7
 SIZES: dict[str, Any] = {

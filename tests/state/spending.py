@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from app.state.store import Limit, Reserved, SessionDelta, Store
+from app.core.budgets import Limit
+from app.state.store import Reserved, SessionDelta, Store
 
 NOW = 1_780_000_020.0  # a third into a minute
 HOUR = 3600.0

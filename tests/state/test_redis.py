@@ -12,10 +12,10 @@ import pytest
 from redis.asyncio import Redis
 
 from app.core.breaker import BreakerState
+from app.core.budgets import Limit
 from app.state import redis_link
 from app.state.redis import RedisStore
-from app.state.redis_link import NotSent
-from app.state.store import EventQuery, Limit, Reserved, SessionDelta, StoreError
+from app.state.store import EventQuery, NotSent, Reserved, SessionDelta, StoreError
 from tests.state.conftest import (
     EVENTS_TTL,
     MAX_EVENTS,

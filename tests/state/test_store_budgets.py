@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.state.store import Limit, Refused, Reserved, Store
+from app.core.budgets import Limit
+from app.state.store import Refused, Reserved, Store
 from tests.state.conftest import TTL
 from tests.state.spending import HOUR, NOW, ONE_TURN, hour_limit, session_limit, spend, used
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.core.breaker import BreakerState
+from app.core.budgets import Limit
 from app.state.store import (
-    BreakerState,
     EventQuery,
-    Limit,
     Reserved,
     SessionDelta,
     SessionState,

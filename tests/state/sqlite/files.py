@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.state.store import (
-    Limit,
-    SessionDelta,
-    StoreError,
-)
+from app.core.budgets import Limit
+from app.state.store import SessionDelta, StoreError
 from tests.state.reading import contents
 
 ONE_TURN = SessionDelta(turns=1)

@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.core.breaker import BreakerState
+from app.core.budgets import Limit
 from app.state import image, keeper, state_file, state_log
 from app.state.sqlite import SqliteStore
-from app.state.store import (
-    EventQuery,
-    Limit,
-    SessionDelta,
-    SessionState,
-    Settlement,
-    Sticky,
-)
+from app.state.store import EventQuery, SessionDelta, SessionState, Settlement, Sticky
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows, until
