@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import log
 from ..core import client_request, session_id, tiers
+from ..core.beginnings import Beginnings
 from ..core.exchange import ClientRequest, Exchange
 from ..errors import invalid
 from ..proxy import accounts
@@ -44,6 +45,10 @@ class ChatCompletions:
         self._access = access
         self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
+        self._beginnings = Beginnings(self._failed)
+
+    def _failed(self, part: str, error: Exception) -> None:
+        accounts.stage_failed(self._services.in_force(), part, error)
 
     async def handle(
         self, request: Incoming, receive: Callable[[], Awaitable[Any]], downstream: Downstream
@@ -63,9 +68,9 @@ class ChatCompletions:
             return
         arrived = clock()
         if len(body) > LARGE_BODY:  # to check a million messages takes a while
-            parsed = await asyncio.to_thread(client_request.parse, body)
+            parsed = await asyncio.to_thread(client_request.parse, body, self._beginnings)
         else:
-            parsed = client_request.parse(body)
+            parsed = client_request.parse(body, self._beginnings)
         route = await self._route(services, parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)
         exchange = Exchange(request.id, parsed, controls, session, route, started)

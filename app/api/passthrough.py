@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 from ..core import session_id
+from ..core.blocks import Blocks
 from ..core.usage_tail import READABLE
 from ..errors import ProxyError, invalid
 from ..proxy import response_headers
@@ -41,7 +42,7 @@ class Passthrough:
         owner = self._access.check_key(request)
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
-        session = session_id.identify(request.headers, {}, owner)
+        session = session_id.identify(request.headers, {}, owner, Blocks(()))
         books = PassthroughBooks(
             self._services.in_force(),
             request.id,

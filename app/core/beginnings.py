@@ -1,9 +1,9 @@
-"""Beginnings of request bodies, known again by their bytes, so that what came before isn't parsed.
+"""Blocks of messages known again by their bytes, so that what came before isn't parsed once more.
 
-A client that sends its transcript anew with every turn mostly writes it as it did before. So where
-the blocks of a request's messages stand in its body is kept (a length, a hash and the last few
-bytes), and the next body is compared with that: as far as it is the same, it was valid JSON, and
-only what is behind it has to be read. Whatever isn't exactly so is read as if nothing was known.
+A client that sends its transcript anew with every turn mostly writes it as it did before. So of a
+block of messages that was read, its length, a hash and the last few bytes are kept. Where the next
+body holds the same bytes in the same place, they are the same messages, and only what is behind
+them has to be read. Whatever isn't exactly so is read as if nothing was known.
 """
 
 from __future__ import annotations
@@ -12,183 +12,256 @@ import itertools
 import json
 import re
 import secrets
+import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
-from .blocks import BLOCK, KNOWN, Blocks, dumped
+from .blocks import BLOCK, KNOWN, Blocks, dumped, is_systems
 from .messages import Known, Messages, Part
 
-# Beginnings that look alike at first, as the transcripts of one agent's tasks may: the newest.
-_ALIKE: Final = 64
+NAME: Final = "beginnings"  # in the log, and in the counter of faults
 _LEAST: Final = 4096  # bytes; a shorter body is read in no time
-# A head has 13 bytes or more, a block of messages with a role and a content some 900.
-_LOOK_HEAD, _LOOK = 13, 512
+_LOOK: Final = 512  # bytes by which a block is looked up: 32 messages have some 900 at least
 _END: Final = 16
+_ALIKE: Final = 64  # that look the same, as those of one agent's tasks may; the newest
+# Who makes many alike must not make another's body be hashed again and again: so often at most.
+_HASHED: Final = 3
+_SCANNED: Final = 64  # blocks at most that a body's own parser goes through, which is slower
+_LEAD: Final = 256 * 1024  # bytes in which the first message that isn't the system's has to begin
+_KEYS: Final = 2  # of the name `messages`, where one is inside of something
 _MESSAGES: Final = re.compile(rb'"messages"\s*:\s*\[')
-_KEYS_TRIED: Final = 4  # of that name, before the one that isn't inside of something
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 # Stands for the key `messages` where a body is read from its midst; nobody can send it.
 _REST: Final = secrets.token_hex(16)
-_DECODER: Final = json.JSONDecoder()
 
 
-class _Piece(NamedTuple):
-    """Bytes that were read before.
+class _Block(NamedTuple):
+    """Bytes of a block that was read, the comma behind it among them.
 
-    ``end``: the last few of ``size``. ``name``: that of the block. Of a head, which ends behind the
-    system's messages: ``lead`` is how many those are, ``opened`` where they begin.
+    ``end``: the last few of ``size``. ``name``: the block's in :class:`Blocks`.
     """
 
     size: int
     end: bytes
     digest: int
-    name: int = 0
-    lead: int = 0
-    opened: int = 0
+    name: int
 
 
 class Beginnings:
-    """Finds again what was read before. Bounded; threads may share one."""
+    """Reads bodies, as far as they are new. Bounded; threads may share one.
 
-    def __init__(self, known: int = KNOWN) -> None:
+    ``report``: told of a fault in here. Then the body is read as if nothing was known.
+    """
+
+    def __init__(
+        self, report: Callable[[str, Exception], None] | None = None, known: int = KNOWN
+    ) -> None:
+        self._report = report
         self._most = known
-        # By how they begin. A block may follow whatever ends in a comma.
-        self._known: OrderedDict[int, tuple[_Piece, ...]] = OrderedDict()
+        self._known: OrderedDict[int, tuple[_Block, ...]] = OrderedDict()  # by how they begin
         self._count = 0
+        self._lock = threading.Lock()
 
     def body(self, raw: bytes) -> dict[str, Any] | None:
-        """The request in a body that begins as one before; None where it has to be read whole.
+        """The request in a body that has blocks which came before; None: read it whole.
 
         Its ``messages`` are :class:`Messages`, no list.
         """
         if len(raw) < _LEAST:
             return None
-        head = self._find(hash(raw[:_LOOK_HEAD]), raw, 0)
-        if head is None:
-            return None
-        at = head.size
-        parts = [Part(raw, head.opened, at - 1, head.lead)] if head.lead else []
-        names = []
-        while block := self._find(hash(raw[at : at + _LOOK]), raw, at):
-            parts.append(Part(raw, at, at + block.size - 1, BLOCK))
-            names.append(block.name)
-            at += block.size
-        if not names:
-            return None
         try:
-            rest = orjson.loads(b"".join((b'{"', _REST.encode(), b'":[', raw[at:])))
-        except orjson.JSONDecodeError:
+            return self._body(raw)
+        except Exception as error:
+            self._failed(error)
             return None
-        messages = rest.pop(_REST)
-        if not messages or "messages" in rest:  # `[…,]`, which is no JSON; a second list
-            return None
-        fields = orjson.loads(raw[: head.opened] + b"]}")
-        fields["messages"] = Messages(parts, messages, Known(head.lead, names, at))
-        return {**fields, **rest}
 
     def learn(self, raw: bytes, blocks: Blocks) -> None:
-        """Keep where the blocks of a request stand in its body, which was read."""
+        """Keep how the blocks of a request stand in its body, which was read."""
         if not blocks.written:
             return
-        body, messages = _Body(raw), blocks.messages
-        if isinstance(messages, Messages):
-            at, start = messages.known.at, messages.before
-        else:
-            head = _head(body, blocks)
-            if head is None:
-                return
-            self._keep(hash(raw[:_LOOK_HEAD]), head)
-            at, start = head.size, head.lead
-        for name, written in zip(blocks.names[-len(blocks.written) :], blocks.written, strict=True):
-            end = body.behind(at, messages[start : start + BLOCK], written)
-            if end is None:
-                return
-            piece = _Piece(end - at, raw[end - _END : end], hash(raw[at:end]), name)
-            self._keep(hash(raw[at : at + _LOOK]), piece)
-            at, start = end, start + BLOCK
+        try:
+            self._learn(raw, blocks)
+        except Exception as error:
+            self._failed(error)
 
-    def _find(self, key: int, raw: bytes, at: int) -> _Piece | None:
-        """What stands there, of what was read before."""
-        for piece in self._known.get(key, ()):
-            end = at + piece.size
-            alike = raw.startswith(piece.end, end - len(piece.end))
-            if alike and hash(raw[at:end]) == piece.digest:
-                self._keep(key, piece)
-                return piece
+    def _failed(self, error: Exception) -> None:
+        if self._report is None:
+            raise error
+        self._report(NAME, error)
+
+    def _body(self, raw: bytes) -> dict[str, Any] | None:
+        search = _Search(raw)
+        for opened, begun in _beginnings(raw):
+            at, parts, names = begun, [], []
+            while block := self._find(search, at):
+                parts.append(Part(raw, at, at + block.size - 1, BLOCK))
+                names.append(block.name)
+                at += block.size
+            fields = _fields(raw[:opened]) if names else None
+            if fields is None:
+                continue
+            try:
+                lead = orjson.loads(b"[%b]" % raw[opened : max(begun - 1, opened)])
+                rest = orjson.loads(b"".join((b'{"', _REST.encode(), b'":[', raw[at:])))
+            except orjson.JSONDecodeError:
+                return None
+            messages = rest.pop(_REST)
+            if not messages or "messages" in rest:  # `[…,]`, which is no JSON; a second list
+                return None
+            fields["messages"] = Messages(lead, parts, messages, Known(names, at))
+            return {**fields, **rest}
         return None
 
-    def _keep(self, key: int, piece: _Piece) -> None:
+    def _learn(self, raw: bytes, blocks: Blocks) -> None:
+        search, messages = _Search(raw), blocks.messages
+        new = list(zip(blocks.names[-len(blocks.written) :], blocks.written, strict=True))
+        if isinstance(messages, Messages):
+            self._learn_from(search, messages.known.at, new)
+            return
+        for _, begun in _beginnings(raw):
+            if self._learn_from(search, begun, new):
+                return
+
+    def _learn_from(self, search: _Search, at: int, new: Sequence[tuple[int, bytes]]) -> bool:
+        """Whether any of these blocks, by name and as they are written, stands there."""
+        begun, raw = at, search.raw
+        for name, written in new:
+            block = self._find(search, at)
+            if block is None or block.name != name:
+                end = search.behind(at, written)
+                if end is None:
+                    break
+                block = _Block(end - at, raw[end - _END : end], hash(raw[at:end]), name)
+                self._keep(hash(raw[at : at + _LOOK]), block)
+            at += block.size
+        return at > begun
+
+    def _find(self, search: _Search, at: int) -> _Block | None:
+        """The block that stands there, if it is known."""
+        key = hash(search.raw[at : at + _LOOK])
+        for block in self._known.get(key, ()):
+            if search.has(block, at):
+                self._keep(key, block)
+                return block
+        return None
+
+    def _keep(self, key: int, block: _Block) -> None:
         """As the one that was found last; the oldest go where it is too many."""
-        before = self._known.pop(key, ())
-        others = [one for one in before if one != piece][: _ALIKE - 1]
-        self._known[key] = (piece, *others)
-        self._count += 1 + len(others) - len(before)
-        while self._count > self._most:
-            self._count -= len(self._known.popitem(last=False)[1])
+        with self._lock:
+            before = self._known.pop(key, ())
+            others = [one for one in before if one != block][: _ALIKE - 1]
+            self._known[key] = (block, *others)
+            self._count += 1 + len(others) - len(before)
+            while self._count > self._most:
+                self._count -= len(self._known.popitem(last=False)[1])
 
 
-class _Body:
-    """A body that was read as JSON, and where messages stand in it."""
+class _Search:
+    """A look for blocks in a body, with what it may cost."""
 
     def __init__(self, raw: bytes) -> None:
         self.raw = raw
+        self._digests: dict[tuple[int, int], int] = {}
+        self._to_hash = _HASHED * len(raw)
+        self._to_scan = _SCANNED
         self._text = ""
 
-    def behind(self, at: int, messages: Sequence[Any], written: bytes) -> int | None:
-        """Where it goes on behind these and a comma; None where they don't stand there.
+    def has(self, block: _Block, at: int) -> bool:
+        """Whether a block stands there. No where too much was compared already."""
+        end = at + block.size
+        if not self.raw.startswith(block.end, end - len(block.end)):
+            return False
+        digest = self._digests.get((at, end))
+        if digest is None:
+            if self._to_hash < block.size:
+                return False
+            self._to_hash -= block.size
+            digest = self._digests[at, end] = hash(self.raw[at:end])
+        return digest == block.digest
 
-        ``written``: they as JSON, compact as most clients write.
+    def behind(self, at: int, written: bytes) -> int | None:
+        """Where it goes on behind a block and a comma; None where they don't stand there.
+
+        ``written``: it as JSON, compact as most clients write.
         """
         end = at + len(written) - 2
         if self.raw.startswith(written[1:-1], at):
             return end + 1 if self.raw[end : end + 1] == b"," else None
-        found = self._scanned(at, len(messages))
-        if found is None or orjson.loads(b"[%b]" % self.raw[at : found - 1]) != messages:
+        if not self._to_scan:
             return None
-        return found
-
-    def _scanned(self, at: int, count: int) -> int | None:
-        # A character for each byte: what strings hold is of no account here.
-        text = self._text = self._text or self.raw.decode("latin-1")
+        self._to_scan -= 1
         try:
-            for _ in range(count):
-                _, at = _DECODER.raw_decode(text, _behind_space(text, at))
-                at = _behind_space(text, at)
-                if text[at] != ",":
-                    return None
-                at += 1
+            end = self._scanned(at, BLOCK)
+            found = orjson.loads(b"[%b]" % self.raw[at : end - 1])
         except (ValueError, IndexError, RecursionError):
             return None
+        return end if dumped(found) == written else None
+
+    def _scanned(self, at: int, count: int) -> int:
+        """Where it goes on behind so many. Raises ValueError, IndexError, RecursionError."""
+        # A character for each byte: what strings hold is of no account here.
+        text = self._text = self._text or self.raw.decode("latin-1")
+        for _ in range(count):
+            _, at = _message(text, at)
         return at
 
 
-def _head(body: _Body, blocks: Blocks) -> _Piece | None:
-    raw = body.raw
-    for found in itertools.islice(_MESSAGES.finditer(raw), _KEYS_TRIED):
+def _beginnings(raw: bytes) -> Iterator[tuple[int, int]]:
+    """Where a request's messages may begin, and where those behind the system's do."""
+    for found in itertools.islice(_MESSAGES.finditer(raw), _KEYS):
         opened = found.end()
-        if not _is_head(raw[:opened]):
+        text = raw[opened : opened + _LEAD].decode("latin-1")
+        at = after = 0
+        try:
+            message, after = _message(text, 0)
+            while is_systems(message):
+                at = after
+                message, after = _message(text, at)
+        except (ValueError, IndexError, RecursionError):
             continue
-        lead = list(blocks.messages[: blocks.lead])
-        size = body.behind(opened, lead, dumped(lead)) if lead else opened
-        if size is None:
-            return None
-        end = raw[max(size - _END, 0) : size]
-        return _Piece(size, end, hash(raw[:size]), lead=len(lead), opened=opened)
-    return None
+        yield opened, opened + at
 
 
-def _is_head(raw: bytes) -> bool:
-    """Whether these bytes end in the list of messages that is the request's own."""
+def _fields(raw: bytes) -> dict[str, Any] | None:
+    """The fields before the list that these bytes end in, if that is the request's own."""
     try:
-        orjson.loads(raw + b"]}")
+        found: dict[str, Any] = orjson.loads(raw + b"]}")
     except orjson.JSONDecodeError:
-        return False
-    return True
+        return None
+    return found
+
+
+def _message(text: str, at: int) -> tuple[Any, int]:
+    """A message, and where it goes on behind it and a comma.
+
+    Raises ValueError, IndexError, RecursionError where there is none that every parser reads alike.
+    """
+    message, at = _DECODER.raw_decode(text, _behind_space(text, at))
+    at = _behind_space(text, at)
+    if text[at] != ",":
+        raise ValueError("no comma")
+    return message, at + 1
 
 
 def _behind_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     return found.end() if found is not None else at
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key twice, of which some take the first and some the last")
+    return found
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > len("-9223372036854775807"):
+        raise ValueError("a number that some round")
+    return int(text)
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_int=_whole_number)

@@ -9,7 +9,7 @@ through here with every request, therefore: at about the speed of memory.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
@@ -39,10 +39,10 @@ class Blocks:
         self.messages = messages
         known: list[int] = []
         if isinstance(messages, Messages):
-            self.lead, known = messages.known.lead, messages.known.names
-            self.said: Sequence[Any] = messages.without_first() if self.lead else messages
+            self.lead, known = len(messages.lead), messages.known.names
+            self.said: Sequence[Any] = messages.without_lead()
         else:
-            firsts = (i for i, m in enumerate(messages) if not _is_systems(m))
+            firsts = (i for i, m in enumerate(messages) if not is_systems(m))
             self.lead = next(firsts, len(messages))
             self.said = messages[self.lead :] if self.lead else messages
         starts = range(self.lead + len(known) * BLOCK, len(messages) - BLOCK + 1, BLOCK)
@@ -59,18 +59,16 @@ class Blocks:
         """
         messages = self.messages
         written, self.written = self.written, []
+        known, begun = list[memoryview](), self.lead
         if isinstance(messages, Messages):
-            known, begun = [messages.json_before], messages.before
-            parts = list[bytes]()
-        elif written:
-            known, begun = [], self.lead
-            parts = [dumped(messages[:begun])]
-        else:
+            known, begun = [messages.parts_as_json], messages.before
+        elif not written:
             return ()
-        parts += [*written, dumped(messages[begun + len(written) * BLOCK :])]
-        if not all(map(_is_list, parts)):
+        lead = dumped(messages[: self.lead])
+        behind = [*written, dumped(messages[begun + len(written) * BLOCK :])]
+        if not all(map(_is_list, (lead, *behind))):
             return ()
-        pieces = [*known, *(memoryview(part)[1:-1] for part in parts if part != b"[]")]
+        pieces = [*_inside([lead]), *known, *_inside(behind)]
         return [each for piece in pieces for each in (b",", piece)][1:]
 
 
@@ -110,8 +108,14 @@ class Remembered(Generic[T]):
         return found
 
 
-def _is_systems(message: Any) -> bool:
+def is_systems(message: Any) -> bool:
+    """Whether a message is the system's; anything that JSON can hold may be asked about."""
     return isinstance(message, dict) and message.get("role") in _SYSTEM
+
+
+def _inside(lists: Iterable[bytes]) -> Iterator[memoryview]:
+    """What stands between the brackets of those that aren't empty."""
+    return (memoryview(written)[1:-1] for written in lists if written != b"[]")
 
 
 def _is_list(written: bytes) -> bool:

@@ -5,7 +5,7 @@ Only what we or every server would trip over is checked; unknown fields pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,23 +16,26 @@ from . import legacy
 from .beginnings import Beginnings
 from .blocks import Blocks, Remembered
 from .exchange import ClientRequest
-from .messages import Messages
+from .messages import messages_in
 
 _MAX_CHOICES = 128
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
 
 
-def parse(raw: bytes) -> ClientRequest:
-    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
+def parse(raw: bytes, beginnings: Beginnings | None = None) -> ClientRequest:
+    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where.
+
+    ``beginnings``: of the bodies before it; with them it is parsed as far as it is new.
+    """
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object with `messages`")
-    body = _beginnings.body(raw) or _whole(raw)
+    body = (beginnings.body(raw) if beginnings is not None else None) or _whole(raw)
     for name, value in body.items():
         check = _CHECKS.get(name)
         if check is not None and value is not None and (problem := check(value)):
             raise invalid(f"`{name}` {problem}", name)
-    _check_list(body.get("messages"))
+    _check_list(body)
     options = body.get("stream_options") or {}
     request = ClientRequest(
         body=body,
@@ -42,15 +45,13 @@ def parse(raw: bytes) -> ClientRequest:
         size=len(raw),
     )
     _check_messages(request.blocks)
-    _beginnings.learn(raw, request.blocks)
+    if beginnings is not None:
+        beginnings.learn(raw, request.blocks)
     for name in ("tools", "functions"):
         _check_tools(body.get(name), name)
     if legacy.is_used(body):
         return replace(request, body=legacy.to_tools(body), legacy_functions=True)
     return request
-
-
-_beginnings = Beginnings()
 
 
 def _whole(raw: bytes) -> dict[str, Any]:
@@ -63,10 +64,11 @@ def _whole(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def _check_list(messages: Any) -> None:
-    if messages is None:
+def _check_list(body: Mapping[str, Any]) -> None:
+    if body.get("messages") is None:
         raise invalid("`messages` is missing", "messages")
-    if not isinstance(messages, (list, Messages)):
+    messages = messages_in(body)
+    if messages is None:
         raise invalid("`messages` must be an array of message objects", "messages")
     if not messages:
         raise invalid("`messages` is empty; send at least one message", "messages")

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..frozen import frozen
 from .blocks import Blocks
-from .messages import Messages
+from .messages import messages_in
 from .pressure import NO_PRESSURE, Pressure
 from .prompt_size import estimate_of
 from .session_id import SessionId
@@ -47,8 +47,7 @@ class ClientRequest:
     @cached_property
     def blocks(self) -> Blocks:
         """The messages, known again where they came before."""
-        messages = self.body.get("messages")
-        return Blocks(messages if isinstance(messages, (list, Messages)) else ())
+        return Blocks(messages_in(self.body) or ())
 
     @cached_property
     def turn(self) -> int:

@@ -6,14 +6,15 @@ last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-Messages = list[dict[str, Any]]
+_Message = dict[str, Any]
 
 
 def place(
-    messages: Messages, text: str, *, role: str = "user", placement: str = "user"
-) -> Messages:
+    messages: Sequence[_Message], text: str, *, role: str = "user", placement: str = "user"
+) -> list[_Message]:
     """The messages with ``text`` added; the given list and its messages are not changed.
 
     ``role`` "user": appended to the last message where that is the user's, else a user message of
@@ -33,7 +34,7 @@ def place(
     return [*messages, {"role": "user", "content": text}]
 
 
-def _replaced(messages: Messages, position: int, text: str) -> Messages:
+def _replaced(messages: Sequence[_Message], position: int, text: str) -> list[_Message]:
     message = messages[position]
     content = message.get("content")
     if isinstance(content, list):  # parts: images and all else stay

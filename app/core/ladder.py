@@ -230,7 +230,7 @@ def needs(request: ClientRequest) -> frozenset[str]:
         found.add("tools")
     if request.body.get("response_format"):
         found.add("response_format")
-    if any(found for _, found in _images.parts(request.blocks)):
+    if any(has_images for _, has_images in _images.parts(request.blocks)):
         found.add("images")
     return frozenset(found)
 

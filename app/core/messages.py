@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import orjson
 
 
 class Known(NamedTuple):
-    """What is known of the parts of messages that came before.
-
-    ``lead``: how many of the first are the system's. ``names``: of the blocks behind them. ``at``:
-    where in the request's body those end.
+    """Of the parts of messages that came before, which are blocks: their ``names``; ``at``: where
+    in the request's body the last of them ends, with the comma behind it.
     """
 
-    lead: int
     names: list[int]
     at: int
-
-
-def plain(value: Any) -> list[Any]:
-    """What ``orjson.dumps`` is to write for :class:`Messages`. Raises TypeError for all else."""
-    if isinstance(value, Messages):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 class Part:
@@ -49,46 +39,45 @@ class Part:
 
 
 class Messages(Sequence[Any]):
-    """``parts``: the first of them, one or more, between which nothing but a comma stands; each was
-    read in an earlier request. ``rest``: what follows. They are never changed: who wants others
-    makes a list.
+    """``lead``: the system's, which come first. ``parts``: one or more that follow them, between
+    which nothing but a comma stands; each was read in an earlier request. ``rest``: what is behind.
+    They are never changed: who wants others makes a list.
     """
 
-    __slots__ = ("_before", "_parts", "_starts", "known", "rest")
+    __slots__ = ("_begun", "_parts", "_starts", "before", "known", "lead", "rest")
 
-    def __init__(self, parts: Sequence[Part], rest: list[Any], known: Known) -> None:
+    def __init__(
+        self, lead: list[Any], parts: Sequence[Part], rest: list[Any], known: Known
+    ) -> None:
+        self.lead = lead
+        self.rest = rest
         self.known = known
         self._parts = parts
-        self._starts = list(itertools.accumulate((part.count for part in parts), initial=0))
-        self._before = self._starts.pop()
-        self.rest = rest
+        counts = (part.count for part in parts)
+        self._starts = list(itertools.accumulate(counts, initial=len(lead)))
+        self.before = self._starts.pop()  # how many aren't in the rest
 
     @property
-    def before(self) -> int:
-        """How many there are in parts."""
-        return self._before
-
-    @property
-    def json_before(self) -> memoryview:
+    def parts_as_json(self) -> memoryview:
         """The parts as they came, without brackets."""
         first, last = self._parts[0], self._parts[-1]
         return memoryview(first.raw)[first.begin : last.end]
 
-    def without_first(self) -> Messages:
-        """Those behind the first part."""
-        return Messages(self._parts[1:], self.rest, self.known)
+    def without_lead(self) -> Messages:
+        return Messages([], self._parts, self.rest, self.known)
 
     def __len__(self) -> int:
-        return self._before + len(self.rest)
+        return self.before + len(self.rest)
 
     def __iter__(self) -> Iterator[Any]:
-        parts: Iterable[list[Any]] = (part.messages for part in self._parts)
-        return itertools.chain(itertools.chain.from_iterable(parts), self.rest)
+        parts = (part.messages for part in self._parts)
+        return itertools.chain(self.lead, itertools.chain.from_iterable(parts), self.rest)
 
     def __reversed__(self) -> Iterator[Any]:
         yield from reversed(self.rest)
         for part in reversed(self._parts):
             yield from reversed(part.messages)
+        yield from reversed(self.lead)
 
     @overload
     def __getitem__(self, at: int) -> Any: ...
@@ -97,13 +86,28 @@ class Messages(Sequence[Any]):
     def __getitem__(self, at: int | slice) -> Any:
         if isinstance(at, slice):
             start, stop, step = at.indices(len(self))
-            if start >= self._before and step > 0:
-                return self.rest[start - self._before : stop - self._before : step]
+            if self.before <= start <= stop and step > 0:
+                return self.rest[start - self.before : stop - self.before : step]
             return [self[one] for one in range(start, stop, step)]
         place = at if at >= 0 else at + len(self)
-        if place >= self._before:
-            return self.rest[place - self._before]
+        if place >= self.before:
+            return self.rest[place - self.before]
         if place < 0:
             raise IndexError("there are not so many messages")
+        if place < len(self.lead):
+            return self.lead[place]
         part = bisect.bisect_right(self._starts, place) - 1
         return self._parts[part].messages[place - self._starts[part]]
+
+
+def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | Messages | None:
+    """A request's messages, where it has a list of them."""
+    found = body.get(field)
+    return found if isinstance(found, (list, Messages)) else None
+
+
+def plain(value: Any) -> list[Any]:
+    """What ``orjson.dumps`` is to write for :class:`Messages`. Raises TypeError for all else."""
+    if isinstance(value, Messages):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ..frozen import frozen
 from .blocks import dumped
-from .messages import Messages
+from .messages import messages_in
 
 # A template's own words: 20 to 30 tokens without tools (Llama 3.1, Qwen 2.5), 150 with some.
 TEMPLATE: Final = 256
@@ -68,9 +68,9 @@ class _Counted:
 
 def measured(body: Mapping[str, Any]) -> Measured:
     """The prompt in a request for a chat completion, or in Anthropic's or the newer OpenAI form."""
-    field = "messages" if isinstance(body.get("messages"), (list, Messages)) else "input"
-    messages = body.get(field)
-    if not isinstance(messages, (list, Messages)):
+    field = "messages" if messages_in(body) is not None else "input"
+    messages = messages_in(body, field)
+    if messages is None:
         return Measured((), (), (), _rest(body, ""))
     sizes, media, names = [], [], []
     size = pictures = name = 0

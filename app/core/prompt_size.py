@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from .blocks import Blocks, Remembered
-from .messages import Messages
+from .messages import messages_in
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
@@ -24,9 +24,7 @@ TOKENS_PER_IMAGE = 1000
 
 def estimate_prompt_tokens(body: Mapping[str, Any]) -> int:
     """Tokens of a request's messages and tools, estimated from their bytes."""
-    messages = body.get("messages")
-    found = _size(messages) if isinstance(messages, (list, Messages)) else (0, 0)
-    return _tokens([found], body.get("tools"))
+    return _tokens([_size(messages_in(body) or ())], body.get("tools"))
 
 
 def estimate_of(blocks: Blocks, tools: Any) -> int:

@@ -13,7 +13,6 @@ import orjson
 from ..frozen import frozen
 from .blocks import Blocks, Remembered
 from .chunks import text_of
-from .messages import Messages
 
 _LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
 _ANY_SESSION = re.compile(r"x-.+-session-id")
@@ -56,13 +55,12 @@ class SessionId:
 
 
 def identify(
-    headers: Mapping[str, str], body: Mapping[str, Any], owner: str, blocks: Blocks | None = None
+    headers: Mapping[str, str], body: Mapping[str, Any], owner: str, blocks: Blocks
 ) -> SessionId:
     """The session of a request.
 
     ``headers``: names in lower case. ``owner``: what keeps the sessions of different API keys
-    apart; empty where keys are not told apart. ``blocks``: of the body's messages, if they are
-    made already.
+    apart; empty where keys are not told apart. ``blocks``: of the body's messages.
     """
     parent = ""
     found = _from_headers(headers)
@@ -109,7 +107,7 @@ def _usable(value: str | None) -> str:
 
 
 def _from_body(
-    body: Mapping[str, Any], owner: str, headers: Mapping[str, str], blocks: Blocks | None
+    body: Mapping[str, Any], owner: str, headers: Mapping[str, str], blocks: Blocks
 ) -> tuple[str, str]:
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
@@ -121,9 +119,6 @@ def _from_body(
         if isinstance(value, str) and (name := _usable(value)):
             return source, name
     key = owner or next((headers[name] for name in _KEYS if headers.get(name)), "")
-    if blocks is None:
-        messages = body.get("messages")
-        blocks = Blocks(messages if isinstance(messages, (list, Messages)) else ())
     derived = _derived(blocks, key)
     cache_key = body.get("prompt_cache_key")
     if isinstance(cache_key, str) and (name := _usable(cache_key)):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.beginnings import Beginnings
+from app.core.beginnings import Beginnings, _Block, _Search
 from app.core.blocks import BLOCK, Blocks
+from app.core.client_request import parse
 from app.core.exchange import ClientRequest
 from app.core.ladder import needs
 from app.core.legacy import to_tools
@@ -21,6 +25,7 @@ from app.core.messages import Messages, plain
 from app.core.prompt_costs import measured
 from app.core.prompt_size import estimate_prompt_tokens
 from app.core.session_id import identify
+from app.core.verdicts import Rejected
 from tests.core.exchanges import attempt, exchange
 
 Json = dict[str, Any]
@@ -146,9 +151,7 @@ def test_another_head_and_other_settings_than_before() -> None:
         check(beginnings.body(raw), raw)
     at_noon = {"role": "system", "content": "It is 12:00."}
     raw = orjson.dumps(told([at_noon, *said(BLOCK + 6)]))
-    assert check(beginnings.body(raw), raw) == 0
-    learn(beginnings, raw)
-    assert check(beginnings.body(raw), raw) == 1 + BLOCK
+    assert check(beginnings.body(raw), raw) == 1 + BLOCK, "the time in it is new each time"
 
 
 def test_a_transcript_that_was_edited_is_read_from_there() -> None:
@@ -169,10 +172,13 @@ def test_what_is_of_the_same_length_is_told_apart(place: int) -> None:
     messages = [{"role": "system", "content": "It is 12:00."}, *said(2 * BLOCK + 2)]
     raw = orjson.dumps(told(messages))
     learn(beginnings, raw)
-    messages[place] = {**messages[place], "role": messages[place]["role"].upper()}
+    role = messages[place]["role"]
+    other = {"content": "It is 12:01."} if place == 0 else {"role": role.capitalize()}
+    messages[place] = {**messages[place], **other}
     edited = orjson.dumps(told(messages))
     assert len(edited) == len(raw) and edited != raw
-    assert check(beginnings.body(edited), edited) == (1 + BLOCK if place > BLOCK else 0)
+    known = {0: 1 + 2 * BLOCK, BLOCK + 7: 1 + BLOCK}.get(place, 0)
+    assert check(beginnings.body(edited), edited) == known
 
 
 def test_all_of_the_systems() -> None:
@@ -180,7 +186,114 @@ def test_all_of_the_systems() -> None:
     for messages in ([SYSTEM] * 80, [*[SYSTEM] * 80, *said(BLOCK + 1)], [*[SYSTEM] * 90, *said(1)]):
         raw = orjson.dumps(told(messages))
         check(learn(beginnings, raw), raw)
-        assert check(beginnings.body(raw), raw) in (0, 80 + BLOCK)
+        assert check(beginnings.body(raw), raw) in {0, 80 + BLOCK}
+
+
+def test_agents_with_and_without_a_system_prompt_take_turns() -> None:
+    beginnings = Beginnings()
+    transcripts = [[SYSTEM] * lead + said(BLOCK + 8, str(lead)) for lead in (0, 1, 2)]
+    for count in (BLOCK + 4, BLOCK + 6):
+        raws = [orjson.dumps({"messages": messages[:count]}) for messages in transcripts]
+        found = [check(learn(beginnings, raw), raw) for raw in raws]
+    assert found == [BLOCK, BLOCK + 1, BLOCK + 2]
+
+
+def test_many_system_prompts() -> None:
+    beginnings = Beginnings()
+    for _ in range(2):
+        known = []
+        for number in range(100):
+            lead = {"role": "system", "content": f"You are agent {number}."}
+            raw = spaced(told([lead, *said(BLOCK + 1, str(number))]))
+            known.append(check(learn(beginnings, raw), raw))
+    assert known == [1 + BLOCK] * 100
+
+
+def test_a_block_does_not_begin_with_the_systems_messages() -> None:
+    beginnings = Beginnings()
+    first, second = said(BLOCK), [SYSTEM, *said(BLOCK + 4)]
+    learn(beginnings, orjson.dumps(told([*first, *second])))
+    raw = orjson.dumps(told(second))
+    body = beginnings.body(raw)
+    check(body, raw)
+    learn(beginnings, raw)
+    assert check(beginnings.body(raw), raw) == 1 + BLOCK
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"role": "user", "role": "assistant", "content": ""}',
+        b'{"role": "user", "content": "", "n": 123456789012345678901234567890}',
+    ],
+)
+def test_what_not_all_read_alike_is_never_sent_as_it_came(odd: bytes) -> None:
+    beginnings = Beginnings()
+    raw = spaced(told(said(2 * BLOCK + 4))).replace(b'{"role"', odd + b', {"role"', 1)
+    assert check(learn(beginnings, raw), raw) == 0
+    assert check(beginnings.body(raw), raw) == 0
+
+
+@pytest.mark.parametrize("one", [True, 1.0])
+def test_what_python_takes_for_the_same_is_not(one: Any) -> None:
+    beginnings = Beginnings()
+    first, second = ([{**m, "n": n} for m in said(BLOCK + 2)] for n in (one, 1))
+    both = b'{"messages": %b, "messages": %b}' % (spaced(first), spaced(second))
+    learn(beginnings, both)
+    alone = b'{"messages": %b}' % spaced(first)
+    check(beginnings.body(alone), alone)
+
+
+def test_what_is_nested_too_deeply_is_refused_again() -> None:
+    beginnings = Beginnings()
+    deep = b"[" * 300 + b"]" * 300
+    raw = orjson.dumps(told([SYSTEM, *said(BLOCK + 4)])).replace(
+        b'"content":', b'"content":%b,"x":' % deep, 1
+    )
+    for _ in range(3):
+        made = attempt(exchange(parse(raw, beginnings)))
+        assert isinstance(made.on_request(), Rejected)
+
+
+def test_who_has_many_alike_is_no_burden_to_others() -> None:
+    raw = b'{"role":"user"},' * 100
+    search = _Search(raw)
+    blocks = [_Block(len(raw[:end]), raw[:16], hash(raw[:end]), 1) for end in range(1600, 0, -16)]
+    others = [block._replace(digest=0) for block in blocks]
+    assert search.has(blocks[0], 0) and not search.has(others[0], 0)
+    assert not any(search.has(block, 0) for block in others)
+    assert not search.has(blocks[9], 0), "too much was hashed: it is read whole"
+    assert _Search(raw).has(blocks[9], 0)
+
+
+def test_only_so_much_is_scanned_of_one_body() -> None:
+    beginnings = Beginnings()
+    raw = spaced(told([{"role": "user", "content": str(n)} for n in range(70 * BLOCK)]))
+    known = [check(learn(beginnings, raw), raw) for _ in range(3)]
+    assert known == [0, 64 * BLOCK, 69 * BLOCK]
+
+
+def test_threads_may_share_one() -> None:
+    beginnings = Beginnings(known=9)
+    raws = [orjson.dumps(told(said(3 * BLOCK + 1, name))) for name in "abcdefgh"]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda raw: learn(beginnings, raw), raws * 40))
+    finally:
+        sys.setswitchinterval(before)
+    assert beginnings._count == sum(map(len, beginnings._known.values())) <= 9
+
+
+def test_a_fault_in_it_is_told_and_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    said_: list[str] = []
+    beginnings = Beginnings(lambda part, error: said_.append(f"{part}: {error}"))
+    for name in ("_body", "_learn"):
+        monkeypatch.setattr(beginnings, name, Mock(side_effect=KeyError(name)))
+    request = parse(KNOWN, beginnings)
+    assert request.body == orjson.loads(KNOWN)
+    assert said_ == ["beginnings: '_body'", "beginnings: '_learn'"]
 
 
 @pytest.mark.parametrize("same", [0, 1000])
@@ -272,7 +385,7 @@ def test_who_wants_json_gets_a_list() -> None:
 
 def test_messages_by_their_place() -> None:
     beginnings = Beginnings()
-    whole = [SYSTEM, *said(3 * BLOCK + 4)]
+    whole = [SYSTEM, *said(3 * BLOCK + 24)]
     raw = orjson.dumps(told(whole))
     learn(beginnings, raw)
     body = beginnings.body(raw)
@@ -280,7 +393,21 @@ def test_messages_by_their_place() -> None:
     whole = orjson.loads(raw)["messages"]
     for at in range(-len(whole), len(whole)):
         assert body["messages"][at] == whole[at]
-    bounds = (None, 0, 1, 5, BLOCK, 2 * BLOCK + 3, 3 * BLOCK + 1, 3 * BLOCK + 3, -1, -9, 999, -999)
+    bounds = (
+        None,
+        0,
+        1,
+        5,
+        BLOCK,
+        2 * BLOCK + 3,
+        3 * BLOCK + 1,
+        3 * BLOCK + 3,
+        -1,
+        -9,
+        -27,
+        999,
+        -999,
+    )
     for start, stop, step in itertools.product(bounds, bounds, (None, 1, 4, -1, -5)):
         assert body["messages"][start:stop:step] == whole[start:stop:step]
     for at in (len(whole), -len(whole) - 1):
@@ -319,7 +446,7 @@ def test_whoever_asks_is_told_the_same() -> None:
         assert estimate_prompt_tokens(one.body) == estimate_prompt_tokens(other.body) > count
         assert one.prompt_tokens == other.prompt_tokens == estimate_prompt_tokens(other.body)
         assert one.turn == other.turn
-        sessions |= {identify({}, r.body, "", b) for r in (one, other) for b in (None, r.blocks)}
+        sessions |= {identify({}, r.body, "", r.blocks) for r in (one, other)}
         assert to_tools({**one.body, "functions": []}) == to_tools({**other.body, "functions": []})
     assert len(sessions) == 1
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core.blocks import Blocks
+from app.core.messages import messages_in
 from app.core.session_id import SessionId, digest, identify
 
 Json = dict[str, Any]
@@ -43,7 +45,8 @@ BODY: list[tuple[str, str, Json]] = [
 
 
 def identified(headers: Json | None = None, body: Json | None = None, owner: str = "") -> SessionId:
-    return identify(headers or {}, {"messages": MESSAGES, **(body or {})}, owner)
+    whole = {"messages": MESSAGES, **(body or {})}
+    return identify(headers or {}, whole, owner, Blocks(messages_in(whole) or ()))
 
 
 @pytest.mark.parametrize(("name", "value"), HEADERS)
@@ -234,7 +237,7 @@ VALUES = st.none() | st.integers() | st.text() | st.lists(st.text(), max_size=2)
     ),
 )
 def test_no_request_raises(headers: Json, body: Json) -> None:
-    found = identify(headers, body, "")
+    found = identified(headers, body, "")
     assert len(found.hash) == len(found.budget_hash) == 32
     json.dumps(found.header)
 
@@ -269,7 +272,7 @@ def test_no_request_raises(headers: Json, body: Json) -> None:
 )
 def test_what_changes_from_run_to_run_makes_no_other_session(one: str, two: str) -> None:
     first, second = (
-        identify({}, {"messages": [{"role": "system", "content": t}]}, "") for t in (one, two)
+        identified({}, {"messages": [{"role": "system", "content": t}]}, "") for t in (one, two)
     )
     assert first.hash == second.hash
 
@@ -289,6 +292,6 @@ def test_what_changes_from_run_to_run_makes_no_other_session(one: str, two: str)
 )
 def test_what_is_another_task_does(one: str, two: str) -> None:
     first, second = (
-        identify({}, {"messages": [{"role": "user", "content": t}]}, "") for t in (one, two)
+        identified({}, {"messages": [{"role": "user", "content": t}]}, "") for t in (one, two)
     )
     assert first.hash != second.hash

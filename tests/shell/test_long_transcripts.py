@@ -11,13 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core import client_request
 from app.core.beginnings import Beginnings
 from app.core.messages import Messages
 from tests.shell.asking import CHAT, ask, checked_error
 from tests.shell.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.shell.conftest import StartProxy
 from tests.shell.failing import SETTINGS
+from tests.shell.polling import until_metric
 from tests.shell.test_capture_failures import captured
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
@@ -152,18 +152,15 @@ def said(response: httpx.Response) -> Any:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each request's messages were known in part."""
-    beginnings = Beginnings()
     found: list[bool] = []
+    read = Beginnings.body
 
-    def body(raw: bytes) -> Json | None:
-        body = beginnings.body(raw)
+    def body(self: Beginnings, raw: bytes) -> Json | None:
+        body = read(self, raw)
         found.append(body is not None and isinstance(body["messages"], Messages))
         return body
 
-    kept = Beginnings()
-    monkeypatch.setattr(kept, "body", body)
-    monkeypatch.setattr(kept, "learn", beginnings.learn)
-    monkeypatch.setattr(client_request, "_beginnings", kept)
+    monkeypatch.setattr(Beginnings, "body", body)
     return found
 
 
@@ -182,7 +179,7 @@ def made_twice(
     async def made(case: Case, count: int) -> tuple[Json, Json]:
         known = await made_of_it(case, count, await start_proxy(case.settings), upstream)
         assert seen == [False] + [True] * (STEPS - 1)
-        monkeypatch.setattr(client_request, "_beginnings", Unknowing())
+        monkeypatch.setattr(Beginnings, "body", lambda self, raw: None)
         whole = await made_of_it(case, count, await start_proxy(case.settings), upstream)
         return known, whole
 
@@ -201,9 +198,14 @@ async def test_a_loop_is_seen(made_twice: MadeTwice) -> None:
     assert [status for status, *_ in known["answers"]] == [422] * STEPS
 
 
-class Unknowing(Beginnings):
-    def body(self, raw: bytes) -> None:
-        return None
+async def test_a_fault_in_reading_what_is_known_breaks_no_request(
+    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.will(text_stream("Done."))
+    monkeypatch.setattr(Beginnings, "_body", None)
+    response = await ask(proxy, messages=transcript(40))
+    assert response.status_code == 200
+    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="beginnings")
 
 
 async def test_what_failed_is_kept_whole(
