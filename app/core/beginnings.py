@@ -30,7 +30,8 @@ _ALIKE: Final = 64  # that look the same, as those of one agent's tasks may; the
 # Who makes many alike must not make another's body be hashed again and again: so often at most.
 _HASHED: Final = 3
 _SCANNED: Final = 64  # blocks at most that a body's own parser goes through, which is slower
-_LEAD: Final = 256 * 1024  # bytes in which the first message that isn't the system's has to begin
+# Bytes in which the first message that isn't the system's has to end; mostly it does soon.
+_LEAD: Final = (4096, 256 * 1024)
 _KEYS: Final = 2  # of the name `messages`, where one is inside of something
 _MESSAGES: Final = re.compile(rb'"messages"\s*:\s*\[')
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -118,7 +119,7 @@ class Beginnings:
     def _learn(self, raw: bytes, blocks: Blocks) -> None:
         search, messages = _Search(raw), blocks.messages
         new = list(zip(blocks.names[-len(blocks.written) :], blocks.written, strict=True))
-        if isinstance(messages, Messages):
+        if type(messages) is Messages:
             self._learn_from(search, messages.known.at, new)
             return
         for _, begun in _beginnings(raw):
@@ -213,16 +214,24 @@ def _beginnings(raw: bytes) -> Iterator[tuple[int, int]]:
     """Where a request's messages may begin, and where those behind the system's do."""
     for found in itertools.islice(_MESSAGES.finditer(raw), _KEYS):
         opened = found.end()
-        text = raw[opened : opened + _LEAD].decode("latin-1")
-        at = after = 0
-        try:
-            message, after = _message(text, 0)
-            while is_systems(message):
-                at = after
-                message, after = _message(text, at)
-        except (ValueError, IndexError, RecursionError):
-            continue
-        yield opened, opened + at
+        ends = (_behind_lead(raw[opened : opened + size]) for size in _LEAD)
+        behind = next((end for end in ends if end is not None), None)
+        if behind is not None:
+            yield opened, opened + behind
+
+
+def _behind_lead(raw: bytes) -> int | None:
+    """Where messages go on behind the system's, if that is among these bytes."""
+    text = raw.decode("latin-1")
+    at = after = 0
+    try:
+        message, after = _message(text, 0)
+        while is_systems(message):
+            at = after
+            message, after = _message(text, at)
+    except (ValueError, IndexError, RecursionError):
+        return None
+    return at
 
 
 def _fields(raw: bytes) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ class Blocks:
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages = messages
         known: list[int] = []
-        if isinstance(messages, Messages):
+        if type(messages) is Messages:
             self.lead, known = len(messages.lead), messages.known.names
             self.said: Sequence[Any] = messages.without_lead()
         else:
@@ -59,10 +59,11 @@ class Blocks:
         """
         messages = self.messages
         written, self.written = self.written, []
-        known, begun = list[memoryview](), self.lead
-        if isinstance(messages, Messages):
+        if type(messages) is Messages:
             known, begun = [messages.parts_as_json], messages.before
-        elif not written:
+        elif written:
+            known, begun = [], self.lead
+        else:
             return ()
         lead = dumped(messages[: self.lead])
         behind = [*written, dumped(messages[begun + len(written) * BLOCK :])]
@@ -83,12 +84,16 @@ class Remembered(Generic[T]):
         self._most = known
         self._known: OrderedDict[int, T] = OrderedDict()
 
-    def parts(self, blocks: Blocks) -> Iterator[tuple[int, T]]:
+    def parts(self, blocks: Blocks) -> Iterable[tuple[int, T]]:
         """What it gives for each part of the messages, and where that begins."""
+        if blocks.names:
+            return self._parts(blocks)
+        messages = blocks.messages  # a short request: nothing to be known again
+        return ((0, self._of(messages)),) if messages else ()
+
+    def _parts(self, blocks: Blocks) -> Iterator[tuple[int, T]]:
         messages, start = blocks.messages, blocks.lead
-        if not blocks.names:  # a short request: nothing to be known again
-            start = 0
-        elif start:
+        if start:
             yield 0, self._of(messages[:start])
         for name in blocks.names:
             yield start, self._of_block(name, messages, start)
