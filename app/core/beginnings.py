@@ -105,7 +105,7 @@ class Beginnings:
             if fields is None:
                 continue
             try:
-                lead = orjson.loads(b"[%b]" % raw[opened : max(begun - 1, opened)])
+                lead = orjson.loads(b"[%b]" % raw[opened : begun - 1])
                 rest = orjson.loads(b"".join((b'{"', _REST.encode(), b'":[', raw[at:])))
             except orjson.JSONDecodeError:
                 return None

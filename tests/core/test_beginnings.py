@@ -355,13 +355,26 @@ def test_the_last_of_two_fields_of_one_name_counts(more: bytes) -> None:
         assert check(found, raw) == BLOCK
 
 
-def test_a_first_list_that_does_not_count_is_not_learnt() -> None:
-    first, second = spaced(said(BLOCK + 1, "first")), spaced(said(BLOCK + 1, "second"))
-    raw = b'{"messages": %b, "messages": %b}' % (first, second)
+@pytest.mark.parametrize("first_is_known", [False, True])
+def test_a_first_list_that_does_not_count_is_not_learnt(first_is_known: bool) -> None:
+    lists = [spaced(said(BLOCK + 1, name)) for name in ("first", "second")]
     beginnings = Beginnings()
+    alone = [b'{"messages": %b}' % each for each in lists]
+    if first_is_known:
+        learn(beginnings, alone[0])
+    raw = b'{"messages": %b, "messages": %b}' % (lists[0], lists[1])
     learn(beginnings, raw)
-    alone = b'{"messages": %b}' % first
-    assert check(beginnings.body(alone), alone) == 0
+    known = [check(beginnings.body(each), each) for each in alone]
+    assert known == [BLOCK * first_is_known, BLOCK]
+    assert beginnings.body(raw) is None or not first_is_known
+
+
+def test_a_long_system_prompt() -> None:
+    beginnings = Beginnings()
+    for count in (BLOCK + 2, BLOCK + 4):
+        raw = spaced(told([{"role": "system", "content": WORDS * 60}, *said(count)]))
+        known = check(learn(beginnings, raw), raw)
+    assert len(WORDS) * 60 > 4096 and known == 1 + BLOCK
 
 
 def test_it_forgets_the_oldest() -> None:

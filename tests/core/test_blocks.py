@@ -92,6 +92,12 @@ def test_what_was_written_to_know_them_again_is_given_once(lead: int, count: int
     assert not blocks.take_json()
 
 
+def test_the_systems_messages_are_in_no_block() -> None:
+    for others in (0, 1, BLOCK):
+        blocks = Blocks([SYSTEM] * (BLOCK + 2) + said(others))
+        assert (blocks.lead, len(blocks.names)) == (BLOCK + 2, others // BLOCK)
+
+
 def test_a_short_request_was_not_written() -> None:
     assert not Blocks(said(BLOCK - 1)).take_json()
 
