@@ -8,7 +8,6 @@ them has to be read. Whatever isn't exactly so is read as if nothing was known.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import secrets
@@ -33,7 +32,8 @@ _SCANNED: Final = 64  # blocks at most that a body's own parser goes through, wh
 # Bytes in which the first message that isn't the system's has to end; mostly it does soon.
 _LEAD: Final = (4096, 256 * 1024)
 _KEYS: Final = 2  # of the name `messages`, where one is inside of something
-_MESSAGES: Final = re.compile(rb'"messages"\s*:\s*\[')
+_KEY: Final = b'"messages"'
+_OPENED: Final = re.compile(rb"\s*:\s*\[")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 # Stands for the key `messages` where a body is read from its midst; nobody can send it.
 _REST: Final = secrets.token_hex(16)
@@ -71,7 +71,7 @@ class Beginnings:
 
         Its ``messages`` are :class:`Messages`, no list.
         """
-        if len(raw) < _LEAST:
+        if len(raw) < _LEAST or not self._known:
             return None
         try:
             return self._body(raw)
@@ -210,28 +210,39 @@ class _Search:
         return at
 
 
+class _Ended(ValueError):
+    """A list has no more messages."""
+
+
 def _beginnings(raw: bytes) -> Iterator[tuple[int, int]]:
     """Where a request's messages may begin, and where those behind the system's do."""
-    for found in itertools.islice(_MESSAGES.finditer(raw), _KEYS):
-        opened = found.end()
-        ends = (_behind_lead(raw[opened : opened + size]) for size in _LEAD)
-        behind = next((end for end in ends if end is not None), None)
-        if behind is not None:
-            yield opened, opened + behind
+    tried, key = 0, raw.find(_KEY)
+    while key >= 0 and tried < _KEYS:
+        opened = _OPENED.match(raw, key + len(_KEY))
+        if opened is not None:
+            tried += 1
+            behind = _behind_lead(raw, opened.end())
+            if behind is not None:
+                yield opened.end(), behind
+        key = raw.find(_KEY, key + len(_KEY))
 
 
-def _behind_lead(raw: bytes) -> int | None:
-    """Where messages go on behind the system's, if that is among these bytes."""
-    text = raw.decode("latin-1")
-    at = after = 0
-    try:
-        message, after = _message(text, 0)
-        while is_systems(message):
-            at = after
-            message, after = _message(text, at)
-    except (ValueError, IndexError, RecursionError):
-        return None
-    return at
+def _behind_lead(raw: bytes, at: int) -> int | None:
+    """Where messages go on behind the system's, if any do."""
+    for size in _LEAD:
+        text = raw[at : at + size].decode("latin-1")
+        end = after = 0
+        try:
+            message, after = _message(text, 0)
+            while is_systems(message):
+                end = after
+                message, after = _message(text, end)
+            return at + end
+        except _Ended:
+            break
+        except (ValueError, IndexError, RecursionError):
+            continue  # perhaps only cut
+    return None
 
 
 def _fields(raw: bytes) -> dict[str, Any] | None:
@@ -246,12 +257,13 @@ def _fields(raw: bytes) -> dict[str, Any] | None:
 def _message(text: str, at: int) -> tuple[Any, int]:
     """A message, and where it goes on behind it and a comma.
 
-    Raises ValueError, IndexError, RecursionError where there is none that every parser reads alike.
+    Raises ValueError, IndexError, RecursionError where there is none that every parser reads alike;
+    of those, _Ended where no comma follows.
     """
     message, at = _DECODER.raw_decode(text, _behind_space(text, at))
     at = _behind_space(text, at)
     if text[at] != ",":
-        raise ValueError("no comma")
+        raise _Ended
     return message, at + 1
 
 

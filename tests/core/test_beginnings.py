@@ -127,7 +127,8 @@ def test_only_what_is_new_is_read(writes: Writes, lead: int) -> None:
     [
         {"tools": [{"type": "function", "function": {"name": "read"}}]},
         {"stream": True, "metadata": {"messages": [{"role": "user"}]}},
-        {"stop": ['"messages":[', '{"messages":[{"role":"system"}]}']},
+        {"stop": ['"messages":[', '{"messages":[{"role":"system"}]}', "messages"]},
+        {"user": "messages", "service_tier": "messages", "store": "messages"},
     ],
 )
 @pytest.mark.parametrize("place", [0, 1, 9])
@@ -289,6 +290,7 @@ def test_threads_may_share_one() -> None:
 def test_a_fault_in_it_is_told_and_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     said_: list[str] = []
     beginnings = Beginnings(lambda part, error: said_.append(f"{part}: {error}"))
+    learn(beginnings, orjson.dumps(told(said(BLOCK + 1, "other"))))
     for name in ("_body", "_learn"):
         monkeypatch.setattr(beginnings, name, Mock(side_effect=KeyError(name)))
     request = parse(KNOWN, beginnings)
