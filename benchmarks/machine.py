@@ -7,10 +7,17 @@ import datetime
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def command(module: str, arguments: Sequence[str]) -> str:
+    """As it was typed, for a document: what lies elsewhere on this machine is only a FILE."""
+    return " ".join(
+        [f"python -m {module}", *("FILE" if Path(one).is_absolute() else one for one in arguments)]
+    )
 
 
 def about() -> dict[str, object]:

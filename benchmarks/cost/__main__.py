@@ -206,7 +206,7 @@ def main() -> int:
     options = arguments()
     # So that what was started is ended, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    command = " ".join(["python -m benchmarks.cost", *sys.argv[1:]])
+    command = machine.command("benchmarks.cost", sys.argv[1:])
     files = servers.allow_many_sockets()
     about = {"command": command, **machine.about(), "beside": versions(), "open files": files}
     print(report.heading(about), flush=True)

@@ -140,7 +140,7 @@ def main() -> int:
         print("valgrind is missing (on Debian: apt-get install valgrind)", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
-    command = " ".join(["python -m benchmarks.cost.instructions", *sys.argv[1:]])
+    command = machine.command("benchmarks.cost.instructions", sys.argv[1:])
     about = {"command": command, **machine.about()}
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
         found = asyncio.run(measured(options.contestants, options.kinds, Path(name)))
