@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from .blocks import BLOCK, KNOWN, Blocks, dumped, is_systems
-from .messages import Known, Messages, Part
+from .blocks import KNOWN, Blocks, dumped, is_systems
+from .messages import BLOCK, Messages, Part
 
 NAME: Final = "beginnings"  # in the log, and in the counter of faults
 _LEAST: Final = 4096  # bytes; a shorter body is read in no time
@@ -96,12 +96,11 @@ class Beginnings:
     def _body(self, raw: bytes) -> dict[str, Any] | None:
         search = _Search(raw)
         for opened, begun in _beginnings(raw):
-            at, parts, names = begun, [], []
+            at, parts = begun, []
             while block := self._find(search, at):
-                parts.append(Part(raw, at, at + block.size - 1, BLOCK))
-                names.append(block.name)
+                parts.append(Part(raw, at, at + block.size - 1, block.name))
                 at += block.size
-            fields = _fields(raw[:opened]) if names else None
+            fields = _fields(raw[:opened]) if parts else None
             if fields is None:
                 continue
             try:
@@ -112,7 +111,7 @@ class Beginnings:
             messages = rest.pop(_REST)
             if not messages or "messages" in rest:  # `[…,]`, which is no JSON; a second list
                 return None
-            fields["messages"] = Messages(lead, parts, messages, Known(names, at))
+            fields["messages"] = Messages(lead, parts, messages)
             return {**fields, **rest}
         return None
 
@@ -120,7 +119,7 @@ class Beginnings:
         search, messages = _Search(raw), blocks.messages
         new = list(zip(blocks.names[-len(blocks.written) :], blocks.written, strict=True))
         if type(messages) is Messages:
-            self._learn_from(search, messages.known.at, new)
+            self._learn_from(search, messages.parts[-1].end + 1, new)
             return
         for _, begun in _beginnings(raw):
             if self._learn_from(search, begun, new):
@@ -195,17 +194,17 @@ class _Search:
             return None
         self._to_scan -= 1
         try:
-            end = self._scanned(at, BLOCK)
+            end = self._scanned(at)
             found = orjson.loads(b"[%b]" % self.raw[at : end - 1])
         except (ValueError, IndexError, RecursionError):
             return None
         return end if dumped(found) == written else None
 
-    def _scanned(self, at: int, count: int) -> int:
-        """Where it goes on behind so many. Raises ValueError, IndexError, RecursionError."""
+    def _scanned(self, at: int) -> int:
+        """Where it goes on behind a block. Raises ValueError, IndexError, RecursionError."""
         # A character for each byte: what strings hold is of no account here.
         text = self._text = self._text or self.raw.decode("latin-1")
-        for _ in range(count):
+        for _ in range(BLOCK):
             _, at = _message(text, at)
         return at
 

@@ -15,9 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 import orjson
 
 from .call_keys import walked
-from .messages import Messages
+from .messages import BLOCK, Messages
 
-BLOCK: Final = 32  # messages
 KNOWN: Final = 4096  # blocks of which something is remembered: some 300 transcripts of 400 messages
 _SYSTEM: Final = ("system", "developer")
 
@@ -39,7 +38,7 @@ class Blocks:
         self.messages = messages
         known: list[int] = []
         if type(messages) is Messages:
-            self.lead, known = len(messages.lead), messages.known.names
+            self.lead, known = len(messages.lead), [part.name for part in messages.parts]
             self.said: Sequence[Any] = messages.without_lead()
         else:
             firsts = (i for i, m in enumerate(messages) if not is_systems(m))

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, overload
+from typing import Any, Final, overload
 
 import orjson
 
-
-class Known(NamedTuple):
-    """Of the parts of messages that came before, which are blocks: their ``names``; ``at``: where
-    in the request's body the last of them ends, with the comma behind it.
-    """
-
-    names: list[int]
-    at: int
+BLOCK: Final = 32  # messages that are known again together
 
 
 class Part:
-    """``count`` messages as they stand in the JSON of ``raw``, from ``begin`` up to ``end``."""
+    """A block of messages as it stands in the JSON of ``raw``, from ``begin`` up to ``end``.
 
-    __slots__ = ("_parsed", "begin", "count", "end", "raw")
+    ``name``: the block's, a hash.
+    """
 
-    def __init__(self, raw: bytes, begin: int, end: int, count: int) -> None:
+    __slots__ = ("_parsed", "begin", "end", "name", "raw")
+
+    def __init__(self, raw: bytes, begin: int, end: int, name: int) -> None:
         self.raw = raw
         self.begin = begin
         self.end = end
-        self.count = count
+        self.name = name
         self._parsed: list[Any] | None = None
 
     @property
@@ -45,38 +40,33 @@ class Messages(Sequence[Any]):
     abstract class takes a while: ask for its type.)
     """
 
-    __slots__ = ("_begun", "_parts", "_starts", "before", "known", "lead", "rest")
+    __slots__ = ("before", "lead", "parts", "rest")
 
-    def __init__(
-        self, lead: list[Any], parts: Sequence[Part], rest: list[Any], known: Known
-    ) -> None:
+    def __init__(self, lead: list[Any], parts: Sequence[Part], rest: list[Any]) -> None:
         self.lead = lead
+        self.parts = parts
         self.rest = rest
-        self.known = known
-        self._parts = parts
-        counts = (part.count for part in parts)
-        self._starts = list(itertools.accumulate(counts, initial=len(lead)))
-        self.before = self._starts.pop()  # how many aren't in the rest
+        self.before = len(lead) + BLOCK * len(parts)  # how many aren't in the rest
 
     @property
     def parts_as_json(self) -> memoryview:
         """The parts as they came, without brackets."""
-        first, last = self._parts[0], self._parts[-1]
+        first, last = self.parts[0], self.parts[-1]
         return memoryview(first.raw)[first.begin : last.end]
 
     def without_lead(self) -> Messages:
-        return Messages([], self._parts, self.rest, self.known)
+        return Messages([], self.parts, self.rest)
 
     def __len__(self) -> int:
         return self.before + len(self.rest)
 
     def __iter__(self) -> Iterator[Any]:
-        parts = (part.messages for part in self._parts)
+        parts = (part.messages for part in self.parts)
         return itertools.chain(self.lead, itertools.chain.from_iterable(parts), self.rest)
 
     def __reversed__(self) -> Iterator[Any]:
         yield from reversed(self.rest)
-        for part in reversed(self._parts):
+        for part in reversed(self.parts):
             yield from reversed(part.messages)
         yield from reversed(self.lead)
 
@@ -97,8 +87,8 @@ class Messages(Sequence[Any]):
             raise IndexError("there are not so many messages")
         if place < len(self.lead):
             return self.lead[place]
-        part = bisect.bisect_right(self._starts, place) - 1
-        return self._parts[part].messages[place - self._starts[part]]
+        part, inside = divmod(place - len(self.lead), BLOCK)
+        return self.parts[part].messages[inside]
 
 
 def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | Messages | None:

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.beginnings import Beginnings, _Block, _Search
-from app.core.blocks import BLOCK, Blocks
+from app.core.blocks import Blocks
 from app.core.client_request import parse
 from app.core.exchange import ClientRequest
 from app.core.ladder import needs
 from app.core.legacy import to_tools
-from app.core.messages import Messages, plain
+from app.core.messages import BLOCK, Messages, plain
 from app.core.prompt_costs import measured
 from app.core.prompt_size import estimate_prompt_tokens
 from app.core.session_id import identify

@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.core.blocks import BLOCK, Blocks, Remembered
+from app.core.blocks import Blocks, Remembered
+from app.core.messages import BLOCK
 
 SYSTEM = {"role": "system", "content": "You are careful. It is 12:04."}
 

@@ -10,11 +10,12 @@ import httpx
 from tests.shell.asking import NOTE, payloads
 from tests.support.replies import stream, with_role
 from tests.support.scripted_server import Call, Reply
-from tests.tool_calls.calls import RUN, SEARCH, WRITE
+from tests.tool_calls.calls import RUN, SEARCH, WRITE, parameters, tool
 
 Json = dict[str, Any]
 TOOLS = [SEARCH, WRITE, RUN]
 RULES = "reliability.tool_validation"
+GET_ORDER = tool("get_order", parameters("order_id", order_id="string"))
 GOOD = '{"query": "quokka"}'
 MISSING = 'missing required field "query" in function "search"'
 CORRECTION = f"""\
@@ -29,10 +30,21 @@ def delta(arguments: str, name: str = "search", id: str = "call_1", index: int =
     return {"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]}
 
 
-def calling(arguments: str, *before: Json, id: str = "call_1", top: Json | None = None) -> Reply:
-    """A stream that calls `search`, after these deltas."""
-    chunks = with_role(*before, delta(arguments, id=id), finish="tool_calls")
+def calling(
+    arguments: str,
+    *before: Json,
+    name: str = "search",
+    id: str = "call_1",
+    top: Json | None = None,
+) -> Reply:
+    """A stream that calls a tool, after these deltas."""
+    chunks = with_role(*before, delta(arguments, name, id), finish="tool_calls")
     return stream([{**one, **(top or {})} for one in chunks])
+
+
+def getting(order: str) -> Reply:
+    """A stream that calls `get_order`."""
+    return calling(json.dumps({"order_id": order}), name="get_order")
 
 
 BAD = '{"limit": 5}'

@@ -14,7 +14,7 @@ import pytest
 from app.core.beginnings import Beginnings
 from app.core.messages import Messages
 from tests.shell.asking import CHAT, ask, checked_error
-from tests.shell.calling import BAD, GOOD, RULES, TOOLS, calling
+from tests.shell.calling import BAD, GET_ORDER, GOOD, RULES, TOOLS, calling, getting
 from tests.shell.conftest import StartProxy
 from tests.shell.failing import SETTINGS
 from tests.shell.polling import until_metric
@@ -22,12 +22,10 @@ from tests.shell.test_capture_failures import captured
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
-from tests.tool_calls.calls import parameters, tool
 
 Json = dict[str, Any]
 SYSTEM = {"role": "system", "content": "You are a careful assistant. 'messages': []"}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-GET = tool("get_order", parameters("order_id", order_id="string"))
 STEPS = 3  # requests, each two messages longer; the first is read whole
 
 
@@ -47,15 +45,6 @@ def transcript(count: int, **odd: Json) -> list[Json]:
 def saying(text: str) -> Json:
     call = {"id": "call_4", "type": "function", "function": {"name": "search", "arguments": text}}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
-
-
-def ordering(order: str) -> Reply:
-    reply = calling(json.dumps({"order_id": order}))
-    pieces = [
-        piece.replace(b'"search"', b'"get_order"') if isinstance(piece, bytes) else piece
-        for piece in reply.pieces
-    ]
-    return Reply.sse(*pieces)
 
 
 CIRCLES = {
@@ -95,9 +84,9 @@ CASES = {
     "another tier": Case([calling(BAD), calling(BAD), calling(GOOD)], SETTINGS, calls=3),
     "old arguments that nobody reads": Case([calling(GOOD)], odd={"m4": saying('{"query": ')}),
     "an id copied wrongly": Case(
-        [ordering("887449"), ordering("8874449")],
+        [getting("887449"), getting("8874449")],
         SETTINGS,
-        more={"tools": [GET]},
+        more={"tools": [GET_ORDER]},
         calls=2,
     ),
     "a call told as text": Case(

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 
 from tests.shell.asking import ask
-from tests.shell.calling import deltas, messages_of
+from tests.shell.calling import GET_ORDER, deltas, getting, messages_of
 from tests.shell.climbing import asked
 from tests.shell.conftest import StartProxy
-from tests.support.replies import data, litellm_error, stream, text_chunks, text_stream, with_role
+from tests.support.replies import data, litellm_error, text_chunks, text_stream
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
-from tests.tool_calls.calls import parameters, tool
 
 CHAIN = {"reliability.escalation.chain": ["fast", "standard"]}
-TOOLS = [tool("get_order", parameters("order_id", order_id="string"))]
+TOOLS = [GET_ORDER]
 ASKED = [{"role": "user", "content": "Look up order 8874449."}]
-
-
-def getting(order: str) -> Reply:
-    function = {"name": "get_order", "arguments": json.dumps({"order_id": order})}
-    one = {"index": 0, "id": "call_1", "type": "function", "function": function}
-    return stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
 
 
 @pytest.mark.parametrize("streamed", [False, True])
