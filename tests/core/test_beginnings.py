@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import Mock
@@ -16,93 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.beginnings import Beginnings, _Block, _Search
-from app.core.blocks import Blocks
 from app.core.client_request import parse
-from app.core.exchange import ClientRequest
-from app.core.ladder import needs
-from app.core.legacy import to_tools
-from app.core.messages import BLOCK, Messages, plain
-from app.core.prompt_costs import measured
-from app.core.prompt_size import estimate_prompt_tokens
-from app.core.session_id import identify
+from app.core.messages import BLOCK
 from app.core.verdicts import Rejected
 from tests.core.exchanges import attempt, exchange
-
-Json = dict[str, Any]
-Writes = Callable[[Any], bytes]
-
-SYSTEM = {"role": "system", "content": 'You write "messages":[ and {"messages": []}.'}
-WORDS = 'Größe, 日本, \N{PILE OF POO}, \\ and "quotes" </script> &amp; \u2028 ' + "word " * 16
-
-
-def spaced(value: Any) -> bytes:
-    return json.dumps(value).encode()
-
-
-def indented(value: Any) -> bytes:
-    return json.dumps(value, indent=2, ensure_ascii=False).encode()
-
-
-def as_go(value: Any) -> bytes:
-    text = orjson.dumps(value).replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
-    return text.replace(b"&", rb"\u0026")
-
-
-def slashed(value: Any) -> bytes:
-    return orjson.dumps(value).replace(b"/", rb"\/")
-
-
-WRITERS: dict[str, Writes] = {
-    "compact": orjson.dumps,
-    "spaced": spaced,
-    "indented": indented,
-    "as Go": as_go,
-    "slashed": slashed,
-}
-
-
-def said(count: int, name: str = "a") -> list[Json]:
-    found: list[Json] = []
-    for number in range(count):
-        if number % 3 == 1:
-            arguments = json.dumps({"path": f"{name}/{number}.py", "messages": [1.5, 1e400]})
-            function = {"name": "read", "arguments": arguments}
-            call = {"id": f"call_{number}", "type": "function", "function": function}
-            found.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        elif number % 3 == 2:
-            result = f"{name} {number}: {WORDS}"
-            found.append({"role": "tool", "tool_call_id": f"call_{number - 1}", "content": result})
-        else:
-            found.append({"role": "user", "content": [{"type": "text", "text": f"{name}{number}"}]})
-    return found
-
-
-def told(messages: list[Any], **others: Any) -> Json:
-    return {"model": "fast", "messages": messages, "temperature": 0.2, **others}
-
-
-def learn(beginnings: Beginnings, raw: bytes) -> Json:
-    """As a request is read that came; its body."""
-    body = beginnings.body(raw) or orjson.loads(raw)
-    beginnings.learn(raw, Blocks(body["messages"]))
-    return body
-
-
-def check(found: Json | None, raw: bytes) -> int:
-    """That a request is the one in its body; how many messages of it weren't read."""
-    whole = orjson.loads(raw)
-    if found is None or not isinstance(found["messages"], Messages):
-        assert found is None or found == whole
-        return 0
-    messages, given_ = found["messages"], whole["messages"]
-    assert {**found, "messages": given_} == whole
-    blocks = Blocks(messages)
-    written = b"".join(blocks.take_json())
-    assert orjson.loads(b"[%b]" % written) == given_
-    assert b"".join(blocks.take_json()) and blocks.names == Blocks(given_).names
-    assert list(messages) == given_ and list(reversed(messages)) == given_[::-1]
-    assert list(blocks.said) == list(Blocks(given_).said) and len(messages) == len(given_)
-    return messages.before
+from tests.core.transcripts import (
+    KNOWN,
+    SYSTEM,
+    WORDS,
+    WRITERS,
+    Json,
+    Writes,
+    check,
+    learn,
+    said,
+    spaced,
+    told,
+)
 
 
 @pytest.mark.parametrize("lead", [0, 1, 2])
@@ -309,7 +236,6 @@ def test_many_transcripts_of_one_agent_are_told_apart(same: int) -> None:
         assert check(beginnings.body(raw), raw) == 1 + BLOCK
 
 
-KNOWN = orjson.dumps(told(said(BLOCK + 1)))
 AT = KNOWN.rindex(b'],"temperature"')
 
 
@@ -386,84 +312,6 @@ def test_it_forgets_the_oldest() -> None:
         learn(beginnings, raw)
     known = [check(beginnings.body(raw), raw) for raw in reversed(raws)]
     assert known[0] == 3 * BLOCK and known[-1] == 0
-
-
-def test_who_wants_json_gets_a_list() -> None:
-    beginnings = Beginnings()
-    learn(beginnings, KNOWN)
-    body = beginnings.body(KNOWN)
-    assert body is not None
-    assert orjson.loads(orjson.dumps(body, default=plain)) == orjson.loads(KNOWN)
-    with pytest.raises(TypeError):
-        orjson.dumps({"one": object()}, default=plain)
-
-
-def test_messages_by_their_place() -> None:
-    beginnings = Beginnings()
-    whole = [SYSTEM, *said(3 * BLOCK + 24)]
-    raw = orjson.dumps(told(whole))
-    learn(beginnings, raw)
-    body = beginnings.body(raw)
-    assert body is not None and isinstance(body["messages"], Messages)
-    whole = orjson.loads(raw)["messages"]
-    for at in range(-len(whole), len(whole)):
-        assert body["messages"][at] == whole[at]
-    bounds = (
-        None,
-        0,
-        1,
-        5,
-        BLOCK,
-        2 * BLOCK + 3,
-        3 * BLOCK + 1,
-        3 * BLOCK + 3,
-        -1,
-        -9,
-        -27,
-        999,
-        -999,
-    )
-    for start, stop, step in itertools.product(bounds, bounds, (None, 1, 4, -1, -5)):
-        assert body["messages"][start:stop:step] == whole[start:stop:step]
-    for at in (len(whole), -len(whole) - 1):
-        with pytest.raises(IndexError):
-            body["messages"][at]
-
-
-@pytest.mark.parametrize("others", [{}, {"model": "fast"}])
-def test_what_is_sent_is_what_the_messages_are_then(others: Json) -> None:
-    beginnings = Beginnings()
-    raw = orjson.dumps({"messages": [SYSTEM, *said(2 * BLOCK + 4)], **others})
-    learn(beginnings, raw)
-    for body in (orjson.loads(raw), beginnings.body(raw)):
-        assert body is not None
-        request = ClientRequest(body, "fast", False, False)
-        for messages in (body["messages"], request.blocks.said, body["messages"][3:], ()):
-            for _ in range(2):  # and again, in a second attempt
-                made = attempt(exchange(request))
-                made.request.body["messages"] = messages
-                assert made.on_request() is None
-                assert orjson.loads(made.content) == {**orjson.loads(raw), "messages": [*messages]}
-
-
-def test_whoever_asks_is_told_the_same() -> None:
-    beginnings, sessions = Beginnings(), set()
-    picture = {"type": "image_url", "image_url": {"url": "data:,"}}
-    odd = {"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}
-    transcript = [SYSTEM, *said(9), odd, *said(4 * BLOCK)]
-    for count in range(2 * BLOCK, 4 * BLOCK, 7):
-        raw = orjson.dumps(told(transcript[:count], tools=[{"type": "function"}]))
-        known, whole = learn(beginnings, raw), orjson.loads(raw)
-        assert isinstance(known["messages"], Messages) == (count > 2 * BLOCK)
-        one, other = (ClientRequest(b, "fast", False, False) for b in (known, whole))
-        assert needs(one) == needs(other) == {"tools", "images"}
-        assert measured(one.body) == measured(other.body) and len(measured(one.body).sizes) == count
-        assert estimate_prompt_tokens(one.body) == estimate_prompt_tokens(other.body) > count
-        assert one.prompt_tokens == other.prompt_tokens == estimate_prompt_tokens(other.body)
-        assert one.turn == other.turn
-        sessions |= {identify({}, r.body, "", r.blocks) for r in (one, other)}
-        assert to_tools({**one.body, "functions": []}) == to_tools({**other.body, "functions": []})
-    assert len(sessions) == 1
 
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
