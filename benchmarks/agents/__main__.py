@@ -32,8 +32,9 @@ from .relay import Faults, Relay
 from .stack import Backend, demo_backend, proxy
 
 DOWN_SECONDS = 10.0  # how long a server that isn't ours plays dead
-KILL_EVERY, KILL_AT = 25, 12  # with faults: in the middle of one task of so many
-KILL_AFTER_SECONDS = 0.5
+KILL_EVERY, KILL_AT = 25, 12  # with faults: in one task of so many,
+KILL_CALL = 2  # while its second call runs; a task with fewer has none
+LOOK_SECONDS = 0.01
 
 
 class Benchmark:
@@ -44,6 +45,7 @@ class Benchmark:
         self._records = records
         self._models = {"fast": args.fast, "standard": args.standard}
         self._killing: asyncio.Task[None] | None = None
+        self._killed = False  # in the task that runs
 
     async def run(self, parts: list[Part]) -> None:
         wanted = [part for part in parts if self._missing(part)]
@@ -86,21 +88,28 @@ class Benchmark:
             missing = self._missing(part)
             for place, number in enumerate(missing, 1):
                 relay.begin(number)
+                self._killed = False
                 if part.faults and column.first == "fast" and number % KILL_EVERY == KILL_AT:
                     self._killing = asyncio.create_task(self._kill(backend, relay))
                 seed = Random(f"{part.seed}:{number}").randrange(2**31)
                 done = await agent.run(client, model, every[number], seed)
                 await relay.settled()
+                if self._killing is not None and not self._killed:
+                    self._killing.cancel()
                 attempts = [vars(one) for one in relay.attempts]
                 calls = len(every[number].calls)
                 row = {"calls": calls, **done.as_json(), "attempts": attempts}
+                if self._killed:
+                    row["killed"] = True
                 self._records.add(part, number, row)
                 right += done.right
                 if place % 10 == 0 or place == len(missing):
                     print(f"{part.name}: {place} of {len(missing)}, {right} right", flush=True)
 
     async def _kill(self, backend: Backend, relay: Relay) -> None:
-        await asyncio.sleep(KILL_AFTER_SECONDS)
+        while len(relay.attempts) < KILL_CALL:  # noqa: ASYNC110  # all there is to be looked at
+            await asyncio.sleep(LOOK_SECONDS)
+        self._killed = True
         model = self._models["fast"]
         if not backend.kill(model):
             relay.down.add(model)
@@ -170,8 +179,11 @@ def tell(args: argparse.Namespace, records: Records, parts: list[Part]) -> None:
 def _command(args: argparse.Namespace) -> str:
     """What makes these tables, as one types it."""
     given = f"-n {args.tasks}"
-    given += f" --groups {args.groups}" if args.groups else ""
-    given += f" --columns {args.columns}" if args.columns else ""
+    for name in ("groups", "columns", "base_url"):
+        value = getattr(args, name)
+        given += f" --{name.replace('_', '-')} {value}" if value else ""
+    if args.base_url:
+        given += f" --fast {args.fast} --standard {args.standard}"
     return f'make bench-agents ARGS="{given}"'
 
 

@@ -61,8 +61,7 @@ def test_the_table_says_what_came_out(tmp_path: Path) -> None:
     table = report.whole(records, GROUPS["main"], 10)
     assert "| **right** | **2** (20.0%) | **9** (90.0%) | **9** (90.0%) |" in table
     assert "| **broken replies that reached the agent** | **8** | **0** | **0** |" in table
-    assert "as many right as standard alone: 9 to 9: met" in table
-    assert "fewer tokens burnt in loops than fast alone: 90.0%: met" in table
+    assert "| seed 7, 10 tasks | 9 to 9: met | 100.0%: met | 0: met | 90.0%: met |" in table
     assert "+0.0 (" in table
     assert "7 gained, 0 lost" in table
 
@@ -76,7 +75,7 @@ def test_a_table_is_of_the_tasks_that_all_its_columns_have_done(tmp_path: Path) 
     records.add(Part("c"), 2, row(False))
     table = report.whole(records, GROUPS["main"], 10)
     assert "| tasks | 2 | 2 | 2 |" in table
-    assert "as many right as standard alone: 1 to 2" in table
+    assert "| seed 7, 2 tasks | 1 to 2: **not met** |" in table
     about = {"machine": "m", "date": "d", "commit": "c", "command": "make it"}
     short = report.short(records, 10, about)
     assert "| right | 0 (0%) | 2 (100%) | 1 (50%) |" in short

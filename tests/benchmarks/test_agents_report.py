@@ -1,0 +1,97 @@
+"""The tables of the agents' tasks, from made-up results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.agents import report
+from benchmarks.agents.columns import GROUPS, MAIN, Part
+from benchmarks.agents.records import Records
+
+Json = dict[str, Any]
+
+
+def row(*, right: bool = True, tier: str = "", flaw: str = "", burnt: int = 0) -> Json:
+    return {
+        "calls": 1,
+        "right": right,
+        "wrong": "" if right else "state",
+        "replies": [{"tier": tier, "flaw": flaw}],
+        "attempts": [
+            {"model": "fast", "tokens": 10, "loop": "", "fault": ""},
+            {"model": "fast", "tokens": burnt, "loop": "call" if burnt else "", "fault": ""},
+        ],
+        "seconds": 1.0,
+    }
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Records:
+    return Records(tmp_path / "results.jsonl", ["made up"])
+
+
+def fill(records: Records, parts: list[Part], **of_c: Any) -> None:
+    """Two tasks each; `of_c`: what the second one through the proxy is like."""
+    for part in parts:
+        burnt = 100 if part.column == "a" else 0
+        records.add(part, 0, row(tier="fast", burnt=burnt))
+        records.add(part, 1, row(tier="fast") if part.column != "c" else row(**of_c))
+
+
+def goals(records: Records) -> list[list[str]]:
+    """The rows of the goals' table, in cells."""
+    text = report.whole(records, [part for parts in GROUPS.values() for part in parts], 200)
+    lines = text.partition("### Goals\n\n")[2].splitlines()[2:]
+    return [line.strip("| ").split(" | ") for line in lines]
+
+
+def test_all_goals_are_met(records: Records) -> None:
+    fill(records, [Part(key) for key in MAIN], tier="fast", burnt=10)
+    assert goals(records) == [
+        ["seed 7, 2 tasks", "2 to 2: met", "100.0%: met", "0: met", "90.0%: met"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("of_c", "cell", "said"),
+    [
+        ({"right": False}, 1, "1 to 2: **not met**"),
+        ({"flaw": "empty"}, 3, "1: **not met**"),
+        ({"burnt": 11}, 4, "89.0%: **not met**"),
+    ],
+)
+def test_a_goal_that_is_missed_says_so(records: Records, of_c: Json, cell: int, said: str) -> None:
+    fill(records, [Part(key) for key in MAIN], **{"tier": "fast", **of_c})
+    assert goals(records)[0][cell] == said
+
+
+def test_less_than_half_by_fast_is_too_little(records: Records) -> None:
+    fill(records, [Part(key) for key in MAIN], tier="standard")
+    records.add(Part("c"), 2, row(tier="standard"))
+    for key in ("a", "b"):
+        records.add(Part(key), 2, row())
+    assert goals(records)[0][2] == "33.3%: **not met**"
+
+
+def test_each_seed_is_judged_and_all_together_and_faults(records: Records) -> None:
+    fill(records, [Part(key) for key in MAIN], tier="fast")
+    fill(records, [Part(key, 8) for key in MAIN], tier="fast", burnt=15)
+    fill(records, list(GROUPS["faults"]), tier="fast", flaw="empty")
+    found = {cells[0]: cells[1:] for cells in goals(records)}
+    assert list(found) == ["seed 7, 2 tasks", "seed 8, 2 tasks", "with faults, 2 tasks",
+                           "all seeds, 4 tasks"]  # fmt: skip
+    assert found["seed 8, 2 tasks"][3] == "85.0%: **not met**"
+    assert found["all seeds, 4 tasks"][3] == "92.5%: met"
+    assert found["with faults, 2 tasks"][2] == "1: **not met**"
+
+
+def test_a_server_that_was_killed_is_a_fault_that_was_thrown_in(records: Records) -> None:
+    parts = list(GROUPS["faults"])
+    fill(records, parts, tier="fast")
+    for part in parts:
+        records.add(part, 1, {**row(tier="fast"), "killed": True})
+    text = report.whole(records, parts, 200)
+    assert "| faults thrown in | 1 server killed | 1 server killed | 1 server killed |" in text
