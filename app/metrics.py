@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 import psutil
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
+
+from .series import Counter, Histogram
 
 # Reads the queues: (tier, upstream calls running, requests waiting) of each.
 ReadQueues = Callable[[], Iterable[tuple[str, int, int]]]
@@ -32,7 +32,6 @@ class Metrics:
 
     def __init__(self, queues: ReadQueues, degraded: ReadDegraded) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[Any, Any] = {}
         self.requests = self._counter("requests", "Exchanges ended", "tier", "outcome")
         self.attempts = self._counter("attempts", "Upstream calls ended", "tier", "result")
         self.retries = self._counter("retries", "Same-tier retries", "tier", "reason")
@@ -84,51 +83,42 @@ class Metrics:
         self.registry.register(_PressureCollector(read))
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"mlx_stack_{name}", text, labels, registry=self.registry)
+        counter = Counter(f"mlx_stack_{name}", text, labels)
+        self.registry.register(counter)
+        return counter
 
     def _histogram(
-        self, name: str, text: str, buckets: tuple[float, ...], *labels: str
+        self, name: str, text: str, bounds: tuple[float, ...], *labels: str
     ) -> Histogram:
-        return Histogram(f"mlx_stack_{name}", text, labels, buckets=buckets, registry=self.registry)
+        histogram = Histogram(f"mlx_stack_{name}", text, labels, bounds)
+        self.registry.register(histogram)
+        return histogram
 
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
     def inc(self, counter: Counter, *labels: str, by: float = 1) -> None:
-        """Count; a label set's child is looked up once, for that costs more than counting."""
-        child = self._children.get((counter, labels))
-        if child is None:
-            child = counter.labels(*labels) if labels else counter
-            self._children[counter, labels] = child
-        child.inc(by)
+        counter.inc(labels, by)
 
     def observe(self, histogram: Histogram, value: float, *labels: str) -> None:
-        child = self._children.get((histogram, labels))
-        if child is None:
-            child = self._children[histogram, labels] = histogram.labels(*labels)
-        child.observe(value)
+        histogram.observe(labels, value)
 
     def by_label(self, counter: Counter, label: str, **of: str) -> dict[str, float]:
         """A counter's sums by one of its labels; ``of``: only those with these other labels."""
         found: dict[str, float] = {}
-        for sample in _values(counter):
-            if of.items() <= sample.labels.items():
-                key = sample.labels[label]
-                found[key] = found.get(key, 0.0) + sample.value
+        for values, count in list(counter.values.items()):
+            labels = dict(zip(counter.labels, values, strict=True))
+            if of.items() <= labels.items():
+                found[labels[label]] = found.get(labels[label], 0.0) + count
         return found
 
     def total(self, counter: Counter) -> float:
         """The sum over all its labels."""
-        return sum(sample.value for sample in _values(counter))
+        return sum(list(counter.values.values()))
 
     def render(self) -> bytes:
         """The Prometheus text format."""
         return generate_latest(self.registry)
-
-
-def _values(counter: Counter) -> Iterable[Sample]:
-    for family in counter.collect():
-        yield from (one for one in family.samples if one.name.endswith("_total"))
 
 
 class _TierCollector(Collector):

@@ -61,8 +61,8 @@ def registered(metrics: Metrics) -> dict[str, tuple[str, set[str]]]:
     for collector in metrics.registry._collector_to_names:
         for family in collector.collect():
             name = family.name + ("_total" if family.type == "counter" else "")
-            # Labels that have no value yet are known to the collector alone.
-            given: Any = getattr(collector, "_labelnames", None)
+            # Labels that have no value yet are known to the family alone.
+            given: Any = getattr(family, "_labelnames", None)
             if given is None:
                 given = [label for sample in family.samples for label in sample.labels]
             found[name] = (family.type, set(given))

@@ -291,7 +291,8 @@ class Run:
         self._whole = False
         if self._ours is not None:
             waited = self._books.waited  # for other requests' tokens
-            self._services.metrics.overhead.observe(self._clock() - self._ours - waited)
+            metrics = self._services.metrics
+            metrics.observe(metrics.overhead, self._clock() - self._ours - waited)
             self._ours = None
         verdict: Verdict | None
         try:

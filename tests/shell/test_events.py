@@ -256,10 +256,10 @@ async def test_a_store_that_fails_does_not_end_the_stream(
         return await ask_store(query)
 
     monkeypatch.setattr(store, "events", events)
-    errors = proxy.services.metrics.store_errors
+    metrics = proxy.services.metrics
     async with following(proxy) as client:
         fails.set()
-        await until(lambda: errors._value.get() > 0)
+        await until(lambda: metrics.total(metrics.store_errors) > 0)
         await store.add_events([event("exhausted")])
         fails.clear()
         assert (await client.next())["kind"] == "exhausted"
