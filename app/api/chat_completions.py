@@ -8,8 +8,8 @@ from typing import Any
 
 from .. import log
 from ..core import client_request, session_id, tiers
-from ..core.beginnings import Beginnings
 from ..core.exchange import ClientRequest, Exchange
+from ..core.known_bodies import KnownBodies
 from ..errors import invalid
 from ..proxy import accounts
 from ..proxy.downstream import Downstream
@@ -45,7 +45,7 @@ class ChatCompletions:
         self._access = access
         self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
-        self._beginnings = Beginnings(self._failed)
+        self._known = KnownBodies(self._failed)
 
     def _failed(self, part: str, error: Exception) -> None:
         accounts.stage_failed(self._services.in_force(), part, error)
@@ -68,9 +68,9 @@ class ChatCompletions:
             return
         arrived = clock()
         if len(body) > LARGE_BODY:  # to check a million messages takes a while
-            parsed = await asyncio.to_thread(client_request.parse, body, self._beginnings)
+            parsed = await asyncio.to_thread(client_request.parse, body, self._known)
         else:
-            parsed = client_request.parse(body, self._beginnings)
+            parsed = client_request.parse(body, self._known)
         route = await self._route(services, parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)
         exchange = Exchange(request.id, parsed, controls, session, route, started)

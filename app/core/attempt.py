@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from ..errors import INVALID_REQUEST
+from ..tool_calls.tool_list import ToolList
 from . import sse
 from .budgets import spent_by
 from .chunk_reader import ChunkReader
@@ -125,8 +126,11 @@ class Attempt:
         return None
 
     def _content(self) -> bytes:
-        """What is sent; a long history as it came, or as it was written to know it again."""
+        """What is sent; what came before as it came, or as it was written to know it again."""
         body, known = self.request.body, self._client_request.blocks
+        tools = body.get("tools")
+        if type(tools) is ToolList:
+            body = {**body, "tools": tools.as_json}
         written = known.take_json()
         if not written or body["messages"] is not known.messages:
             return orjson.dumps(body, default=plain)

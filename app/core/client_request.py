@@ -12,10 +12,11 @@ from typing import Any
 import orjson
 
 from ..errors import invalid
+from ..tool_calls.tool_list import ToolList
 from . import legacy
-from .beginnings import Beginnings
 from .blocks import Blocks, Remembered
 from .exchange import ClientRequest
+from .known_bodies import KnownBodies
 from .messages import messages_in
 
 _MAX_CHOICES = 128
@@ -23,14 +24,15 @@ MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
 
 
-def parse(raw: bytes, beginnings: Beginnings | None = None) -> ClientRequest:
+def parse(raw: bytes, known: KnownBodies | None = None) -> ClientRequest:
     """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where.
 
-    ``beginnings``: of the bodies before it; with them it is parsed as far as it is new.
+    ``known``: of the bodies before it; with them it is parsed as far as it is new.
     """
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object with `messages`")
-    body = (beginnings.body(raw) if beginnings is not None else None) or _whole(raw)
+    found, stands_in = known.body(raw) if known is not None else (None, raw)
+    body = found or _whole(raw)
     for name, value in body.items():
         check = _CHECKS.get(name)
         if check is not None and value is not None and (problem := check(value)):
@@ -45,10 +47,10 @@ def parse(raw: bytes, beginnings: Beginnings | None = None) -> ClientRequest:
         size=len(raw),
     )
     _check_messages(request.blocks)
-    if beginnings is not None:
-        beginnings.learn(raw, request.blocks)
     for name in ("tools", "functions"):
         _check_tools(body.get(name), name)
+    if known is not None:
+        known.learn(stands_in, body, request.blocks)
     if legacy.is_used(body):
         return replace(request, body=legacy.to_tools(body), legacy_functions=True)
     return request
@@ -114,7 +116,7 @@ def _message_problem(message: Any) -> tuple[str, str] | None:
 
 
 def _check_tools(tools: Any, name: str) -> None:
-    if tools is None:
+    if tools is None or type(tools) is ToolList:  # which was checked when it first came
         return
     if not isinstance(tools, list):
         raise invalid(f"`{name}` must be an array", name)

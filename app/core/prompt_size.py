@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from ..tool_calls.tool_list import made_of
 from .blocks import Blocks, Remembered
 from .messages import messages_in
 
@@ -38,8 +39,12 @@ def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
         size += more
         extra += more_extra
     if tools:
-        size += len(orjson.dumps(tools))
+        size += made_of(tools, _written)
     return int(size / BYTES_PER_TOKEN) + extra
+
+
+def _written(tools: Any) -> int:
+    return len(orjson.dumps(tools))
 
 
 def _size(messages: Sequence[Any]) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from ..core.pipeline import StageState
 from ..core.reply import ChoiceReply, Reply
 from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
+from ..tool_calls.tool_list import made_of
 
 # Parameters that carry text a model writes at length: with one of these offered, an agent may be
 # writing a whole file, and the limits for mere calls would cut it.
@@ -78,7 +79,7 @@ class Budget:
         return (
             exchange.session_was_cut
             or (tier is not None and tier.reasoning)
-            or any(takes_free_text(tool) for tool in exchange.request.tools)
+            or made_of(exchange.request.tools, _offers_free_text)
         )
 
     def tier(self, name: str) -> TierSettings | None:
@@ -285,6 +286,10 @@ class _State(StageState):
         spellings = [k for k in ("max_tokens", "max_completion_tokens") if asked.get(k) is not None]
         for spelling in spellings or ["max_tokens"]:
             body[spelling] = limit
+
+
+def _offers_free_text(tools: Sequence[Any]) -> bool:
+    return any(map(takes_free_text, tools))
 
 
 def takes_free_text(tool: Any) -> bool:

@@ -18,6 +18,7 @@ import orjson
 from app.tool_calls.clean_schema import clean
 from app.tool_calls.plausibility import Plan, make_plan
 from app.tool_calls.recent import Recent
+from app.tool_calls.tool_list import made_of
 from app.tool_calls.vocabulary import Vocabulary
 
 MAX_TOOL_SETS: Final = 128
@@ -161,6 +162,10 @@ def tool_set(tools: object, functions: object = ()) -> ToolSet:
 
     Never raises: entries that are no tools are passed over. Equal content gives the same object.
     """
+    return _tool_set(tools, functions) if functions else made_of(tools, _tool_set)
+
+
+def _tool_set(tools: object, functions: object = ()) -> ToolSet:
     key = _content((tools, functions))
     known = _tool_sets.get(key) if key else None
     if known is not None:

@@ -111,8 +111,11 @@ def plain(pieces: int, pace: int, stream: bool = False) -> MakeBatch:
     return make
 
 
-def offering(count: int) -> MakeBatch:
-    """A request that offers so many tools and gets a call."""
+def offering(count: int, *, new: bool = False) -> MakeBatch:
+    """A request that offers so many tools and gets a call.
+
+    They are the same each time, as an agent's are, or `new`: no two requests offer the same.
+    """
     offered = tools(count)
 
     def make(number: int) -> Batch:
@@ -122,9 +125,15 @@ def offering(count: int) -> MakeBatch:
             body = orjson.loads(one)
             body["messages"][1]["content"] = f"Run {session}: what does the parser do with empty?"
             few.append(orjson.dumps({**body, "tools": offered}))
-        return Batch([few[each % len(few)] for each in range(number)])
+        found = [few[each % len(few)] for each in range(number)]
+        return Batch([_renewed(raw) for raw in found] if new else found)
 
     return make
+
+
+def _renewed(raw: bytes) -> bytes:
+    """The same request with other words in each of its tools, and in their parameters."""
+    return raw.replace(b"First line", b"%d: first line" % next(_names))
 
 
 def unseen(messages: int, message_bytes: int) -> MakeBatch:

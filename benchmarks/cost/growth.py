@@ -43,11 +43,14 @@ class Axis:
     new: bool
 
 
-SEEN, UNSEEN, TOOLS, STREAM, SESSIONS = "seen", "unseen", "tools", "stream", "sessions"
+SEEN, UNSEEN, STREAM, SESSIONS = "seen", "unseen", "stream", "sessions"
+TOOLS, NEW_TOOLS = "tools", "new-tools"
+TOOL_COUNTS = (1, 5, 10, 20, 40, 80, 160)
 AXES = (
     Axis(UNSEEN, "messages of history, all new", (25, 50, 100, 200, 400, 800), False, True),
     Axis(SEEN, "messages of history, all but 2 seen", (25, 50, 100, 200, 400, 800), True, False),
-    Axis(TOOLS, "tools offered", (1, 5, 10, 20, 40, 80, 160), True, True),
+    Axis(NEW_TOOLS, "tools offered, all new", TOOL_COUNTS, False, True),
+    Axis(TOOLS, "tools offered, as before", TOOL_COUNTS, True, False),
     Axis(STREAM, "pieces of a stream", (10, 40, 160, 640, 2560), True, True),
     Axis(SESSIONS, "sessions in the store", (100, 1_000, 10_000, 100_000), False, False),
 )
@@ -76,8 +79,8 @@ def batches(axis: str, x: int) -> MakeBatch:
         return bodies.seen(x, bodies.MESSAGE_BYTES)
     if axis == UNSEEN:
         return bodies.unseen(x, bodies.MESSAGE_BYTES)
-    if axis == TOOLS:
-        return bodies.offering(x)
+    if axis in (TOOLS, NEW_TOOLS):
+        return bodies.offering(x, new=axis == NEW_TOOLS)
     return bodies.plain(x, 1, True)
 
 

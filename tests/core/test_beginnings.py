@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from app.core.beginnings import Beginnings, _Block, _Search
 from app.core.client_request import parse
+from app.core.known_bodies import KnownBodies
 from app.core.messages import BLOCK
 from app.core.verdicts import Rejected
 from tests.core.exchanges import attempt, exchange
@@ -173,13 +174,13 @@ def test_what_python_takes_for_the_same_is_not(one: Any) -> None:
 
 
 def test_what_is_nested_too_deeply_is_refused_again() -> None:
-    beginnings = Beginnings()
+    known = KnownBodies()
     deep = b"[" * 300 + b"]" * 300
     raw = orjson.dumps(told([SYSTEM, *said(BLOCK + 4)])).replace(
         b'"content":', b'"content":%b,"x":' % deep, 1
     )
     for _ in range(3):
-        made = attempt(exchange(parse(raw, beginnings)))
+        made = attempt(exchange(parse(raw, known)))
         assert isinstance(made.on_request(), Rejected)
 
 
@@ -216,11 +217,11 @@ def test_threads_may_share_one() -> None:
 
 def test_a_fault_in_it_is_told_and_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     said_: list[str] = []
-    beginnings = Beginnings(lambda part, error: said_.append(f"{part}: {error}"))
-    learn(beginnings, orjson.dumps(told(said(BLOCK + 1, "other"))))
+    known = KnownBodies(lambda part, error: said_.append(f"{part}: {error}"))
+    learn(known.beginnings, orjson.dumps(told(said(BLOCK + 1, "other"))))
     for name in ("_body", "_learn"):
-        monkeypatch.setattr(beginnings, name, Mock(side_effect=KeyError(name)))
-    request = parse(KNOWN, beginnings)
+        monkeypatch.setattr(known.beginnings, name, Mock(side_effect=KeyError(name)))
+    request = parse(KNOWN, known)
     assert request.body == orjson.loads(KNOWN)
     assert said_ == ["beginnings: '_body'", "beginnings: '_learn'"]
 

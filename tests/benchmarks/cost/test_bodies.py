@@ -45,6 +45,17 @@ def test_an_unseen_history_is_another_session_each_time() -> None:
     assert not batch.prepare
 
 
+def test_tools_are_the_same_each_time_or_new_each_time() -> None:
+    same, new = bodies.offering(40)(32), bodies.offering(40, new=True)(32)
+    lists = [[orjson.loads(raw)["tools"] for raw in one.measured] for one in (same, new)]
+    assert all(each == bodies.tools(40) for each in lists[0])
+    for number in range(40):
+        assert (
+            len({orjson.dumps(each[number]["function"]["parameters"]) for each in lists[1]}) == 32
+        )
+        assert len({each[number]["function"]["name"] for each in lists[1]}) == 1
+
+
 def test_every_kind_says_what_to_answer() -> None:
     for make in (
         bodies.plain(10, 1),

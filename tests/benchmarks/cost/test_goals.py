@@ -101,8 +101,8 @@ def test_what_is_new_may_cost_in_proportion_only(axis: str, exponent: float, met
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
 def test_a_machine_that_was_busy_at_some_points_changes_no_exponent(disturbed: int) -> None:
     """What else runs only adds to a time: each point's least value counts."""
-    samples = grown(growth.TOOLS, 1.0)
-    (axis,) = (axis for axis in growth.AXES if axis.name == growth.TOOLS)
+    samples = grown(growth.NEW_TOOLS, 1.0)
+    (axis,) = (axis for axis in growth.AXES if axis.name == growth.NEW_TOOLS)
     for turn in (2, 3, 4):
         for place, x in enumerate(axis.xs):
             busy = 3.0 if (place + turn) % 3 == disturbed else 1.2

@@ -1,0 +1,48 @@
+"""What a body has in common with those before it: its tools, and how its messages begin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from .beginnings import Beginnings
+from .blocks import Blocks
+from .known_tools import KnownTools
+
+
+class KnownBodies:
+    """Bounded; threads may share one.
+
+    ``report``: told of a fault in here. Then a body is read as if nothing was known.
+    """
+
+    def __init__(self, report: Callable[[str, Exception], None] | None = None) -> None:
+        self.beginnings = Beginnings(report)
+        self.tools = KnownTools(report)
+
+    def body(self, raw: bytes) -> tuple[dict[str, Any] | None, bytes]:
+        """The request in a body, as far as something of it came before; None: read it whole.
+
+        With what its messages stand in, which :meth:`learn` is to be given: the body, or that
+        without its tools.
+        """
+        taken = self.tools.taken(raw)
+        if taken is None:
+            return self.beginnings.body(raw), raw
+        rest, tools = taken
+        body = self.beginnings.body(rest)
+        if body is None:
+            try:
+                body = orjson.loads(rest)
+            except orjson.JSONDecodeError:
+                return None, raw  # whoever reads it whole says where
+        if not isinstance(body, dict) or not self.tools.put(body, tools):
+            return None, raw
+        return body, rest
+
+    def learn(self, raw: bytes, body: Mapping[str, Any], blocks: Blocks) -> None:
+        """Keep of a request that was read, and is good, what the next may have in common."""
+        self.beginnings.learn(raw, blocks)
+        self.tools.learn(raw, body)
