@@ -1,122 +1,119 @@
-"""``python -m benchmarks.simulation [--plot FILE] [--real]``: the tables of docs/scaling.md.
+"""``python -m benchmarks.simulation [--real] [--write FILE] [--plot FILE]``: of docs/scaling.md.
 
-``--real``: beside them the same agents against the real proxy and scripted upstreams, in real time.
+``--real``: the same agents against the real proxy and scripted upstreams, in real time.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from benchmarks.simulation.simulate import Outcome, simulate
-from benchmarks.simulation.world import FAST, TWO_TIERS, Tier, World, settings
+from benchmarks import machine, pages
+from benchmarks.simulation.tables import (
+    AGENTS,
+    MACHINES,
+    QUEUE_AGENTS,
+    SEEDS,
+    WAYS,
+    Runs,
+    breaker_rows,
+    faults,
+    of_agents,
+    queue_rows,
+    runs,
+    table,
+)
 
-AGENTS = (1, 2, 4, 8, 16, 32, 64)
-WAYS: dict[str, dict[str, Any]] = {
-    "no escalation": {"enabled": False},
-    "sticky 0 s": {"sticky_seconds": 0},
-    "sticky 60 s": {"sticky_seconds": 60},
-    "sticky 300 s": {"sticky_seconds": 300},
-}
-HEAD = "| {0} | right/min | right | median | p95 | busy fast | busy standard |\n|" + "---|" * 7
-
-
-def row(label: str, found: Outcome) -> str:
-    seconds = found.world.seconds
-    busy = " | ".join(f"{found.busy[tier] / seconds:.0%}" for tier in TWO_TIERS)
-    return (
-        f"| {label} | {found.right_a_minute:.1f} | {found.share_right:.1%} |"
-        f" {found.took(0.5):.0f} s | {found.took(0.95):.0f} s | {busy} |"
-    )
+MARKER, MARKER_REAL = "simulation", "simulation-real"
+SAID = "right turns a minute (range of the seeds) · turns given up · 95th percentile of a turn"
+Found = dict[tuple[str, int], Runs]  # by way and agents
 
 
-def escalation(seconds: float, *, shared: bool) -> Iterator[tuple[str, int, Outcome]]:
-    for agents in AGENTS:
-        for way, changes in WAYS.items():
-            world = World(TWO_TIERS, agents, seconds, shared=shared)
-            yield way, agents, simulate(world, settings(TWO_TIERS, **changes))
+class Page:
+    """Prints lines, and remembers them."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str = "") -> None:
+        print(line, flush=True)
+        self.lines.append(line)
 
 
-def breaker(seconds: float) -> Iterator[tuple[str, Outcome]]:
-    """`fast` is dead for a minute in each ten; or well, but for one call in ten."""
-    dead = tuple((at, at + 60.0) for at in range(300, int(seconds), 600))
-    faults = {
-        "dead 1 min in 10": Tier(FAST.seconds, FAST.bad_easy, FAST.bad_hard, 0.005, dead),
-        "1 error in 10": Tier(FAST.seconds, FAST.bad_easy, FAST.bad_hard, 0.1),
-    }
-    for fault, fast in faults.items():
-        for failures in (1, 3, 5, 10, 1000):
-            for cooldown in (10, 30, 120) if failures < 1000 else (30,):
-                rules = {"failures": failures, "cooldown_seconds": cooldown}
-                world = World({**TWO_TIERS, "fast": fast}, 4, seconds)
-                label = f"{fault}, {failures} failures, {cooldown} s"
-                yield label, simulate(world, settings(TWO_TIERS, degrade=rules))
+def simulated(page: Page, seconds: float) -> dict[str, Found]:
+    """The tables; what the plot shows."""
+    panels: dict[str, Found] = {}
+    for title, shared in MACHINES.items():
+        page.add(f"\n**{title}**\n")
+        page.add(f"| agents | {' | '.join(WAYS)} |")
+        page.add("|" + "---|" * (1 + len(WAYS)))
+        found = panels[title] = {}
+        for agents in AGENTS:
+            for way in WAYS:
+                found[way, agents] = runs(of_agents(agents, way, seconds, shared=shared))
+            cells = [found[way, agents].cell() for way in WAYS]
+            page.add(f"| {agents} | {' | '.join(cells)} |")
+    page.add("\n**The breaker**: four agents on one machine; what befalls `fast`\n")
+    for line in table(["a tier is taken out", *faults(seconds)], breaker_rows(seconds)):
+        page.add(line)
+    page.add("\n**The queue**: on one machine\n")
+    for line in table(["", *(f"{n} agents" for n in QUEUE_AGENTS)], queue_rows(seconds)):
+        page.add(line)
+    return panels
 
 
-def queue(seconds: float) -> Iterator[tuple[str, Outcome]]:
-    for agents in (8, 32):
-        for timeout in (10, 30, 60, 120):
-            world = World(TWO_TIERS, agents, seconds)
-            changed = settings(TWO_TIERS, {"queue_timeout": timeout})
-            yield f"{agents} agents, queue_timeout {timeout} s", simulate(world, changed)
-        for slots in (1, 2, 4, 8):
-            world = World(TWO_TIERS, agents, seconds)
-            changed = settings(TWO_TIERS, {"max_concurrency": slots})
-            yield f"{agents} agents, max_concurrency {slots}", simulate(world, changed)
-
-
-def plot(file: Path, panels: dict[str, list[tuple[str, int, Outcome]]]) -> None:
+def plot(file: Path, panels: dict[str, Found]) -> None:
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, len(panels), figsize=(10, 7), sharex=True, squeeze=False)
-    readings: list[tuple[str, Callable[[Outcome], float]]] = [
-        ("right turns a minute", lambda found: found.right_a_minute),
-        ("p95 of a turn, seconds", lambda found: found.took(0.95)),
+    readings: list[tuple[str, Callable[[Runs], float]]] = [
+        ("right turns a minute", lambda found: found.right),
+        ("p95 of a turn, seconds", lambda found: found.of(lambda one: one.took(0.95))),
     ]
     for column, (title, found) in enumerate(panels.items()):
         for line, (name, read) in enumerate(readings):
             axis = axes[line][column]
             for way in WAYS:
-                points = [(agents, read(outcome)) for w, agents, outcome in found if w == way]
+                points = [(agents, read(found[way, agents])) for agents in AGENTS]
                 axis.plot(*zip(*points, strict=True), marker="o", label=way)
             axis.set(xscale="log", xlabel="agents", ylabel=name, title=title if not line else "")
             axis.set_xticks(AGENTS, [str(n) for n in AGENTS])
             axis.grid(alpha=0.3)
     axes[0][0].legend()
     figure.tight_layout()
-    figure.savefig(file, dpi=90)
+    figure.savefig(file, dpi=90, metadata={"Software": None})
+    pyplot.close(figure)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="benchmarks.simulation", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60, help="simulated, of each row")
-    parser.add_argument("--plot", type=Path, help="write the curves as a PNG")
-    parser.add_argument("--real", action="store_true", help="check it against the real proxy")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.simulation", description=__doc__)
+    add = parser.add_argument
+    add("--minutes", type=float, default=60, help="simulated, of each row and seed")
+    add("--plot", type=Path, metavar="FILE", help="write the curves as a PNG")
+    add("--real", action="store_true", help="check it against the real proxy; a quarter of an hour")
+    add("--write", type=Path, metavar="FILE", help="a page with the markers")
     given = parser.parse_args()
-    seconds = given.minutes * 60
+    command = machine.command("benchmarks.simulation", sys.argv[1:])
+    page = Page()
+    page.add(machine.heading({"command": command, **machine.about()}))
     if given.real:
         from benchmarks.simulation import real
 
-        real.compare()
-        return
-    panels: dict[str, list[Any]] = {}
-    for title, shared in (("one machine", True), ("a machine for each tier", False)):
-        print(f"\n{title}\n\n{HEAD.format('agents, escalation')}", flush=True)
-        panels[title] = []
-        for way, agents, found in escalation(seconds, shared=shared):
-            panels[title].append((way, agents, found))
-            print(row(f"{agents}, {way}", found), flush=True)
-    for title, rows in (("breaker, 4 agents", breaker(seconds)), ("queue", queue(seconds))):
-        print(f"\n{HEAD.format(title)}")
-        for label, found in rows:
-            print(row(label, found), flush=True)
-    if given.plot:
-        plot(given.plot, panels)
+        page.add()
+        real.compare(page.add)
+    else:
+        page.add(f"\nOf {len(SEEDS)} seeds, {given.minutes:g} minutes each: {SAID}.")
+        panels = simulated(page, given.minutes * 60)
+        if given.plot:
+            plot(given.plot, panels)
+    if given.write:
+        marker = MARKER_REAL if given.real else MARKER
+        pages.write(given.write, {marker: "\n".join(page.lines)})
 
 
 if __name__ == "__main__":

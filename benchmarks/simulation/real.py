@@ -1,57 +1,74 @@
 """The same agents in real time: the real proxy, on real sockets, before scripted upstreams.
 
-The upstreams answer as :func:`world.reply_of` says, each call in its own time: nobody slows anybody
-down. All else is as in the simulation's tables.
+The upstreams answer as :func:`world.reply_of` says, either each call in its own time, or as the
+simulation's servers do, which slow each other down on one machine. What the simulation doesn't play
+is off in the proxy: loop detection, token budgets, memory pressure; its state is in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 
 from benchmarks.simulation.simulate import Outcome, simulate
-from benchmarks.simulation.world import APART, TWO_TIERS, Agent, Turn, World, reply_of, settings
+from benchmarks.simulation.world import (
+    APART,
+    TWO_TIERS,
+    Agent,
+    Machine,
+    Server,
+    Turn,
+    World,
+    reply_of,
+    settings,
+)
 from tests.shell.calling import calling
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy, running_proxy
-from tests.support.scripted_server import Call, Delay, Reply, ScriptedServer, WhenWhole
+from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
-SECONDS = 150.0
-AGENTS = (4, 16)
-TIERS = {name: replace(tier, speed_up=APART) for name, tier in TWO_TIERS.items()}
+APART_TIERS = {name: replace(tier, speed_up=APART) for name, tier in TWO_TIERS.items()}
+# Where there are more agents than a machine carries, a turn takes minutes.
+WORLDS = {
+    "nobody slows anybody down": [
+        World(APART_TIERS, agents, 150.0, shared=False) for agents in (4, 16)
+    ],
+    "both tiers on one machine": [World(TWO_TIERS, 8, 150.0), World(TWO_TIERS, 32, 300.0)],
+}
 TOOL = {"name": "search", "parameters": {"type": "object", "required": ["query"]}}
 
 
-def reply(arguments: str, seconds: float) -> Reply:
+def reply(arguments: str, work: Callable[[], Awaitable[None]]) -> Reply:
     whole = calling(arguments)
-    return Reply(whole.status, whole.headers, (Delay(seconds), *whole.pieces), whole.framing)
+    return Reply(whole.status, whole.headers, (work, *whole.pieces), whole.framing)
 
 
-def compare() -> None:
-    """Print both, side by side."""
-    print("| agents | | right/min | median | p95 | given up | served by standard |")
-    print("|" + "---|" * 7)
-    for agents in AGENTS:
-        world = World(TIERS, agents, SECONDS, shared=False)
-        rules = settings(TIERS)
-        for name, found in (
-            ("simulated, an hour", simulate(replace(world, seconds=3600.0), rules)),
-            ("simulated, the same minutes", simulate(world, rules)),
-            ("real", asyncio.run(really(world))),
-        ):
-            share = found.served["standard"] / max(1, found.right)
-            print(
-                f"| {agents} | {name} | {found.right_a_minute:.1f} | {found.took(0.5):.1f} s |"
-                f" {found.took(0.95):.1f} s | {1 - found.share_right:.1%} | {share:.0%} |",
-                flush=True,
-            )
+def compare(say: Callable[[str], None]) -> None:
+    """Both, side by side, as lines of a table."""
+    head = ("", "agents", "", "right/min", "median", "p95", "given up", "served by standard")
+    say(f"| {' | '.join(head)} |")
+    say("|" + "---|" * len(head))
+    for title, worlds in WORLDS.items():
+        for world in worlds:
+            simulated = simulate(world, settings(world.tiers))
+            for name, found in (("simulated", simulated), ("real", asyncio.run(really(world)))):
+                share = found.served["standard"] / max(1, found.right)
+                say(
+                    f"| {title} | {world.agents} | {name} | {found.right_a_minute:.1f} |"
+                    f" {found.took(0.5):.1f} s | {found.took(0.95):.1f} s |"
+                    f" {1 - found.share_right:.1%} | {share:.0%} |"
+                )
 
 
 async def really(world: World) -> Outcome:
     """The same as :func:`simulate`, in as much time as it simulates."""
     turns: dict[str, Turn] = {}
     outcome = Outcome(world)
+    machine = Machine(shared=world.shared)
+    servers = {name: Server(tier, machine) for name, tier in world.tiers.items()}
     changes = {
         "tiers": {tier: {"model": tier} for tier in world.tiers},
         "reliability.escalation": {"chain": list(world.tiers)},
@@ -67,7 +84,8 @@ async def really(world: World) -> Outcome:
         what, seconds = reply_of(world.tiers[asked["model"]], turn, 0.0)
         if what == "error":
             return litellm_error(500, "litellm.InternalServerError: it failed")
-        return reply('{"query": "x"}' if what == "good" else '{"wrong": 1}', seconds)
+        work = partial(servers[asked["model"]].work, seconds)
+        return reply('{"query": "x"}' if what == "good" else '{"wrong": 1}', work)
 
     async with ScriptedServer() as upstream:
         upstream.models = tuple(world.tiers)

@@ -161,9 +161,14 @@ class _Run:
         try:
             self._outcome.attempts[tier] += 1
             what, seconds = reply_of(self._world.tiers[tier], turn, began)
-            await self._servers[tier].work(seconds)
+            if what == "stall":
+                await asyncio.sleep(seconds)
+            else:
+                await self._servers[tier].work(seconds)
             verdict: Verdict | None = None
-            if what == "error":
+            if what == "stall":
+                verdict = UpstreamFailed("timeout", "it said nothing")
+            elif what == "error":
                 verdict = UpstreamFailed("server_error", "it failed", 500)
             elif what == "bad":
                 verdict = _BAD

@@ -24,7 +24,8 @@ class Tier:
 
     ``bad_easy``, ``bad_hard``: the share of replies with a call that can't be delivered, for a turn
     that is easy and one that is hard. ``errors``: the share of calls that end in a server error.
-    ``outages``: (start, end) of times in which no call succeeds, in seconds.
+    ``outages``: (start, end) of times in which no call succeeds, in seconds. ``stalls``: of those
+    in which a call gets no answer at all.
     """
 
     seconds: float
@@ -32,6 +33,7 @@ class Tier:
     bad_hard: float
     errors: float = 0.0
     outages: tuple[tuple[float, float], ...] = ()
+    stalls: tuple[tuple[float, float], ...] = ()
     speed_up: tuple[float, ...] = BATCHED
 
 
@@ -61,6 +63,8 @@ class World:
 FAST = Tier(seconds=2.5, bad_easy=0.15, bad_hard=0.9, errors=0.005)
 STANDARD = Tier(seconds=7.5, bad_easy=0.03, bad_hard=0.15, errors=0.005)
 TWO_TIERS = {"fast": FAST, "standard": STANDARD}
+# Seconds after which a silent server is given up: with a `health_url` it is asked after so many.
+SILENCE = 20.0
 
 
 def settings(
@@ -114,9 +118,11 @@ class Agent:
 
 
 def reply_of(tier: Tier, turn: Turn, now: float) -> tuple[str, float]:
-    """What a call comes to (``good``, ``bad`` or ``error``), and the seconds it takes alone."""
+    """What a call comes to (``good``, ``bad``, ``error``, ``stall``), and the seconds, alone."""
     if any(start <= now < end for start, end in tier.outages):
         return "error", 0.05
+    if any(start <= now < end for start, end in tier.stalls):
+        return "stall", SILENCE
     seconds = turn.random.gammavariate(2.0, tier.seconds / 2)
     chance = turn.random.random()
     if chance < tier.errors:
@@ -196,5 +202,7 @@ class Server:
         self._machine.settle()
         self._worked = max(self._worked, self._done[0][0])  # no less for the rounding
         while self._done and self._done[0][0] <= self._worked:
-            heapq.heappop(self._done)[2].set_result(None)
+            done = heapq.heappop(self._done)[2]
+            if not done.done():  # nobody waits for it any more
+                done.set_result(None)
         self._machine.go_on()

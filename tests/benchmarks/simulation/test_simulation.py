@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.simulation import virtual_time
+from benchmarks.simulation import tables, virtual_time
 from benchmarks.simulation.simulate import Outcome, simulate
 from benchmarks.simulation.world import (
     APART,
     FAST,
+    SILENCE,
     STANDARD,
     TWO_TIERS,
     Agent,
@@ -112,6 +113,45 @@ def test_a_dead_tier_is_taken_out_and_comes_back() -> None:
     assert found.share_right > 0.99
     never = run(World(TWO_TIERS, agents=4, seconds=500))
     assert not never.degraded
+
+
+def test_a_tier_that_says_nothing_is_waited_for_then_left_and_in_the_end_taken_out() -> None:
+    silent = replace(FAST, stalls=((200.0, 320.0),))
+    world = World({"fast": silent, "standard": STANDARD}, agents=8, seconds=500, shared=False)
+    found = run(world, sticky_seconds=0)
+    assert found.degraded["fast"] >= 30
+    assert found.share_right == 1.0
+    assert max(found.seconds) >= SILENCE
+    never = run(world, sticky_seconds=0, degrade={"failures": 1000, "cooldown_seconds": 30})
+    assert never.attempts["fast"] > found.attempts["fast"]
+
+
+def test_whom_nobody_waits_for_any_more_holds_up_nobody() -> None:
+    async def work() -> list[bool]:
+        server = Server(PERFECT, Machine(shared=False))
+        jobs = [asyncio.create_task(server.work(seconds)) for seconds in (1.0, 2.0)]
+        await asyncio.sleep(0.5)
+        jobs[0].cancel()
+        await asyncio.wait(jobs)
+        return [job.cancelled() for job in jobs]
+
+    assert virtual_time.run(work()) == [True, False]
+
+
+def test_a_cell_is_of_several_seeds() -> None:
+    outcomes = []
+    for right in (60, 120, 90):
+        outcome = Outcome(World(TWO_TIERS, 1, 60.0))
+        outcome.right, outcome.given_up, outcome.seconds = right, 10, [1.0] * 19 + [7.0]
+        outcomes.append(outcome)
+    assert tables.Runs(outcomes).cell() == "90.0 (60.0–120.0) · 10.0% · 7 s"
+
+
+def test_the_tables_have_a_cell_for_each_thing_that_is_asked() -> None:
+    for rows, columns in ((tables.breaker_rows(600), 3), (tables.queue_rows(600), 3)):
+        found = list(rows)
+        assert {len(cells) for _, cells in found} == {columns}
+        assert len({label for label, _ in found}) == len(found)
 
 
 def test_who_waits_too_long_is_told_so() -> None:
