@@ -190,9 +190,9 @@ def _read_usage(usage: dict[str, Any]) -> Usage:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     return Usage(
-        _count(usage.get("prompt_tokens")),
-        _count(usage.get("completion_tokens")),
-        _count(cached),
+        count_of(usage.get("prompt_tokens")),
+        count_of(usage.get("completion_tokens")),
+        count_of(cached),
         counted_by_litellm=cached is None and "completion_tokens_details" in usage,
     )
 
@@ -222,7 +222,8 @@ def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(value: Any) -> int:
+def count_of(value: Any) -> int:
+    """A number of something as it came; 0 for what is none."""
     return value if isinstance(value, int) and value > 0 else 0
 
 

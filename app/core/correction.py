@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from . import hints
+from .messages import is_object
 from .reply import ChoiceReply, Reply, ToolCall
 from .verdicts import CallFailure, InvalidToolCall
 
@@ -83,16 +84,9 @@ def _failed_choice(reply: Reply, verdict: InvalidToolCall) -> ChoiceReply | None
 
 def _can_be_replayed(choice: ChoiceReply) -> bool:
     return bool(choice.tool_calls) and all(
-        _REPLAYABLE_NAME.fullmatch(call.name) and _is_object(call.arguments)
+        _REPLAYABLE_NAME.fullmatch(call.name) and is_object(call.arguments)
         for call in choice.tool_calls
     )
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        return isinstance(orjson.loads(arguments), dict)
-    except orjson.JSONDecodeError:
-        return False
 
 
 def _replayed(choice: ChoiceReply, failures: Iterable[CallFailure]) -> list[dict[str, Any]]:

@@ -97,6 +97,14 @@ def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] |
     return found if type(found) is Messages or isinstance(found, list) else None
 
 
+def is_object(arguments: str) -> bool:
+    """Whether the arguments of a call are what servers take in a history: one JSON object."""
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except orjson.JSONDecodeError:
+        return False
+
+
 def plain(value: Any) -> list[Any]:
     """What ``orjson.dumps`` is to write for :class:`Messages`. Raises TypeError for all else."""
     if type(value) is Messages:

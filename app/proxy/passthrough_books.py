@@ -8,6 +8,7 @@ import orjson
 
 from ..core import budgets
 from ..core.budgets import Spent
+from ..core.chunks import count_of
 from ..core.failures import rejection
 from ..core.prompt_costs import Measured, measured
 from ..core.prompt_size import BYTES_PER_TOKEN
@@ -158,13 +159,9 @@ def _asked(body: bytes) -> dict[str, Any]:
 
 def _most_written(asked: dict[str, Any], most_output: int) -> int:
     """The tokens of all choices for all prompts, if each goes to its limit."""
-    output = max(_count(asked.get(name)) for name in _LIMITS) or most_output
+    output = max(count_of(asked.get(name)) for name in _LIMITS) or most_output
     prompts = asked.get("prompt")
     # A list of numbers is one prompt in tokens.
     if not isinstance(prompts, list) or not any(isinstance(one, (str, list)) for one in prompts):
         prompts = [prompts]
-    return output * len(prompts) * max(1, *(_count(asked.get(name)) for name in _CHOICES))
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return output * len(prompts) * max(1, *(count_of(asked.get(name)) for name in _CHOICES))

@@ -23,6 +23,7 @@ from app.core.session_id import SessionId
 from app.core.tiers import Route
 from app.settings import DEFAULT_TIERS, Settings
 from app.stages.loop_detection.generation.reply_watch import watch_maker
+from tests.stages.loop_detection.generation.texts import fibonacci
 
 SIZE = 100_000  # characters
 CHUNK_GOAL, TEXT_GOAL = 3.0, 0.2  # µs, s
@@ -51,13 +52,6 @@ def filled(make: Callable[[int], str]) -> str:
     return "".join(pieces)[:SIZE]
 
 
-def fibonacci() -> str:
-    shorter, longer = "a", "ab"
-    while len(longer) < SIZE:
-        shorter, longer = longer, longer + shorter
-    return longer[:SIZE]
-
-
 def texts() -> dict[str, str]:
     call = '<tool_call>{"name": "search", "arguments": %s}</tool_call>\n'
     return {
@@ -72,7 +66,7 @@ def texts() -> dict[str, str]:
         "two letters": "".join(_source.choices("ab", k=SIZE)),
         "* Thue-Morse": "".join("ab"[at.bit_count() % 2] for at in range(SIZE)),
         # In a fence, for a cube of it is a loop in prose.
-        "* Fibonacci": "```\n" + fibonacci(),
+        "* Fibonacci": "```\n" + fibonacci(SIZE),
         "* all equal": "a" * SIZE,
         "* a^n b": filled(lambda n: "a" * (150 + n * 37 % 49) + "b"),
         "* a^n b, fenced": "```\n" + filled(lambda n: "a" * (1500 + n * 37 % 490) + "b"),

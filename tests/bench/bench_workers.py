@@ -1,4 +1,4 @@
-"""What N processes on one Redis carry: ``python -m tests.bench.bench_workers [--requests 2000]``.
+"""What N processes on one Redis carry: ``python -m tests.bench.bench_workers [--write PAGE]``.
 
 Real Redis, ``server.workers`` of 1, 2 and 4, a scripted upstream that costs next to nothing. On few
 cores the load, the upstream and the workers share them: what more cores do is said by the CPU that
@@ -20,6 +20,7 @@ from pathlib import Path
 import psutil
 import yaml
 
+from benchmarks import machine, pages
 from tests.bench.load import chat_body, run_load
 from tests.bench.servers import PROXY_CONFIG, Server, cpu_seconds, start, start_upstream
 from tests.support.ports import free_port
@@ -27,6 +28,7 @@ from tests.support.redis_server import RedisServer
 
 WORKERS = (1, 2, 4)
 CONNECTIONS = 32
+MARKER = "workers"  # in the document
 POLICIES = ("warn_and_continue", "hard_stop")
 
 
@@ -85,11 +87,26 @@ async def measure(
     return Row(requests / seconds, *used, calls=(calls_of(redis[0]) - asked) / requests)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--requests", type=int, default=2000, help="of each, in each round")
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
+def table(rows: dict[tuple[str, int], list[Row]]) -> str:
+    """The medians, as Markdown."""
+    lines = [
+        "| policy | workers | requests a second | CPU of the proxy | of Redis | of the upstream "
+        "| calls of Redis |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for (policy, count), found in rows.items():
+
+        def middle(name: str, found: list[Row] = found) -> float:
+            return statistics.median(getattr(row, name) for row in found)
+
+        cells = [f"{middle(name):,.0f} µs" for name in ("proxy", "redis", "upstream")]
+        carried, calls = f"{middle('a_second'):,.0f}", f"{middle('calls'):.2f}"
+        lines.append(f"| `{policy}` | {count} | {carried} | {' | '.join(cells)} | {calls} |")
+    return "\n".join(lines)
+
+
+def measured(requests: int, rounds: int) -> dict[tuple[str, int], list[Row]]:
+    rows: dict[tuple[str, int], list[Row]] = {}
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="mlx-stack-bench-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -100,31 +117,33 @@ def main() -> None:
         whole = (redis, psutil.Process(redis._process.pid))
         upstream = start_upstream(folder)
         stack.callback(upstream.stop)
-        rows: dict[tuple[str, int], list[Row]] = {}
         for policy in POLICIES:
             for count in WORKERS:
                 server = start_workers(count, policy, upstream.port, redis.url, folder)
                 try:
                     rows[policy, count] = [
-                        asyncio.run(measure(server, whole, upstream, given.requests))
-                        for _ in range(given.rounds)
+                        asyncio.run(measure(server, whole, upstream, requests))
+                        for _ in range(rounds)
                     ]
                 finally:
                     server.stop()
-    print(f"medians of {given.rounds} rounds of {given.requests} requests, {CONNECTIONS} at once")
-    print(
-        f"{'policy':20}{'workers':>8}{'a second':>10}{'proxy':>10}{'redis':>10}{'upstream':>10}"
-        f"{'calls':>7}"
-    )
-    for (policy, count), found in rows.items():
+    return rows
 
-        def middle(name: str, found: list[Row] = found) -> float:
-            return statistics.median(getattr(row, name) for row in found)
 
-        print(
-            f"{policy:20}{count:8}{middle('a_second'):10.0f}{middle('proxy'):7.0f} µs"
-            f"{middle('redis'):7.0f} µs{middle('upstream'):7.0f} µs{middle('calls'):7.2f}"
-        )
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.bench_workers")
+    parser.add_argument("--requests", type=int, default=2000, help="of each, in each round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="with the markers")
+    given = parser.parse_args()
+    about = machine.about()
+    command = machine.command("tests.bench.bench_workers", sys.argv[1:])
+    said = machine.heading({"command": command, **about})
+    found = table(measured(given.requests, given.rounds))
+    text = f"{said}\n\n{found}"
+    print(text)
+    if given.write:
+        pages.write(given.write, {MARKER: text})
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from app.core.budgets import Limit
 from app.proxy import budget_lines
 from app.proxy.budget_lines import BudgetLines, Place
+from tests.support.waiting import settled
 
 HOUR, SESSION = Limit("hour", 100, rolling=True), Limit("session:a", 50, rolling=False)
 LONG = 3600.0
@@ -22,12 +23,6 @@ def nobody_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 def waiting(lines: BudgetLines, place: Place, seconds: float = LONG) -> asyncio.Task[None]:
     due = asyncio.get_running_loop().time() + seconds
     return asyncio.create_task(lines.turn(place, due))
-
-
-async def settled() -> None:
-    """All that can run without a call or a time has run."""
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_only_the_first_is_called_and_then_the_next() -> None:

@@ -15,6 +15,7 @@ from app.proxy.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_
 from app.proxy.upstream import Upstream, UpstreamError
 from app.settings import UpstreamSettings
 from tests.support.clock import Clock
+from tests.support.waiting import settled
 
 MODELS = "http://litellm.test:4000/v1/models"
 ALL = frozenset({"fast", "standard"})
@@ -42,12 +43,6 @@ def make(router: respx.MockRouter, clock: Clock) -> Callable[..., ModelList]:
         return ModelList(Upstream(settings, transport), key, clock)
 
     return made
-
-
-async def settled() -> None:
-    """Let a question in the background be answered."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 async def test_asked_once_and_kept(

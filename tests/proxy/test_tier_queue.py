@@ -9,15 +9,11 @@ import pytest
 from app.core.fair_queue import Ticket
 from app.proxy.tier_queue import QueueTimeout, TierQueue, TierQueues
 from app.settings import TierSettings
+from tests.support.waiting import settled
 
 
 def queue(slots: int = 1, timeout: float = 60) -> TierQueue:
     return TierQueue(TierSettings(model="m", max_concurrency=slots, queue_timeout=timeout))
-
-
-async def settled() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 def waiting(line: TierQueue, *sessions: str) -> list[asyncio.Task[Ticket]]:

@@ -10,6 +10,7 @@ import pytest
 from app.core.verdicts import UpstreamFailed, Verdict
 from app.proxy import watch
 from app.proxy.watch import ClientLeft, Watch
+from tests.support.waiting import settled
 
 TIMEOUT = UpstreamFailed("timeout", "nothing came")
 
@@ -53,11 +54,6 @@ def started(client: Client, times: Times) -> Watch:
     found = Watch(client.receive)
     found.start(times.due, times.tick)
     return found
-
-
-async def settled() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def interrupted(one: Watch) -> Verdict:

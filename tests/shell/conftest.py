@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
+from app.state import redis_link
 from tests.support.clock import Clock
 from tests.support.forced_memory import ForcedMemory
 from tests.support.redis_server import RedisServer
@@ -58,6 +60,18 @@ def redis(tmp_path: Path) -> Iterator[RedisServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def redis_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it has failed."""
+    monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
+
+
+@pytest.fixture
+async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
+    async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="local") as client:
+        yield client
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
 
 from tests.support.running_proxy import RunningProxy
 
@@ -16,12 +15,6 @@ def metric_value(text: str, name: str, **labels: str) -> float | None:
         if found and all(f'{key}="{value}"' in (found[1] or "") for key, value in labels.items()):
             return float(found[2])
     return None
-
-
-async def until(true: Callable[[], object], within: float = 10) -> None:
-    async with asyncio.timeout(within):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 async def until_metric(

@@ -14,10 +14,10 @@ from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, hard, session_of
-from tests.shell.polling import until
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 USAGE = {"prompt_tokens": 60, "total_tokens": 60}
 EMBEDDED = Reply.json({"data": [], "usage": USAGE})

@@ -11,18 +11,19 @@ from app.core import budgets
 from app.core.budgets import Limit
 from app.proxy import budget_lines
 from app.proxy.reservation import Reservation
-from app.state import redis_link
 from app.state.redis import RedisStore
 from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error, frames
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, OTHER, USED, events_of, hard, session_of
-from tests.shell.polling import until, until_metric
+from tests.shell.polling import until_metric
 from tests.support.redis_server import RedisServer
 from tests.support.replies import DONE, END, ROLE, TEXT, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
+pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 USAGE = data({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
 
 
@@ -375,13 +376,6 @@ async def test_a_fault_in_the_books_keeps_no_reply_back(
 
 
 # A store that is late
-
-
-@pytest.fixture
-def redis(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
-    """One that is soon asked again, where it has failed."""
-    monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
-    return redis
 
 
 async def test_a_reservation_whose_answer_came_too_late_is_given_back(

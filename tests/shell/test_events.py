@@ -7,7 +7,7 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tests.support.redis_server import RedisServer
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
 
 Json = dict[str, Any]
 URL = "/mlx-stack/events"
@@ -87,12 +88,6 @@ def state(request: pytest.FixtureRequest, tmp_path: Path) -> Json:
         url = request.getfixturevalue("redis").url
         return {"state": {"backend": "redis", "redis_url": url}}
     return {"state": {"backend": request.param, "path": str(tmp_path / "state.db")}}
-
-
-async def until(wanted: Callable[[], bool]) -> None:
-    async with asyncio.timeout(GENEROUS):
-        while not wanted():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 # Found

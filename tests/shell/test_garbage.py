@@ -20,11 +20,11 @@ from tests.shell.asking import WITH_USAGE, ask, body
 from tests.shell.calling import BAD, GOOD, TOOLS, calling
 from tests.shell.conftest import StartProxy
 from tests.shell.looping import STUCK, endless
-from tests.shell.polling import until
 from tests.shell.sockets import post
 from tests.support.replies import data, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, ScriptedServer
+from tests.support.waiting import until
 
 ROLE, TEXT, _ = (data(one) for one in text_chunks("Some words"))
 TWO_TIERS = {

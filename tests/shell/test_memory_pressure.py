@@ -13,7 +13,7 @@ from tests.shell.calling import note_of
 from tests.shell.climbing import asked, by_model
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import events_of, session
-from tests.shell.polling import until, until_metric
+from tests.shell.polling import until_metric
 from tests.shell.pressing import (
     COMPLEX,
     CONSENT,
@@ -28,6 +28,7 @@ from tests.shell.pressing import (
 from tests.support.forced_memory import HOUR, ForcedMemory
 from tests.support.replies import litellm_error
 from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.waiting import until
 
 # The full course
 

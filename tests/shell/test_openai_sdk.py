@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import openai
 import pytest
 
 from tests.shell.asking import MESSAGES
 from tests.support.replies import KINDS, TOOLS, USAGE, data, litellm_error, text_chunks, text_stream
-from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
-
-
-@pytest.fixture
-async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="local") as client:
-        yield client
 
 
 async def test_whole(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:

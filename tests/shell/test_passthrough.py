@@ -12,11 +12,11 @@ import pytest
 from app.api import passthrough
 from tests.shell.asking import checked_error
 from tests.shell.conftest import StartProxy
-from tests.shell.polling import until
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.waiting import until
 
 OK = Reply.json({"ok": True})
 BINARY = bytes(range(256)) * 40

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app.state import redis_link
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, NO_LOOPS, USED
@@ -18,14 +17,8 @@ from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
 
+pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 HARD = {f"{BUDGET}.policy": "hard_stop"}
-
-
-@pytest.fixture
-def redis(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> RedisServer:
-    """One that is soon asked again, where it has failed."""
-    monkeypatch.setattr(redis_link, "RETRY_SECONDS", 0.01)
-    return redis
 
 
 def shared(redis: RedisServer) -> dict[str, Any]:

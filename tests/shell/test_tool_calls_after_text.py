@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import openai
 import pytest
 
@@ -242,12 +240,6 @@ async def test_an_upstream_that_does_not_stream(
 
 
 # OpenAI's own client
-
-
-@pytest.fixture
-async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="local") as client:
-        yield client
 
 
 @pytest.mark.parametrize("flowed", [[], [LOOK]], ids=["alone", "after text"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -34,12 +33,6 @@ TOOLS = [
     for name, schema in SCHEMAS.items()
 ]
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
-
-
-@pytest.fixture
-async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
-    async with openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="local") as client:
-        yield client
 
 
 async def said_before_the_next(

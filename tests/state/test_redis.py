@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tests.state.conftest import (
     redis_store,
 )
 from tests.support.redis_server import RedisServer
+from tests.support.waiting import until
 
 HOUR = Limit("hour", 1000, rolling=True)
 SESSION = Limit("session:a", 1000, rolling=False)
@@ -57,12 +58,6 @@ async def replicas(make_redis: MakeStore) -> AsyncIterator[list[RedisStore]]:
             await store.open()
             stack.push_async_callback(store.close)
         yield stores  # type: ignore[misc]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def failed(store: RedisStore) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from ...core.blocks import Blocks, Remembered
+from ...core.messages import is_object
 
 MAX_KEPT = 2000  # characters of the unparsable text
 
@@ -55,7 +56,7 @@ _suspects = Remembered(_suspect)
 def _is_readable(call: Any) -> bool:
     function = call.get("function") if type(call) is dict else None
     arguments = function.get("arguments") if type(function) is dict else None
-    return type(arguments) is str and _is_object(arguments)
+    return type(arguments) is str and is_object(arguments)
 
 
 def _readable_call(call: Any) -> Any:
@@ -65,7 +66,7 @@ def _readable_call(call: Any) -> Any:
     arguments = function.get("arguments")
     if isinstance(arguments, dict):
         return call
-    if isinstance(arguments, str) and _is_object(arguments):
+    if isinstance(arguments, str) and is_object(arguments):
         return call
     if not arguments:
         text = "{}"
@@ -73,10 +74,3 @@ def _readable_call(call: Any) -> Any:
         said = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
         text = orjson.dumps({"_unparsed": said[:MAX_KEPT]}).decode()
     return {**call, "function": {**function, "arguments": text}}
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        return isinstance(orjson.loads(arguments), dict)
-    except orjson.JSONDecodeError:
-        return False

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.state.reading import contents
 ONE_TURN = SessionDelta(turns=1)
 HOUR = Limit("hour", 1000, rolling=True)
 SESSION = Limit("session:a", 1000, rolling=False)
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
 
 
 async def fails(call: Awaitable[Any], because: str) -> None:

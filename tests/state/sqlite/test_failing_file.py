@@ -25,7 +25,8 @@ from app.state.store import (
     StoreError,
 )
 from tests.state.conftest import NOW, MakeStore
-from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size, until
+from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size
+from tests.support.waiting import until
 
 
 async def test_a_second_process_is_told_who_has_the_file(

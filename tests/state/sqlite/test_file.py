@@ -15,7 +15,8 @@ from app.state.sqlite import SqliteStore
 from app.state.store import EventQuery, SessionDelta, SessionState, Settlement, Sticky
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
-from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows, until
+from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows
+from tests.support.waiting import until
 
 # What the next process finds
 
