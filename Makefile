@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score faults frameworks schema references docs docs-commands package audit clean
+.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score faults frameworks schema references docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"

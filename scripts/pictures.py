@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from . import module_graph
 from .drawing import Drawing
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "pictures"
@@ -162,6 +163,7 @@ DRAWINGS: dict[str, Callable[[], Drawing]] = {
     "attempt": attempt,
     "breaker": breaker,
     "memory": memory,
+    "modules": module_graph.drawing,
 }
 
 
