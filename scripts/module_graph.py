@@ -110,8 +110,8 @@ def drawing() -> Drawing:
     d.note(
         315,
         512,
-        "blue: decisions, which know no asyncio, no HTTP, no clock\nleft out: what passes over a layer, "
-        "as from api to core\nno import goes upwards",
+        "blue: decisions, which know no asyncio, no HTTP, no clock\n"
+        "left out: what passes over a layer, as from api to core\nno import goes upwards",
         anchor="start",
     )
     return d
