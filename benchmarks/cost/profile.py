@@ -38,6 +38,13 @@ def part_of(filename: str) -> str:
     return "standard library: " + Path(filename).stem
 
 
+def package_of(part: str) -> str:
+    """`app/core` for all that is in there; the standard library is one."""
+    if part.startswith("app/"):
+        return "/".join(part.split("/")[:2]).removesuffix(".py")
+    return part.partition(":")[0]
+
+
 def lines_of(title: str, samples: list[dict[str, Any]]) -> list[str]:
     own: Counter[str] = Counter()
     under: Counter[str] = Counter()
@@ -49,7 +56,13 @@ def lines_of(title: str, samples: list[dict[str, Any]]) -> list[str]:
         functions[f"{stack[0][0]}: {stack[0][1]}"] += sample["count"]
         for part in {part for part, _ in stack}:
             under[part] += sample["count"]
-    lines = [f"Profile: {title} ({total} samples of CPU time)", "   own  with callees  part"]
+    packages: Counter[str] = Counter()
+    for part, count in own.items():
+        packages[package_of(part)] += count
+    lines = [f"Profile: {title} ({total} samples of CPU time)", "   own  package"]
+    for package, count in packages.most_common(12):
+        lines.append(f"{count / total:6.1%}  {package}")
+    lines.append("   own  with callees  part")
     for part, count in own.most_common(22):
         lines.append(f"{count / total:6.1%}  {under[part] / total:12.1%}  {part}")
     lines.append("   own  function")
