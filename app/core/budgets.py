@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from math import ceil
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..frozen import frozen
 from ..settings import Settings, TierSettings, TokenLimits
@@ -26,8 +26,7 @@ WAITED_RETRY_SECONDS = 5
 Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
 
 
-@frozen
-class Limit:
+class Limit(NamedTuple):
     """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
 
     ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:

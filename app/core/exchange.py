@@ -69,7 +69,7 @@ class ClientRequest:
         """Those of an attempt's messages, which mostly are the client's own."""
         return self.blocks if messages is self.blocks.messages else Blocks(messages)
 
-    @property
+    @cached_property
     def max_tokens(self) -> int | None:
         """The client's own limit on the reply, in whichever spelling; the smaller if both."""
         found = [self.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
@@ -258,7 +258,10 @@ class Exchange:
     @property
     def asked_about(self) -> LoopDetected | InvalidToolCall | None:
         """The doubt about which the tier of now is asked for a second opinion, if it is."""
-        match failure := self.model_failure:
+        failure = self.model_failure
+        if failure is None:  # nearly always
+            return None
+        match failure:
             case LoopDetected(doubt=True) | InvalidToolCall(ask_next=True):
                 return failure
         return None

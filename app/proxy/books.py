@@ -73,6 +73,8 @@ class Books:
         return await services.store.load(exchange.session.hash, services.wall_clock(), limits)
 
     def _note_spent_tiers(self) -> None:
+        if not self._rules.per_tier:
+            return
         self._exchange.spent = budgets.spent_tiers(
             self._exchange, self._used, self._services.settings
         )
