@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from . import log, stages, state
 from .api import operations
 from .api.edge import Edge
+from .core import beginnings, known_tools
 from .core.pressure import Level, Pressure
 from .metrics import Metrics
 from .proxy import accounts
@@ -80,10 +81,14 @@ def build_services(
     return services
 
 
+# What may have a fault beside the stages, and is always there.
+_PARTS = ("books", "text_hold", beginnings.NAME, known_tools.NAME)
+
+
 def _count_from_zero(services: Services) -> None:
     """A counter that begins with its first fault has not grown for Prometheus: no alert."""
     beside = [one.name for one in (services.capture, services.traces) if one is not None]
-    for part in (*(stage.name for stage in services.stages), "books", "text_hold", *beside):
+    for part in (*(stage.name for stage in services.stages), *_PARTS, *beside):
         services.metrics.inc(services.metrics.stage_faults, part, by=0)
 
 

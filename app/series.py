@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+T = TypeVar("T")
 Labels = tuple[str, ...]  # values, in the order of the names
 
 
@@ -30,7 +32,10 @@ class Counter(Collector):
 
     def inc(self, labels: Labels, by: float) -> None:
         with self._lock:
-            self.values[labels] = self.values.get(labels, 0.0) + by
+            before = self.values.get(labels)
+            if before is None:
+                before = _checked(labels, self.labels, 0.0)
+            self.values[labels] = before + by
 
     def collect(self) -> list[CounterMetricFamily]:
         family = CounterMetricFamily(self._name, self._text, labels=self.labels)
@@ -65,7 +70,7 @@ class Histogram(Collector):
     def observe(self, labels: Labels, value: float) -> None:
         found = self._observed.get(labels)
         if found is None:
-            found = self._observed[labels] = self._new()
+            found = self._observed[labels] = _checked(labels, self.labels, self._new())
         found.counts[bisect_left(self._bounds, value)] += 1  # a bound belongs to its bucket
         found.sum += value
 
@@ -75,6 +80,13 @@ class Histogram(Collector):
             buckets = list(zip(self._words, accumulate(found.counts), strict=True))
             family.add_metric(labels, buckets, found.sum)
         return [family]
+
+
+def _checked(labels: Labels, names: Labels, new: T) -> T:
+    """``new``, for labels that are as many as their names. Raises ValueError."""
+    if len(labels) != len(names):
+        raise ValueError(f"labels {labels} for {names}")
+    return new
 
 
 def _word(bound: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import prometheus_client
@@ -61,6 +62,16 @@ def test_none_that_is_not_observed_is_shown_but_without_labels() -> None:
     )
 
 
+@pytest.mark.parametrize("labels", [(), ("fast", "more")])
+def test_labels_are_as_many_as_their_names(labels: tuple[str, ...]) -> None:
+    counter = Counter("it_happened", "How often", ("tier",))
+    histogram = Histogram("it_took", "Seconds", ("tier",), BOUNDS)
+    for wrong in (lambda: counter.inc(labels, 1), lambda: histogram.observe(labels, 1)):
+        with pytest.raises(ValueError, match="labels"):
+            wrong()
+    assert not counter.values
+
+
 def test_threads_that_count_at_once_lose_nothing() -> None:
     counter = Counter("it_happened", "How often", ("stage",))
 
@@ -68,7 +79,12 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
         for _ in range(5_000):
             counter.inc(("loop",), 1)
 
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(8):
-            pool.submit(count)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            done = [pool.submit(count) for _ in range(8)]
+        assert [one.result() for one in done] == [None] * 8
+    finally:
+        sys.setswitchinterval(before)
     assert counter.values == {("loop",): 40_000}

@@ -8,6 +8,7 @@ them has to be read. Whatever isn't exactly so is read as if nothing was known.
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import threading
@@ -18,7 +19,6 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from .blocks import KNOWN, Blocks, dumped, is_systems
-from .exact_json import behind_space, value_at
 from .messages import BLOCK, Messages, Part
 
 NAME: Final = "beginnings"  # in the log, and in the counter of faults
@@ -31,9 +31,11 @@ _HASHED: Final = 3
 _SCANNED: Final = 64  # blocks at most that a body's own parser goes through, which is slower
 # Bytes in which the first message that isn't the system's has to end; mostly it does soon.
 _LEAD: Final = (4096, 256 * 1024)
-_KEYS: Final = 2  # of the name `messages`, where one is inside of something
+_KEYS: Final = 2  # of the name `messages`, where one is inside of something,
+_NAMES: Final = 16  # and of all places where it stands, as a value, say
 _KEY: Final = b'"messages"'
 _OPENED: Final = re.compile(rb"\s*:\s*\[")
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
 # Stands for the key `messages` where a body is read from its midst; nobody can send it.
 _REST: Final = secrets.token_hex(16)
 
@@ -215,7 +217,9 @@ class _Ended(ValueError):
 def _beginnings(raw: bytes) -> Iterator[tuple[int, int]]:
     """Where a request's messages may begin, and where those behind the system's do."""
     tried, key = 0, raw.find(_KEY)
-    while key >= 0 and tried < _KEYS:
+    for _ in range(_NAMES):
+        if key < 0 or tried == _KEYS:
+            return
         opened = _OPENED.match(raw, key + len(_KEY))
         if opened is not None:
             tried += 1
@@ -258,8 +262,29 @@ def _message(text: str, at: int) -> tuple[Any, int]:
     Raises ValueError, IndexError, RecursionError where there is none that every parser reads alike;
     of those, _Ended where no comma follows.
     """
-    message, at = value_at(text, at)
-    at = behind_space(text, at)
+    message, at = _DECODER.raw_decode(text, _behind_space(text, at))
+    at = _behind_space(text, at)
     if text[at] != ",":
         raise _Ended
     return message, at + 1
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found is not None else at
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key twice, of which some take the first and some the last")
+    return found
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > len("-9223372036854775807"):
+        raise ValueError("a number that some round")
+    return int(text)
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_once, parse_int=_whole_number)

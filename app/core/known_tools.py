@@ -1,33 +1,34 @@
 """Lists of tools known again by their bytes.
 
 An agent offers the same tools with every turn, often in more bytes than all that is new. Where a
-body has a list of tools as one before it had, that list is taken for it: it isn't parsed, checked,
-compiled and written once more, and all requests that offer it share one.
+body has a list of tools as one before it had, that list is taken for it: it isn't parsed, checked
+and written once more, and all requests that offer it share one.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import orjson
 
 from ..kept import kept
 from ..tool_calls.tool_list import ToolList
-from .exact_json import value_at
 
 NAME: Final = "known_tools"  # in the log, and in the counter of faults
 _LEAST: Final = 1024  # bytes; a shorter list is read in no time
 MOST: Final = 64  # lists,
-MOST_BYTES: Final = 2 * 1024 * 1024  # and as JSON; parsed, they weigh some ten times as much
-# A list that isn't written as orjson would is looked for by a slower parser, up to this size.
-_SCANNED: Final = 256 * 1024
-_KEYS: Final = 2  # of the name `tools`, where one is inside of something
-_KEY: Final = b'"tools"'
+MOST_BYTES: Final = 1024 * 1024  # and as JSON: parsed, they weigh ten times as much, 30 at most
+_KEYS: Final = 2  # of the name `tools`, where one is inside of something,
+_NAMES: Final = 16  # and of all places where it stands, as a value, say
+_NAME: Final = b'"tools"'
 _COLON: Final = re.compile(rb"\s*:\s*")
+_BEGUN: Final = b'{"tools":'
+_STYLE: Final = 40  # bytes of a list that tell how it is written
 # Stands for the tools in a body that is read without them; nobody can send it.
 _PLACE: Final = secrets.token_hex(16)
 _PLACE_JSON: Final = orjson.dumps(_PLACE)
@@ -72,7 +73,7 @@ class KnownTools:
         try:
             written = _written(raw, tools)
             if written is not None and _LEAST <= len(written) <= MOST_BYTES:
-                self._keep(ToolList(tools, written))
+                self._keep(ToolList(tools, kept(written)))
         except Exception as error:
             self._failed(error)
 
@@ -102,35 +103,44 @@ class KnownTools:
             self._lists = lists
 
 
-def _places(raw: bytes) -> list[int]:
+def _places(raw: bytes) -> Iterator[int]:
     """Where the value of a key ``tools`` may begin."""
-    found: list[int] = []
-    key = raw.find(_KEY)
-    while key >= 0 and len(found) < _KEYS:
-        colon = _COLON.match(raw, key + len(_KEY))
+    name, keys = raw.find(_NAME), 0
+    for _ in range(_NAMES):
+        if name < 0 or keys == _KEYS:
+            return
+        colon = _COLON.match(raw, name + len(_NAME))
         if colon is not None:
-            found.append(colon.end())
-        key = raw.find(_KEY, key + len(_KEY))
-    return found
+            keys += 1
+            yield colon.end()
+        name = raw.find(_NAME, name + len(_NAME))
 
 
 def _written(raw: bytes, tools: list[Any]) -> bytes | None:
-    """The bytes in a body that are these tools; None where they aren't found."""
-    try:
-        compact = orjson.dumps(tools)
-    except orjson.JSONEncodeError:  # which reads four times the depth that it writes
-        return None
+    """The bytes in a body that are these tools; None where they aren't found.
+
+    Looked for in the spellings of most clients, not with a parser that tells where a value ends:
+    such a one is slow, and what it is given is anybody's.
+    """
     for at in _places(raw):
-        if raw.startswith(compact, at):
-            return kept(compact)
-        if len(compact) > _SCANNED:
-            continue
-        # What is escaped or indented is longer; a character that is cut at the end is no matter.
-        text = raw[at : at + 4 * len(compact)].decode("utf-8", "ignore")
-        try:
-            found, end = value_at(text, 0)
-            if orjson.dumps(found) == compact:
-                return text[:end].encode()
-        except (ValueError, TypeError, RecursionError):
-            continue
+        if len(raw) - at < _LEAST:
+            break
+        for written in _spellings(tools, raw[at : at + _STYLE]):
+            if raw.startswith(written, at):
+                return written
     return None
+
+
+def _spellings(tools: list[Any], begun: bytes) -> Iterator[bytes]:
+    """Some tools as clients write them. ``begun``: how the list in question begins."""
+    if b'": ' in begun:  # Python's own
+        yield json.dumps(tools).encode()
+        return
+    try:
+        compact = orjson.dumps({"tools": tools})[len(_BEGUN) : -1]  # as deep as in a request
+    except orjson.JSONEncodeError:  # it reads four times the depth that it writes
+        return
+    yield compact
+    escaped = compact.replace(b"<", rb"\u003c").replace(b">", rb"\u003e").replace(b"&", rb"\u0026")
+    if len(escaped) > len(compact):
+        yield escaped  # Go's own

@@ -162,11 +162,7 @@ def tool_set(tools: object, functions: object = ()) -> ToolSet:
 
     Never raises: entries that are no tools are passed over. Equal content gives the same object.
     """
-    return _tool_set(tools, functions) if functions else made_of(tools, _tool_set)
-
-
-def _tool_set(tools: object, functions: object = ()) -> ToolSet:
-    key = _content((tools, functions))
+    key = _content((tools, functions)) if functions else made_of(tools, _key)
     known = _tool_sets.get(key) if key else None
     if known is not None:
         return known
@@ -223,6 +219,10 @@ def _compiled(schema: Any, cache: Recent[CompiledSchema], *, whole_object: bool)
         made = CompiledSchema(json.loads(key), whole_object=whole_object)
         cache.put(key, made)
     return made
+
+
+def _key(tools: object) -> bytes:
+    return _content((tools, ()))
 
 
 def _content(value: object) -> bytes:

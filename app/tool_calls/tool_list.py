@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-T = TypeVar("T")
+Small = TypeVar("Small", int, bool, bytes)
 
 
 class ToolList(list[Any]):
@@ -28,15 +28,18 @@ class ToolList(list[Any]):
         """What ``orjson.dumps`` writes as they came."""
         return orjson.Fragment(self.written)
 
-    def made(self, of: Callable[[Sequence[Any]], T]) -> T:
-        """What a function makes of them, asked but once. It may be asked twice, by two threads."""
+    def made(self, of: Callable[[Sequence[Any]], Small]) -> Small:
+        """What a function makes of them, asked but once; or twice, by two threads.
+
+        It is kept as long as the list is, so it is to be no larger than that as JSON.
+        """
         try:
-            found: T = self._made[of]
+            found: Small = self._made[of]
         except KeyError:
             found = self._made[of] = of(self)
         return found
 
 
-def made_of(tools: Any, of: Callable[[Any], T]) -> T:
+def made_of(tools: Any, of: Callable[[Any], Small]) -> Small:
     """What a function makes of a request's tools; of those that came before it was asked before."""
     return tools.made(of) if type(tools) is ToolList else of(tools)
