@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from .blocks import KNOWN, Blocks, dumped, is_systems
+from .key_places import places
 from .messages import BLOCK, Messages, Part
 
 NAME: Final = "beginnings"  # in the log, and in the counter of faults
@@ -31,8 +32,6 @@ _HASHED: Final = 3
 _SCANNED: Final = 64  # blocks at most that a body's own parser goes through, which is slower
 # Bytes in which the first message that isn't the system's has to end; mostly it does soon.
 _LEAD: Final = (4096, 256 * 1024)
-_KEYS: Final = 2  # of the name `messages`, where one is inside of something,
-_NAMES: Final = 16  # and of all places where it stands, as a value, say
 _KEY: Final = b'"messages"'
 _OPENED: Final = re.compile(rb"\s*:\s*\[")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
@@ -216,17 +215,10 @@ class _Ended(ValueError):
 
 def _beginnings(raw: bytes) -> Iterator[tuple[int, int]]:
     """Where a request's messages may begin, and where those behind the system's do."""
-    tried, key = 0, raw.find(_KEY)
-    for _ in range(_NAMES):
-        if key < 0 or tried == _KEYS:
-            return
-        opened = _OPENED.match(raw, key + len(_KEY))
-        if opened is not None:
-            tried += 1
-            behind = _behind_lead(raw, opened.end())
-            if behind is not None:
-                yield opened.end(), behind
-        key = raw.find(_KEY, key + len(_KEY))
+    for opened in places(raw, _KEY, _OPENED):
+        behind = _behind_lead(raw, opened)
+        if behind is not None:
+            yield opened, behind
 
 
 def _behind_lead(raw: bytes, at: int) -> int | None:

@@ -18,13 +18,12 @@ import orjson
 
 from ..kept import kept
 from ..tool_calls.tool_list import ToolList
+from .key_places import places
 
 NAME: Final = "known_tools"  # in the log, and in the counter of faults
 _LEAST: Final = 1024  # bytes; a shorter list is read in no time
 MOST: Final = 64  # lists,
 MOST_BYTES: Final = 1024 * 1024  # and as JSON: parsed, they weigh ten times as much, 30 at most
-_KEYS: Final = 2  # of the name `tools`, where one is inside of something,
-_NAMES: Final = 16  # and of all places where it stands, as a value, say
 _NAME: Final = b'"tools"'
 _COLON: Final = re.compile(rb"\s*:\s*")
 _BEGUN: Final = b'{"tools":'
@@ -83,7 +82,7 @@ class KnownTools:
         self._report(NAME, error)
 
     def _taken(self, raw: bytes) -> tuple[bytes, ToolList] | None:
-        for at in _places(raw):
+        for at in places(raw, _NAME, _COLON):
             for one in self._lists:
                 if raw.startswith(one.written, at):
                     self._keep(one)
@@ -103,26 +102,13 @@ class KnownTools:
             self._lists = lists
 
 
-def _places(raw: bytes) -> Iterator[int]:
-    """Where the value of a key ``tools`` may begin."""
-    name, keys = raw.find(_NAME), 0
-    for _ in range(_NAMES):
-        if name < 0 or keys == _KEYS:
-            return
-        colon = _COLON.match(raw, name + len(_NAME))
-        if colon is not None:
-            keys += 1
-            yield colon.end()
-        name = raw.find(_NAME, name + len(_NAME))
-
-
 def _written(raw: bytes, tools: list[Any]) -> bytes | None:
     """The bytes in a body that are these tools; None where they aren't found.
 
     Looked for in the spellings of most clients, not with a parser that tells where a value ends:
     such a one is slow, and what it is given is anybody's.
     """
-    for at in _places(raw):
+    for at in places(raw, _NAME, _COLON):
         if len(raw) - at < _LEAST:
             break
         for written in _spellings(tools, raw[at : at + _STYLE]):

@@ -19,9 +19,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "sticky 300 s": {"sticky_seconds": 300},
 }
 MACHINES = {"Both tiers on one machine": True, "A machine for each tier": False}
-FAILURES = (1, 3, 5, 10, 1000)  # the last: never
-COOLDOWNS = (10, 30, 120)
 NEVER = 1000
+FAILURES = (1, 3, 5, 10, NEVER)
+COOLDOWNS = (10, 30, 120)
 BREAKER_AGENTS, QUEUE_AGENTS = 4, (8, 32, 64)
 TIMEOUTS, SLOTS = (10, 30, 60, 120), (1, 2, 4, 8)
 
