@@ -19,6 +19,7 @@ from .core.pressure import Level, Pressure
 from .metrics import Metrics
 from .proxy import accounts
 from .proxy.cloud import Cloud
+from .proxy.comebacks import Comebacks
 from .proxy.failure_capture import FailureCapture
 from .proxy.journal import Journal
 from .proxy.memory_probe import MemoryProbe
@@ -62,6 +63,7 @@ def build_services(
         store=store,
         journal=journal,
         tier_states=tier_states,
+        comebacks=Comebacks(settings, upstream, tier_states),
         cloud=_cloud(settings, transport),
         memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
@@ -161,6 +163,7 @@ def change(services: Services, settings: Settings) -> None:
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
     services.tier_states.adapt(settings)
+    services.comebacks.adapt(settings)
     services.change(settings, built, cloud)
     _shed(services)
     if before.observability != settings.observability:
@@ -175,6 +178,7 @@ def _of_cloud(settings: Settings) -> object:
 async def _restore(services: Services) -> None:
     try:
         await services.tier_states.restore()
+        services.comebacks.look()
     except StoreError as error:
         accounts.store_failed(services, error)
 
@@ -193,6 +197,7 @@ def build_app(services: Services) -> Edge:
             yield
         finally:
             await services.memory.close()
+            await services.comebacks.close()
             await services.background.close()
             await services.upstream.aclose()
             for cloud in (services.cloud, *services.retired):

@@ -127,7 +127,7 @@ def breaker() -> Drawing:
     d.arrow((190, 80), (370, 80))
     d.note(280, 58, "5 server errors or\ntimeouts in a row")
     d.arrow((540, 80), (680, 80))
-    d.note(610, 58, "30 s are over,\na request comes")
+    d.note(610, 43, "30 s are over, or its\nserver is back:\na request comes")
     d.arrow((680, 102), (540, 102))
     d.note(610, 120, "it fails: twice as long,\nup to 10 min; its client\nleaves: the next probes")
     d.arrow((760, 65), (760, 22), (105, 22), (105, 65))

@@ -49,6 +49,7 @@ class Breakers:
         self._health: dict[str, BreakerState] = {}
         self._probing: set[str] = set()
         self._recovered: dict[str, float] = {}  # when
+        self._answered: set[str] = set()
 
     def adapt(self, settings: DegradeSettings) -> None:
         """Take other rules, for what comes; what is degraded cools down as it was told."""
@@ -70,6 +71,34 @@ class Breakers:
             for tier, health in self._health.items()
             if health.degraded and (now < health.degraded_until or tier in self._probing)
         }
+
+    def failed_once(self) -> frozenset[str]:
+        """The tiers that have answered before, and failed once since."""
+        if not self._health:
+            return frozenset()
+        return frozenset(
+            tier for tier in self._answered if tier in self._health and self[tier].failures == 1
+        )
+
+    def failing(self) -> list[str]:
+        """The tiers that have failed since they last answered, degraded or not."""
+        return list(self._health)
+
+    def answers_again(self, tier: str, now: float) -> bool:
+        """The tier's server was gone and is back; whether that changes anything.
+
+        What failed was the server that is gone: no failure of it counts any more, and where it took
+        the tier out, the cool-down is over and a probe may follow.
+        """
+        health = self._health.get(tier)
+        if health is None or (health.degraded and now >= health.degraded_until):
+            return False
+        if health.degraded:
+            self._health[tier] = replace(health, degraded_until=now)
+        else:
+            del self._health[tier]
+            self._recovered[tier] = now
+        return True
 
     def begin(self, tier: str, now: float) -> Call:
         """A call on the tier begins. :meth:`end` it, after what came of it has been told."""
@@ -104,6 +133,7 @@ class Breakers:
 
     def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""
+        self._answered.add(tier)
         old = self._health.pop(tier, None)
         if old is None or not old.degraded:
             return False

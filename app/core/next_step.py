@@ -285,7 +285,20 @@ class _Rules:
             return retry
         if tier := self._next_tier(verdict.reason, local=verdict.reason == "tier_busy"):
             return Move(tier, verdict.reason, hint=self._loop_hint)
-        return Fail(error_of(exchange, verdict))
+        return self._last_try(verdict) or Fail(error_of(exchange, verdict))
+
+    def _last_try(self, verdict: UpstreamFailed) -> Retry | None:
+        """One more call after a timeout that left no other tier, if it is likely to be answered.
+
+        It is where the tier has answered before and failed only now: that call hung, not the
+        server. Who waits for one that is dead waits once.
+        """
+        reason = "timeout"
+        if verdict.reason != reason or verdict.blameless or self._exchange.retried.get(reason):
+            return None
+        alive = self._exchange.tier in self._view.failed_once
+        last = alive and self._last_rung(reason) and self._may_retry()
+        return Retry(reason, 1, last=True) if last else None
 
     def _after_overflow(self, verdict: UpstreamFailed) -> Step:
         """The tier's window is too small; where none is larger, the client has to hear it."""

@@ -209,5 +209,7 @@ async def begin(
 def note_tier(services: Services, exchange: Exchange, call: Call, verdict: Verdict | None) -> None:
     """Tell the tier's breaker how a call ended."""
     event = services.tier_states.note(call, verdict, exchange.request)
+    if isinstance(verdict, UpstreamFailed):
+        services.comebacks.look()
     if event is not None:
         accounts.keep(services, exchange, [(event["kind"], event["detail"])])

@@ -18,6 +18,7 @@ from ..state.store import Store
 from .background import Background
 from .budget_lines import BudgetLines
 from .cloud import Cloud
+from .comebacks import Comebacks
 from .event_feed import EventFeed
 from .failure_capture import FailureCapture
 from .journal import Journal
@@ -75,6 +76,7 @@ class Services:
     store: Store
     journal: Journal
     tier_states: TierStates
+    comebacks: Comebacks
     cloud: Cloud | None
     memory: MemoryProbe
     metrics: Metrics

@@ -57,8 +57,12 @@ class TierStates:
         """What is known now, for the rules."""
         now = self._clock()
         learnt = self._learnt
-        known = (self._breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
-        return TierView(*known) if any(known) else NOTHING_KNOWN
+        breakers = self._breakers
+        known = (breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
+        failed = breakers.failed_once()
+        if not failed and not any(known):
+            return NOTHING_KNOWN
+        return TierView(*known, failed_once=failed)
 
     @property
     def record(self) -> TrackRecord:
@@ -111,6 +115,16 @@ class TierStates:
             return None
         log.get().info("tier_recovered", tier=tier)
         return {"kind": "tier_recovered", "detail": {}}
+
+    def answers_again(self, tier: str) -> None:
+        """The server of a failing tier was gone and answers again: the next request may ask it."""
+        if self._breakers.answers_again(tier, self._clock()):
+            self._journal.set_breaker(tier, self._breakers[tier])
+            log.get().info("tier_answers_again", tier=tier)
+
+    def failing(self) -> list[str]:
+        """The tiers that have failed since they last answered."""
+        return self._breakers.failing()
 
     def degraded(self) -> Mapping[str, bool]:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}

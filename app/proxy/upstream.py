@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 import httpx
@@ -57,6 +57,9 @@ class UpstreamError(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+Health = Literal["answers", "gone", "silent"]
 
 
 class BadTarget(ValueError):
@@ -310,14 +313,20 @@ class Upstream:
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""
+        return await self.health(url, seconds) == "answers"
+
+    async def health(self, url: str, seconds: float) -> Health:
+        """Of the server at ``url``: "gone" is one that takes no connection."""
         try:
             async with asyncio.timeout(seconds):
                 request = httpx.Request("GET", url)
                 response = await self._open().handle_async_request(request)
                 await response.aclose()
-                return True
-        except (httpx.HTTPError, httpx.InvalidURL, aiohttp.ClientError, OSError, TimeoutError):
-            return False
+                return "answers"
+        except (httpx.HTTPError, aiohttp.ClientError, OSError, TimeoutError) as error:
+            return "gone" if _translated(error).refused else "silent"
+        except httpx.InvalidURL:
+            return "silent"
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether LiteLLM itself answers within ``seconds``."""

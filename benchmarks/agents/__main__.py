@@ -27,9 +27,10 @@ from benchmarks import machine, pages
 
 from . import agent, report, tasks
 from .columns import COLUMNS, GROUPS, Part
+from .proxied import proxy
 from .records import ROOT, Records
 from .relay import Faults, Relay
-from .stack import Backend, demo_backend, proxy
+from .stack import Backend, demo_backend
 
 DOWN_SECONDS = 10.0  # how long a server that isn't ours plays dead
 KILL_EVERY, KILL_AT = 25, 12  # with faults: in one task of so many,

@@ -15,13 +15,14 @@ ROOT = Path(__file__).resolve().parents[2]
 _HERE = "benchmarks/agents"
 # What decides about a result: after a change of it, older ones are of something else.
 _OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "relay", "stack", "tasks")]
+_PROXIED = [f"{_HERE}/proxied.py", "app/**/*.py", "app/**/*.lua"]
 _DEMO = ["deploy/local/demo_tiers/*.py", "deploy/local/models/*/*.safetensors"]
 
 
 def fingerprint(column: Column, about: Iterable[str]) -> str:
     """A hash of ``about``, the column, and the files that decide: the proxy's where it is asked."""
     proxied = column.changes is not None
-    patterns = [*_OURS, *_DEMO, *(["app/**/*.py", "app/**/*.lua"] if proxied else [])]
+    patterns = [*_OURS, *_DEMO, *(_PROXIED if proxied else [])]
     found = hashlib.sha256("\n".join([*about, column.first, str(column.changes)]).encode())
     for pattern in patterns:
         for path in sorted(ROOT.glob(pattern)):

@@ -107,7 +107,8 @@ class _Run:
     # As the runner does it
 
     def _view(self) -> TierView:
-        return TierView(self._breakers.passed_over(self._clock()))
+        passed_over = self._breakers.passed_over(self._clock())
+        return TierView(passed_over, failed_once=self._breakers.failed_once())
 
     async def _exchange(self, agent: Agent, turn: Turn) -> bool:
         settings = self._settings

@@ -119,3 +119,45 @@ def test_other_rules_are_for_what_comes(breakers: Breakers) -> None:
     call = breakers.begin("standard", 100.0)
     assert breakers.failed(call, 100.0)
     assert breakers.passed_over(100.0)["standard"] == 105.0
+
+
+def test_a_server_that_is_back_is_probed_at_once(breakers: Breakers) -> None:
+    broken(breakers)
+    assert breakers.answers_again("fast", 110.0)
+    assert not breakers.passed_over(110.0)
+    assert breakers["fast"].degraded
+    assert fails(breakers, 110.0)
+    assert breakers["fast"] == BreakerState(4, 170.0, 60.0), "a probe as any other"
+    assert not breakers.answers_again("fast", 170.0), "it has cooled down already"
+    assert not breakers.answers_again("standard", 170.0), "it never was degraded"
+
+
+def test_failures_of_a_server_that_is_gone_count_no_more_when_it_is_back(
+    breakers: Breakers,
+) -> None:
+    late = breakers.begin("fast", 99.0)
+    assert [fails(breakers, 100.0) for _ in range(2)] == [False, False]
+    assert breakers.failing() == ["fast"]
+    assert breakers.answers_again("fast", 110.0)
+    assert not breakers.failing()
+    assert not breakers.failed(late, 111.0), "it was a call of the one that is gone"
+    assert [fails(breakers, 111.0) for _ in range(3)] == [False, False, True]
+
+
+def test_calls_from_before_its_server_was_back_say_nothing(breakers: Breakers) -> None:
+    late = breakers.begin("fast", 99.0)
+    broken(breakers)
+    assert breakers.answers_again("fast", 110.0)
+    assert not breakers.failed(late, 111.0)
+    assert not breakers.passed_over(111.0)
+
+
+def test_a_tier_that_failed_once_since_it_answered(breakers: Breakers) -> None:
+    fails(breakers, 1.0)
+    assert not breakers.failed_once(), "it never answered"
+    breakers.succeeded("fast", 1.0)
+    assert not breakers.failed_once()
+    fails(breakers, 1.0)
+    assert breakers.failed_once() == {"fast"}
+    fails(breakers, 1.0)
+    assert not breakers.failed_once()

@@ -386,3 +386,35 @@ def test_after_text_that_went_out_a_bad_call_may_still_go_up_once() -> None:
     whole = climbing(INVALID_REASON, committed=Committed("Let me look."))
     found = step(whole, INVALID, tool_validation={"max_retries": 0})
     assert found == Move("standard", INVALID_REASON, correct=True)
+
+
+ANSWERED_BEFORE = TierView(failed_once=frozenset({"fast"}))
+
+
+def test_a_call_that_hung_on_the_last_tier_is_made_once_more_where_that_has_answered() -> None:
+    again = Retry("timeout", 1, last=True)
+    assert step(after(), TIMEOUT, view=ANSWERED_BEFORE) == again
+    off = step(climbing(), TIMEOUT, view=ANSWERED_BEFORE, escalation={"escalate_on": []})
+    assert off == again, "where no other may have it, too"
+    alone = step(climbing(), TIMEOUT, view=ANSWERED_BEFORE.without(["standard", "longctx"]))
+    assert alone == again
+
+
+@pytest.mark.parametrize(
+    ("whole", "verdict", "view"),
+    [
+        (after(), TIMEOUT, TierView()),  # it has never answered, or failed before, too
+        (after(retried={"timeout": 1}), TIMEOUT, ANSWERED_BEFORE),
+        (after(), replace(TIMEOUT, blameless=True), ANSWERED_BEFORE),  # its client is slow
+        (after(), TIMEOUT, ANSWERED_BEFORE.without(["fast"])),  # its budget is used up
+        (after(*["timeout"] * 10), TIMEOUT, ANSWERED_BEFORE),
+        (after(client_timeout=0.5), TIMEOUT, ANSWERED_BEFORE),
+        (after(committed=Committed("text")), TIMEOUT, ANSWERED_BEFORE),
+    ],
+)
+def test_but_no_other_is(whole: Exchange, verdict: UpstreamFailed, view: TierView) -> None:
+    assert isinstance(step(whole, verdict, view=view), Fail)
+
+
+def test_a_call_that_hung_moves_on_where_another_tier_is_left() -> None:
+    assert step(climbing(), TIMEOUT, view=ANSWERED_BEFORE) == Move("standard", "timeout")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.faults import real_tier
@@ -13,6 +14,8 @@ from tests.faults.real_tier import Crowd, Ended, ask_once
 from .running_stack import RunningStack, wait_until
 
 DEGRADED = "mlx_stack_tier_degraded"
+PAST = ("standard", "tier_degraded", "1")
+BACK = ("fast", None, "1")
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +32,22 @@ def check(everyone: list[Ended]) -> None:
         assert one.verdict == one.wanted, one
 
 
+def told(reply: httpx.Response) -> tuple[str | None, ...]:
+    assert reply.status_code == 200
+    names = ("tier", "escalation-reason", "attempts")
+    return tuple(reply.headers.get(f"x-mlx-stack-{name}") for name in names)
+
+
 async def during(fault: int, stack: RunningStack) -> list[Ended]:
-    """How a crowd ended; meanwhile, new requests wait for the dead tier no longer."""
+    """How a crowd ended; meanwhile, new requests wait for the dead tier no longer.
+
+    On a busy machine one of them may be the probe, or a server that was killed is back already.
+    """
+    wanted = {PAST} if fault == signal.SIGSTOP else {PAST, BACK}
 
     def meanwhile() -> None:
         wait_until(lambda: stack.metric(DEGRADED, tier="fast") == 1, 30, "the breaker")
-        reply = ask_once(stack)
-        assert reply.status_code == 200
-        assert reply.headers["x-mlx-stack-tier"] == "standard"
-        assert reply.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
-        assert reply.headers["x-mlx-stack-attempts"] == "1"
+        wait_until(lambda: told(ask_once(stack)) in wanted, 60, "a request that goes past it")
 
     return await Crowd(stack).during(fault, meanwhile)
 

@@ -333,3 +333,23 @@ async def test_a_bad_call_then_dead_tiers_is_told_as_the_bad_call(
     assert [one["tier"] for one in error["attempts"]] == ["fast", "standard", "longctx"]
     assert error["failures"][0]["tool"] == "search"
     assert error["last_response"]
+
+
+async def test_a_call_that_hangs_on_the_last_tier_is_made_again_where_that_answered_before(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await three_tiers(upstream, start_proxy, ALL_SHORT)
+    upstream.always(by_model())
+    start = {"X-MLX-Stack-Tier": "longctx"}
+    await ask(proxy, start)
+    upstream.calls.clear()
+    upstream.will(SILENT)
+    response = await ask(proxy, start)
+    assert asked(upstream) == ["longctx", "longctx"]
+    assert response.headers["x-mlx-stack-retries"] == "1"
+    upstream.always(SILENT)
+    upstream.calls.clear()
+    error = checked_error(await ask(proxy, start), 504, "all_tiers_failed")
+    assert [one["reason"] for one in error["attempts"]] == ["timeout"] * 2
+    error = checked_error(await ask(proxy, start), 504, "all_tiers_failed")
+    assert len(error["attempts"]) == 1, "who waits for a server that is dead waits once"

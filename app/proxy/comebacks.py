@@ -1,0 +1,76 @@
+"""Watches the servers of failing tiers, so that one that was restarted need not cool down.
+
+Only where a tier has a ``health_url``, and only a server that was seen gone, taking no connection:
+one that answers while its calls fail, or hangs and comes to, is not any better for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from .. import log
+from ..core.breaker import HEALTHY
+from ..settings import Settings
+from .background import Background
+from .questions import SECONDS
+from .tier_states import TierStates
+from .upstream import Upstream
+
+# Between two questions. Judgement: nothing beside a server's start, and nothing to the server
+# (HAProxy's checks: each 2 s by default).
+INTERVAL_SECONDS: Final = 1.0
+
+
+class Comebacks:
+    """``watched``: the tiers whose servers are asked now; a task for each.
+
+    They are from a tier's first failure on: when the breaker opens the server may be back already.
+    """
+
+    def __init__(self, settings: Settings, upstream: Upstream, states: TierStates) -> None:
+        self._tiers = settings.tiers
+        self._upstream = upstream
+        self._states = states
+        self._background = Background()
+        self.watched: set[str] = set()
+
+    def adapt(self, settings: Settings) -> None:
+        """Take other tiers."""
+        self._tiers = settings.tiers
+        self.look()
+
+    def look(self) -> None:
+        """Ask the servers of the tiers that fail, until each is well."""
+        for tier in self._states.failing():
+            if tier not in self.watched and self._url(tier) is not None:
+                self.watched.add(tier)
+                self._background.start(self._watch(tier))
+
+    async def close(self) -> None:
+        await self._background.close()
+
+    def _url(self, tier: str) -> str | None:
+        known = self._tiers.get(tier)
+        return known.health_url if known is not None else None
+
+    async def _watch(self, tier: str) -> None:
+        try:
+            await self._wait_for(tier)
+        except Exception as error:
+            log.fault("comeback_fault", error)
+        finally:
+            self.watched.discard(tier)
+
+    async def _wait_for(self, tier: str) -> None:
+        gone = False
+        while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
+            health = await self._upstream.health(url, SECONDS)
+            if health == "gone":
+                gone = True
+            elif gone and health == "answers":
+                gone = False
+                self._states.answers_again(tier)
+            if not gone and not self._states[tier].degraded:
+                return  # that call failed, not the server
+            await asyncio.sleep(INTERVAL_SECONDS)

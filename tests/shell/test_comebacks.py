@@ -1,0 +1,179 @@
+"""A degraded tier whose server was gone and answers again need not cool down."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.proxy import comebacks
+from tests.shell.asking import ask
+from tests.shell.climbing import DEAD, asked, by_model, three_tiers
+from tests.shell.conftest import StartProxy
+from tests.shell.polling import metric_value
+from tests.support.clock import Clock
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer
+from tests.support.waiting import until
+
+COOLDOWN = 30.0
+
+
+class ModelServer(ScriptedServer):
+    """``questions``: how often it was asked for its health."""
+
+    questions = 0
+
+    def own_reply(self, call: Call) -> Reply | None:
+        self.questions += 1
+        return super().own_reply(call)
+
+
+@pytest.fixture
+async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelServer]:
+    """The server of `fast`, which is asked often."""
+    monkeypatch.setattr(comebacks, "INTERVAL_SECONDS", 0.01)
+    async with ModelServer() as one:
+        yield one
+
+
+@pytest.fixture
+async def proxy(
+    server: ModelServer, upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+) -> RunningProxy:
+    return await three_tiers(
+        upstream,
+        start_proxy,
+        {"tiers.fast.health_url": f"{server.url}/health"},
+        wall_clock=clock,
+        degrade={"failures": 1, "cooldown_seconds": COOLDOWN},
+        sticky_seconds=0,
+    )
+
+
+async def is_degraded(proxy: RunningProxy) -> bool:
+    text = (await proxy.client.get("/metrics")).text
+    return metric_value(text, "mlx_stack_tier_degraded", tier="fast") == 1
+
+
+def is_probed_next(proxy: RunningProxy) -> bool:
+    return "fast" not in proxy.services.tier_states.view().passed_over
+
+
+async def test_it_is_probed_as_soon_as_its_server_is_back(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
+    assert await is_degraded(proxy)
+    assert (await ask(proxy)).headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+    upstream.always(by_model())
+    await server.listen()
+    await until(lambda: is_probed_next(proxy))
+    assert await is_degraded(proxy), "a call on it decides"
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    assert not await is_degraded(proxy)
+
+
+async def test_it_need_not_be_degraded_before_its_server_is_back(
+    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+) -> None:
+    """The failures of one that is gone are none of the next one's."""
+    changes = {"tiers.fast.health_url": f"{server.url}/health"}
+    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
+    proxy = await three_tiers(upstream, start_proxy, changes, **rules)
+    upstream.always(by_model(fast=DEAD))
+    for _ in range(2):
+        await server.stop()
+        await ask(proxy)
+        assert not await is_degraded(proxy)
+        await server.listen()
+        await until(lambda: not proxy.services.comebacks.watched)
+
+
+async def test_a_call_that_fails_before_a_server_that_answers_counts(
+    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+) -> None:
+    changes = {"tiers.fast.health_url": f"{server.url}/health"}
+    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
+    proxy = await three_tiers(upstream, start_proxy, changes, **rules)
+    upstream.always(by_model(fast=DEAD))
+    for degraded in (False, True):
+        await ask(proxy)
+        assert await is_degraded(proxy) is degraded
+        await until(lambda: server.questions)
+        server.questions = 0
+
+
+async def test_a_server_that_answers_all_the_while_is_none_the_better_for_it(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await ask(proxy)
+    await until(lambda: server.questions >= 3)
+    assert not is_probed_next(proxy)
+    clock.now += COOLDOWN
+    assert is_probed_next(proxy)
+
+
+async def test_a_probe_that_fails_cools_down_as_ever(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
+    await server.listen()
+    await until(lambda: is_probed_next(proxy))
+    upstream.calls.clear()
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
+    assert asked(upstream) == ["fast", "standard"]
+    server.questions = 0
+    await until(lambda: server.questions >= 3)
+    assert not is_probed_next(proxy)
+
+
+async def test_it_is_asked_no_more_once_it_has_recovered(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await ask(proxy)
+    upstream.always(by_model())
+    clock.now += COOLDOWN
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    watch = proxy.services.comebacks
+    await until(lambda: not watch.watched)
+    assert not await is_degraded(proxy)
+
+
+async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
+    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+) -> None:
+    proxy = await three_tiers(upstream, start_proxy, degrade={"failures": 1})
+    upstream.always(by_model(fast=DEAD))
+    await ask(proxy)
+    services = proxy.services
+    assert not services.comebacks.watched, "nothing to ask"
+    tier = services.settings.tiers["fast"]
+    known = tier.model_copy(update={"health_url": f"{server.url}/health"})
+    tiers = {**services.settings.tiers, "fast": known}
+    services.comebacks.adapt(services.settings.model_copy(update={"tiers": tiers}))
+    await until(lambda: server.questions)
+    assert services.comebacks.watched == {"fast"}
+
+
+async def test_a_server_that_hangs_and_comes_to_was_not_gone(
+    upstream: ScriptedServer,
+    server: ModelServer,
+    proxy: RunningProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comebacks, "SECONDS", 0.05)
+    upstream.always(by_model(fast=DEAD))
+    server.routes["GET", "/health"] = Reply.raw(SILENCE)
+    await ask(proxy)
+    await until(lambda: server.questions >= 3)
+    del server.routes["GET", "/health"]
+    server.questions = 0
+    await until(lambda: server.questions >= 3)
+    assert not is_probed_next(proxy)
