@@ -178,7 +178,7 @@ def _of_cloud(settings: Settings) -> object:
 async def _restore(services: Services) -> None:
     try:
         await services.tier_states.restore()
-        services.comebacks.look()
+        services.comebacks.watch_all()
     except StoreError as error:
         accounts.store_failed(services, error)
 

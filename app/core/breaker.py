@@ -49,7 +49,8 @@ class Breakers:
         self._health: dict[str, BreakerState] = {}
         self._probing: set[str] = set()
         self._recovered: dict[str, float] = {}  # when
-        self._answered: set[str] = set()
+        self._answered: frozenset[str] = frozenset()
+        self._forgiven: set[str] = set()
 
     def adapt(self, settings: DegradeSettings) -> None:
         """Take other rules, for what comes; what is degraded cools down as it was told."""
@@ -60,7 +61,7 @@ class Breakers:
 
     def restore(self, health: Mapping[str, BreakerState]) -> None:
         """Take over what was known before a restart."""
-        self._health.update(health)
+        self._health.update((t, known) for t, known in health.items() if known != HEALTHY)
 
     def passed_over(self, now: float) -> dict[str, float]:
         """The tiers that requests go past now, each with the time of its next probe."""
@@ -72,13 +73,14 @@ class Breakers:
             if health.degraded and (now < health.degraded_until or tier in self._probing)
         }
 
-    def failed_once(self) -> frozenset[str]:
-        """The tiers that have answered before, and failed once since."""
-        if not self._health:
-            return frozenset()
-        return frozenset(
-            tier for tier in self._answered if tier in self._health and self[tier].failures == 1
-        )
+    def proven(self) -> frozenset[str]:
+        """The tiers that have answered, have failed at most once since, and aren't degraded."""
+        doubtful = [t for t, known in self._health.items() if known.failures > 1 or known.degraded]
+        return self._answered.difference(doubtful) if doubtful else self._answered
+
+    def cooling(self, tier: str, now: float) -> bool:
+        """Whether the tier's cool-down is not over."""
+        return now < self[tier].degraded_until
 
     def failing(self) -> list[str]:
         """The tiers that have failed since they last answered, degraded or not."""
@@ -88,11 +90,13 @@ class Breakers:
         """The tier's server was gone and is back; whether that changes anything.
 
         What failed was the server that is gone: no failure of it counts any more, and where it took
-        the tier out, the cool-down is over and a probe may follow.
+        the tier out, the cool-down is over and a probe may follow. Once, until the tier answers: a
+        server that goes at each call is no better for coming back.
         """
         health = self._health.get(tier)
-        if health is None or (health.degraded and now >= health.degraded_until):
+        if health is None or tier in self._forgiven:
             return False
+        self._forgiven.add(tier)
         if health.degraded:
             self._health[tier] = replace(health, degraded_until=now)
         else:
@@ -133,7 +137,9 @@ class Breakers:
 
     def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""
-        self._answered.add(tier)
+        if tier not in self._answered:
+            self._answered |= {tier}
+        self._forgiven.discard(tier)
         old = self._health.pop(tier, None)
         if old is None or not old.degraded:
             return False

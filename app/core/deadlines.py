@@ -99,7 +99,10 @@ class Deadlines:
         if self._finished and (silent or over):
             return LeftOpen()
         if over:
-            return UpstreamFailed("timeout", f"no end of the reply within {self._total:g} s")
+            message = f"no end of the reply within {self._total:g} s"
+            # Who wrote to the end would write as long again.
+            writes = now < self._last + min(self._patience, ASK_AFTER_SECONDS)
+            return UpstreamFailed("timeout", message, final=writes)
         if self._asks:
             return self._unanswered_timeout(now)
         if not silent:
@@ -116,6 +119,7 @@ class Deadlines:
             "timeout",
             f"nothing came for {now - self._last:.0f} s, and {who} does not answer",
             blameless=self._litellm_silent,
+            final=True,
         )
 
     @property

@@ -26,15 +26,15 @@ class TierView:
     ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
     ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
     :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
-    not enter now: those whose own budget is used up, the cloud's too. ``failed_once``: tiers that
-    have answered before, and failed once since.
+    not enter now: those whose own budget is used up, the cloud's too. ``proven``: tiers that
+    have answered, have failed at most once since, and aren't degraded.
     """
 
     passed_over: Mapping[str, float] = field(default_factory=dict)
     windows: Mapping[str, int] = field(default_factory=dict)
     lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
-    failed_once: frozenset[str] = frozenset()
+    proven: frozenset[str] = frozenset()
 
     def without(self, tiers: Iterable[str]) -> TierView:
         """The same with these tiers closed, too."""

@@ -46,6 +46,8 @@ MODELS_OWN = LASTING - {"timeout", "server_error"}
 # A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
 # place in a tier's queue is waited for.
 OPINION_SECONDS = 120.0
+# A call that has hung is not worth another one where less is left. Judgement: a short reply's time.
+LEAST_SECONDS = 10.0
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
 
 
@@ -294,11 +296,12 @@ class _Rules:
         server. Who waits for one that is dead waits once.
         """
         reason = "timeout"
-        if verdict.reason != reason or verdict.blameless or self._exchange.retried.get(reason):
+        if verdict.reason != reason or verdict.blameless or verdict.final:
             return None
-        alive = self._exchange.tier in self._view.failed_once
-        last = alive and self._last_rung(reason) and self._may_retry()
-        return Retry(reason, 1, last=True) if last else None
+        if self._exchange.tier not in self._view.proven or self._exchange.retried.get(reason):
+            return None
+        worth_it = self._in_time(LEAST_SECONDS) and self._may_retry()
+        return Retry(reason, 1, last=True) if worth_it else None
 
     def _after_overflow(self, verdict: UpstreamFailed) -> Step:
         """The tier's window is too small; where none is larger, the client has to hear it."""

@@ -210,6 +210,6 @@ def note_tier(services: Services, exchange: Exchange, call: Call, verdict: Verdi
     """Tell the tier's breaker how a call ended."""
     event = services.tier_states.note(call, verdict, exchange.request)
     if isinstance(verdict, UpstreamFailed):
-        services.comebacks.look()
+        services.comebacks.watch(call.tier)
     if event is not None:
         accounts.keep(services, exchange, [(event["kind"], event["detail"])])

@@ -7,6 +7,7 @@ one that answers while its calls fail, or hangs and comes to, is not any better 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Final
 
 from .. import log
@@ -33,21 +34,31 @@ class Comebacks:
         self._upstream = upstream
         self._states = states
         self._background = Background()
+        self._closed = False
         self.watched: set[str] = set()
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers."""
         self._tiers = settings.tiers
-        self.look()
+        self.watch_all()
 
-    def look(self) -> None:
-        """Ask the servers of the tiers that fail, until each is well."""
+    def watch_all(self) -> None:
+        """Ask the servers of all tiers that fail."""
         for tier in self._states.failing():
-            if tier not in self.watched and self._url(tier) is not None:
-                self.watched.add(tier)
-                self._background.start(self._watch(tier))
+            self.watch(tier)
+
+    def watch(self, tier: str) -> None:
+        """A call on the tier has failed: ask its server, until it is well."""
+        if self._states[tier] is HEALTHY or tier in self.watched or self._closed:
+            return
+        if self._url(tier) is None:
+            return
+        self.watched.add(tier)
+        # It is no request's: its log lines are to name none.
+        contextvars.Context().run(self._background.start, self._watch(tier))
 
     async def close(self) -> None:
+        self._closed = True
         await self._background.close()
 
     def _url(self, tier: str) -> str | None:
@@ -63,14 +74,17 @@ class Comebacks:
             self.watched.discard(tier)
 
     async def _wait_for(self, tier: str) -> None:
-        gone = False
+        gone = ""  # the URL at which nobody was
         while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
             health = await self._upstream.health(url, SECONDS)
             if health == "gone":
-                gone = True
-            elif gone and health == "answers":
-                gone = False
-                self._states.answers_again(tier)
-            if not gone and not self._states[tier].degraded:
-                return  # that call failed, not the server
+                gone = url
+            elif health == "well":
+                if gone == url:
+                    self._states.answers_again(tier)
+                gone = ""
+            failures = self._states[tier].failures
             await asyncio.sleep(INTERVAL_SECONDS)
+            as_before = self._states[tier].failures == failures
+            if health == "well" and as_before and not self._states.cooling(tier):
+                return  # calls failed, not the server; or it is for a probe to tell

@@ -36,6 +36,7 @@ class TierStates:
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learnt = Learnt()
         self._record = TrackRecord(settings.reliability.escalation.foresee_above)
+        self._all_well = NOTHING_KNOWN
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
@@ -59,10 +60,12 @@ class TierStates:
         learnt = self._learnt
         breakers = self._breakers
         known = (breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
-        failed = breakers.failed_once()
-        if not failed and not any(known):
-            return NOTHING_KNOWN
-        return TierView(*known, failed_once=failed)
+        proven = breakers.proven()
+        if any(known):
+            return TierView(*known, proven=proven)
+        if self._all_well.proven is not proven:
+            self._all_well = TierView(proven=proven)
+        return self._all_well
 
     @property
     def record(self) -> TrackRecord:
@@ -125,6 +128,10 @@ class TierStates:
     def failing(self) -> list[str]:
         """The tiers that have failed since they last answered."""
         return self._breakers.failing()
+
+    def cooling(self, tier: str) -> bool:
+        """Whether the tier is degraded, and its cool-down not over."""
+        return self._breakers.cooling(tier, self._clock())
 
     def degraded(self) -> Mapping[str, bool]:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}

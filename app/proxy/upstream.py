@@ -59,7 +59,7 @@ class UpstreamError(Exception):
         return self.message
 
 
-Health = Literal["answers", "gone", "silent"]
+Health = Literal["well", "unwell", "silent", "gone"]
 
 
 class BadTarget(ValueError):
@@ -313,19 +313,19 @@ class Upstream:
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""
-        return await self.health(url, seconds) == "answers"
+        return await self.health(url, seconds) in ("well", "unwell")
 
     async def health(self, url: str, seconds: float) -> Health:
-        """Of the server at ``url``: "gone" is one that takes no connection."""
+        """Of the server at ``url``: "unwell" says so, by a 5xx; "gone" takes no connection."""
         try:
             async with asyncio.timeout(seconds):
                 request = httpx.Request("GET", url)
                 response = await self._open().handle_async_request(request)
                 await response.aclose()
-                return "answers"
+                return "well" if response.status_code < 500 else "unwell"
         except (httpx.HTTPError, aiohttp.ClientError, OSError, TimeoutError) as error:
             return "gone" if _translated(error).refused else "silent"
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, ValueError):  # a port, or a host, that can't be
             return "silent"
 
     async def is_alive(self, seconds: float) -> bool:

@@ -108,7 +108,7 @@ class _Run:
 
     def _view(self) -> TierView:
         passed_over = self._breakers.passed_over(self._clock())
-        return TierView(passed_over, failed_once=self._breakers.failed_once())
+        return TierView(passed_over, proven=self._breakers.proven())
 
     async def _exchange(self, agent: Agent, turn: Turn) -> bool:
         settings = self._settings

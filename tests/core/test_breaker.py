@@ -128,8 +128,33 @@ def test_a_server_that_is_back_is_probed_at_once(breakers: Breakers) -> None:
     assert breakers["fast"].degraded
     assert fails(breakers, 110.0)
     assert breakers["fast"] == BreakerState(4, 170.0, 60.0), "a probe as any other"
-    assert not breakers.answers_again("fast", 170.0), "it has cooled down already"
-    assert not breakers.answers_again("standard", 170.0), "it never was degraded"
+    assert not breakers.answers_again("standard", 170.0), "it never failed"
+
+
+def test_but_once_until_it_answers(breakers: Breakers) -> None:
+    """A server that goes at each call comes back each time."""
+    broken(breakers)
+    assert breakers.answers_again("fast", 110.0)
+    assert fails(breakers, 110.0)
+    assert not breakers.answers_again("fast", 120.0)
+    assert breakers.cooling("fast", 169.0) and not breakers.cooling("fast", 170.0)
+    assert breakers.succeeded("fast", 170.0)
+    broken(breakers, 180.0)
+    assert breakers.answers_again("fast", 190.0)
+
+
+def test_a_probe_of_the_server_that_was_gone_says_nothing_of_the_next(breakers: Breakers) -> None:
+    broken(breakers)
+    probe = breakers.begin("fast", 130.0)
+    assert breakers.answers_again("fast", 131.0)
+    assert not breakers.failed(probe, 132.0)
+    breakers.end(probe)
+    assert breakers.begin("fast", 132.0).probe
+
+
+def test_what_was_well_before_a_restart_has_not_failed(breakers: Breakers) -> None:
+    breakers.restore({"fast": BreakerState()})
+    assert not breakers.failing()
 
 
 def test_failures_of_a_server_that_is_gone_count_no_more_when_it_is_back(
@@ -152,12 +177,17 @@ def test_calls_from_before_its_server_was_back_say_nothing(breakers: Breakers) -
     assert not breakers.passed_over(111.0)
 
 
-def test_a_tier_that_failed_once_since_it_answered(breakers: Breakers) -> None:
+def test_a_tier_is_proven_that_failed_once_at_most_since_it_answered(breakers: Breakers) -> None:
     fails(breakers, 1.0)
-    assert not breakers.failed_once(), "it never answered"
+    assert not breakers.proven(), "it never answered"
     breakers.succeeded("fast", 1.0)
-    assert not breakers.failed_once()
+    assert breakers.proven() == {"fast"}
     fails(breakers, 1.0)
-    assert breakers.failed_once() == {"fast"}
+    assert breakers.proven() == {"fast"}
     fails(breakers, 1.0)
-    assert not breakers.failed_once()
+    assert not breakers.proven()
+    breakers.adapt(DegradeSettings(failures=1))
+    breakers.succeeded("fast", 1.0)
+    assert breakers.proven() == {"fast"}
+    fails(breakers, 2.0)
+    assert not breakers.proven(), "it is degraded"

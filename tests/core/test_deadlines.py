@@ -59,6 +59,14 @@ def test_the_whole_reply_has_an_end() -> None:
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
 
+@pytest.mark.parametrize(("last", "final"), [(1081.0, True), (1080.0, False)])
+def test_who_wrote_to_the_end_would_write_as_long_again(last: float, final: bool) -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0)
+    deadlines.heard(last, begun=False)
+    found = deadlines.check(1100.0)
+    assert isinstance(found, UpstreamFailed) and found.final is final
+
+
 @pytest.mark.parametrize(
     ("tools", "first", "idle"), [(False, 1030.0, 1011.0), (True, 1030.0, 1021.0)]
 )

@@ -388,7 +388,7 @@ def test_after_text_that_went_out_a_bad_call_may_still_go_up_once() -> None:
     assert found == Move("standard", INVALID_REASON, correct=True)
 
 
-ANSWERED_BEFORE = TierView(failed_once=frozenset({"fast"}))
+ANSWERED_BEFORE = TierView(proven=frozenset({"fast"}))
 
 
 def test_a_call_that_hung_on_the_last_tier_is_made_once_more_where_that_has_answered() -> None:
@@ -406,9 +406,11 @@ def test_a_call_that_hung_on_the_last_tier_is_made_once_more_where_that_has_answ
         (after(), TIMEOUT, TierView()),  # it has never answered, or failed before, too
         (after(retried={"timeout": 1}), TIMEOUT, ANSWERED_BEFORE),
         (after(), replace(TIMEOUT, blameless=True), ANSWERED_BEFORE),  # its client is slow
+        (after(), replace(TIMEOUT, final=True), ANSWERED_BEFORE),  # it would end as this one
+        (after(retried={"server_error": 3}), FAILED, ANSWERED_BEFORE),
         (after(), TIMEOUT, ANSWERED_BEFORE.without(["fast"])),  # its budget is used up
         (after(*["timeout"] * 10), TIMEOUT, ANSWERED_BEFORE),
-        (after(client_timeout=0.5), TIMEOUT, ANSWERED_BEFORE),
+        (after(client_timeout=10.5), TIMEOUT, ANSWERED_BEFORE),
         (after(committed=Committed("text")), TIMEOUT, ANSWERED_BEFORE),
     ],
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.shell.conftest import StartProxy
 from tests.shell.polling import metric_value
 from tests.support.clock import Clock
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer
+from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 COOLDOWN = 30.0
@@ -160,6 +162,125 @@ async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
     services.comebacks.adapt(services.settings.model_copy(update={"tiers": tiers}))
     await until(lambda: server.questions)
     assert services.comebacks.watched == {"fast"}
+
+
+async def test_a_server_that_each_call_kills_is_left_out_all_the_same(
+    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+) -> None:
+    """It is back each time, and a call each time is too much."""
+    changes = {"tiers.fast.health_url": f"{server.url}/health"}
+    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
+    proxy = await three_tiers(upstream, start_proxy, changes, **rules)
+    upstream.always(by_model(fast=DEAD))
+    for _ in range(10):
+        await server.stop()
+        await ask(proxy)
+        await server.listen()
+        server.questions = 0
+        await until(lambda: server.questions or not proxy.services.comebacks.watched)
+    assert asked(upstream).count("fast") <= 3
+    assert await is_degraded(proxy)
+
+
+async def test_a_server_that_says_it_is_loading_is_not_back_yet(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
+) -> None:
+    """As llama-server does: it listens at once, and /health is a 503 for as long as it loads."""
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
+    server.routes["GET", "/health"] = Reply.json({"error": "Loading model"}, status=503)
+    await server.listen()
+    await until(lambda: server.questions >= 3)
+    assert not is_probed_next(proxy)
+    del server.routes["GET", "/health"]
+    await until(lambda: is_probed_next(proxy))
+
+
+async def test_it_comes_back_while_a_call_waits_for_the_one_that_is_gone(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
+    clock.now += COOLDOWN
+    gate = asyncio.Event()
+    upstream.always(by_model(fast=Reply(DEAD.status, (), (Wait(gate), *DEAD.pieces), "close")))
+    probe = asyncio.create_task(ask(proxy))
+    await until(lambda: asked(upstream).count("fast") == 2)
+    clock.now += 1
+    await server.listen()
+    await until(lambda: not proxy.services.comebacks.watched)
+    clock.now += 1
+    gate.set()
+    await probe
+    assert is_probed_next(proxy), "that call says nothing of the new one"
+
+
+async def test_other_tiers_failures_ask_nothing_of_it(
+    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+) -> None:
+    changes = {"tiers.fast.health_url": f"{server.url}/health"}
+    proxy = await three_tiers(upstream, start_proxy, changes)
+    upstream.will(DEAD)
+    upstream.always(by_model(standard=DEAD))
+    await ask(proxy)
+    await until(lambda: not proxy.services.comebacks.watched)
+    server.questions = 0
+    await ask(proxy, {"X-MLX-Stack-Tier": "standard"})
+    assert not proxy.services.comebacks.watched and not server.questions
+
+
+async def test_its_lines_in_the_log_are_no_requests(
+    upstream: ScriptedServer,
+    server: ModelServer,
+    proxy: RunningProxy,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
+    await server.listen()
+    await until(lambda: is_probed_next(proxy))
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "tier_answers_again" in one]
+    assert "request_id" not in line
+
+
+async def test_nothing_is_asked_after_the_end(
+    upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
+) -> None:
+    upstream.always(by_model(fast=DEAD))
+    await ask(proxy)
+    watch = proxy.services.comebacks
+    await watch.close()
+    assert not watch.watched
+    watch.watch("fast")
+    assert not watch.watched
+
+
+async def test_what_was_degraded_before_a_restart_is_watched(
+    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    changes = {
+        "tiers.fast.health_url": f"{server.url}/health",
+        "state.backend": "sqlite",
+        "state.path": str(tmp_path / "state.db"),
+    }
+    before = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(before)
+    await before.services.comebacks.close()
+    await before.services.journal.written()
+    await before.services.store.close()
+    proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
+    assert proxy.services.comebacks.watched == {"fast"}
+    assert not is_probed_next(proxy)
+    await server.listen()
+    await until(lambda: is_probed_next(proxy))
+    await proxy.services.journal.written()
+    kept = await proxy.services.store.breakers()
+    assert kept["fast"].degraded_until <= proxy.services.wall_clock(), "other workers know it, too"
 
 
 async def test_a_server_that_hangs_and_comes_to_was_not_gone(
