@@ -90,15 +90,15 @@ class Breakers:
         """The tier's server was gone and is back; whether that changes anything.
 
         What failed was the server that is gone: no failure of it counts any more, and where it took
-        the tier out, the cool-down is over and a probe may follow. Once, until the tier answers: a
-        server that goes at each call is no better for coming back.
+        the tier out, the cool-down is over and a probe may follow, and another one if that fails.
+        Once, until the tier answers: a server that goes at each call is no better for coming back.
         """
         health = self._health.get(tier)
         if health is None or tier in self._forgiven:
             return False
         self._forgiven.add(tier)
         if health.degraded:
-            self._health[tier] = replace(health, degraded_until=now)
+            self._health[tier] = replace(health, failures=0, degraded_until=now)
         else:
             del self._health[tier]
             self._recovered[tier] = now
@@ -128,6 +128,9 @@ class Breakers:
         if call.at < max(old.degraded_until, self._recovered.get(tier, 0.0)):
             return False
         new = replace(old, failures=old.failures + 1)
+        if old.degraded and not old.failures:  # its server has just come back: one call may fail
+            self._health[tier] = new
+            return False
         if old.degraded:
             new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
         elif new.failures >= self._settings.failures:

@@ -128,8 +128,10 @@ async def test_a_probe_that_fails_cools_down_as_ever(
     await server.listen()
     await until(lambda: is_probed_next(proxy))
     upstream.calls.clear()
-    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
-    assert asked(upstream) == ["fast", "standard"]
+    for _ in range(2):  # one call may fail
+        assert is_probed_next(proxy)
+        assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
+    assert asked(upstream) == ["fast", "standard"] * 2
     server.questions = 0
     await until(lambda: server.questions >= 3)
     assert not is_probed_next(proxy)
