@@ -75,8 +75,10 @@ class Breakers:
 
     def proven(self) -> frozenset[str]:
         """The tiers that have answered, have failed at most once since, and aren't degraded."""
+        if not self._health:
+            return self._answered
         doubtful = [t for t, known in self._health.items() if known.failures > 1 or known.degraded]
-        return self._answered.difference(doubtful) if doubtful else self._answered
+        return self._answered.difference(doubtful)
 
     def cooling(self, tier: str, now: float) -> bool:
         """Whether the tier's cool-down is not over."""
@@ -128,15 +130,13 @@ class Breakers:
         if call.at < max(old.degraded_until, self._recovered.get(tier, 0.0)):
             return False
         new = replace(old, failures=old.failures + 1)
-        if old.degraded and not old.failures:  # its server has just come back: one call may fail
-            self._health[tier] = new
-            return False
         if old.degraded:
-            new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
+            if old.failures:  # else its server has just come back: one call may fail
+                new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
         elif new.failures >= self._settings.failures:
             new = self._cooled(new, self._settings.cooldown_seconds, now)
         self._health[tier] = new
-        return new.degraded
+        return new.degraded_until > old.degraded_until
 
     def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""

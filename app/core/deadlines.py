@@ -101,7 +101,7 @@ class Deadlines:
         if over:
             message = f"no end of the reply within {self._total:g} s"
             # Who wrote to the end would write as long again.
-            writes = now < self._last + min(self._patience, ASK_AFTER_SECONDS)
+            writes = now < self._last + self._long
             return UpstreamFailed("timeout", message, final=writes)
         if self._asks:
             return self._unanswered_timeout(now)
@@ -132,7 +132,12 @@ class Deadlines:
     def _ask_at(self) -> float:
         if self._unanswered:
             return self._sign  # at once
-        return self._sign + min(self._patience, ASK_AFTER_SECONDS)
+        return self._sign + self._long
+
+    @property
+    def _long(self) -> float:
+        """A silence that may mean something."""
+        return min(self._patience, ASK_AFTER_SECONDS)
 
 
 _PASS_THROUGH = TierSettings(model="")

@@ -41,9 +41,6 @@ class TierView:
         return replace(self, closed=self.closed.union(tiers))
 
 
-NOTHING_KNOWN = TierView()
-
-
 @frozen
 class Start:
     """The tier to start on. ``reason``: why it isn't the route's first; "" if that needs none."""

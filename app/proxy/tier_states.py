@@ -12,7 +12,7 @@ from typing import Any
 from .. import log
 from ..core.breaker import HEALTHY, Breakers, BreakerState, Call
 from ..core.exchange import ClientRequest
-from ..core.ladder import NOTHING_KNOWN, TierView
+from ..core.ladder import TierView
 from ..core.learnt import Learnt
 from ..core.track_record import TrackRecord
 from ..core.verdicts import Rejected, UpstreamFailed, Verdict
@@ -36,7 +36,7 @@ class TierStates:
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learnt = Learnt()
         self._record = TrackRecord(settings.reliability.escalation.foresee_above)
-        self._all_well = NOTHING_KNOWN
+        self._all_well = TierView()
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""

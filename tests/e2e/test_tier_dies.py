@@ -16,6 +16,7 @@ from .running_stack import RunningStack, wait_until
 DEGRADED = "mlx_stack_tier_degraded"
 PAST = ("standard", "tier_degraded", "1")
 BACK = ("fast", None, "1")
+PROBES = 2  # that may fail in a row before a server that has come back is left out again
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +42,14 @@ def told(reply: httpx.Response) -> tuple[str | None, ...]:
 async def during(fault: int, stack: RunningStack) -> list[Ended]:
     """How a crowd ended; meanwhile, new requests wait for the dead tier no longer.
 
-    On a busy machine one of them may be the probe, or a server that was killed is back already.
+    On a busy machine one or two of them may be probes, or a server that was killed is back already.
     """
     wanted = {PAST} if fault == signal.SIGSTOP else {PAST, BACK}
 
     def meanwhile() -> None:
         wait_until(lambda: stack.metric(DEGRADED, tier="fast") == 1, 30, "the breaker")
-        wait_until(lambda: told(ask_once(stack)) in wanted, 60, "a request that goes past it")
+        replies = [told(ask_once(stack)) for _ in range(PROBES + 1)]
+        assert not wanted.isdisjoint(replies), replies
 
     return await Crowd(stack).during(fault, meanwhile)
 

@@ -17,6 +17,11 @@ def metric_value(text: str, name: str, **labels: str) -> float | None:
     return None
 
 
+async def is_degraded(proxy: RunningProxy, tier: str = "fast") -> bool:
+    text = (await proxy.client.get("/metrics")).text
+    return metric_value(text, "mlx_stack_tier_degraded", tier=tier) == 1
+
+
 async def until_metric(
     proxy: RunningProxy, name: str, wanted: float, within: float = 10, **labels: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from app.proxy import comebacks
 from tests.shell.asking import ask
 from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
-from tests.shell.polling import metric_value
+from tests.shell.polling import is_degraded
 from tests.support.clock import Clock
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer, Wait
@@ -46,16 +47,32 @@ async def proxy(
     return await three_tiers(
         upstream,
         start_proxy,
-        {"tiers.fast.health_url": f"{server.url}/health"},
+        asking(server),
         wall_clock=clock,
         degrade={"failures": 1, "cooldown_seconds": COOLDOWN},
         sticky_seconds=0,
     )
 
 
-async def is_degraded(proxy: RunningProxy) -> bool:
-    text = (await proxy.client.get("/metrics")).text
-    return metric_value(text, "mlx_stack_tier_degraded", tier="fast") == 1
+@pytest.fixture
+async def patient(
+    server: ModelServer, upstream: ScriptedServer, start_proxy: StartProxy
+) -> RunningProxy:
+    """It takes a tier out after the second failure. Calls on `fast` fail."""
+    upstream.always(by_model(fast=DEAD))
+    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
+    return await three_tiers(upstream, start_proxy, asking(server), **rules)
+
+
+def asking(server: ModelServer) -> dict[str, Any]:
+    return {"tiers.fast.health_url": f"{server.url}/health"}
+
+
+async def goes(server: ModelServer, upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """The server of `fast` is gone, and a call on it fails."""
+    upstream.always(by_model(fast=DEAD))
+    await server.stop()
+    await ask(proxy)
 
 
 def is_probed_next(proxy: RunningProxy) -> bool:
@@ -65,9 +82,7 @@ def is_probed_next(proxy: RunningProxy) -> bool:
 async def test_it_is_probed_as_soon_as_its_server_is_back(
     upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
 ) -> None:
-    upstream.always(by_model(fast=DEAD))
-    await server.stop()
-    await ask(proxy)
+    await goes(server, upstream, proxy)
     assert await is_degraded(proxy)
     assert (await ask(proxy)).headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
     upstream.always(by_model())
@@ -79,31 +94,23 @@ async def test_it_is_probed_as_soon_as_its_server_is_back(
 
 
 async def test_it_need_not_be_degraded_before_its_server_is_back(
-    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+    server: ModelServer, patient: RunningProxy
 ) -> None:
     """The failures of one that is gone are none of the next one's."""
-    changes = {"tiers.fast.health_url": f"{server.url}/health"}
-    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
-    proxy = await three_tiers(upstream, start_proxy, changes, **rules)
-    upstream.always(by_model(fast=DEAD))
     for _ in range(2):
         await server.stop()
-        await ask(proxy)
-        assert not await is_degraded(proxy)
+        await ask(patient)
+        assert not await is_degraded(patient)
         await server.listen()
-        await until(lambda: not proxy.services.comebacks.watched)
+        await until(lambda: not patient.services.comebacks.watched)
 
 
 async def test_a_call_that_fails_before_a_server_that_answers_counts(
-    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+    server: ModelServer, patient: RunningProxy
 ) -> None:
-    changes = {"tiers.fast.health_url": f"{server.url}/health"}
-    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
-    proxy = await three_tiers(upstream, start_proxy, changes, **rules)
-    upstream.always(by_model(fast=DEAD))
     for degraded in (False, True):
-        await ask(proxy)
-        assert await is_degraded(proxy) is degraded
+        await ask(patient)
+        assert await is_degraded(patient) is degraded
         await until(lambda: server.questions)
         server.questions = 0
 
@@ -122,9 +129,7 @@ async def test_a_server_that_answers_all_the_while_is_none_the_better_for_it(
 async def test_a_probe_that_fails_cools_down_as_ever(
     upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
 ) -> None:
-    upstream.always(by_model(fast=DEAD))
-    await server.stop()
-    await ask(proxy)
+    await goes(server, upstream, proxy)
     await server.listen()
     await until(lambda: is_probed_next(proxy))
     upstream.calls.clear()
@@ -167,30 +172,24 @@ async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
 
 
 async def test_a_server_that_each_call_kills_is_left_out_all_the_same(
-    upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
+    upstream: ScriptedServer, server: ModelServer, patient: RunningProxy
 ) -> None:
     """It is back each time, and a call each time is too much."""
-    changes = {"tiers.fast.health_url": f"{server.url}/health"}
-    rules = {"degrade": {"failures": 2}, "sticky_seconds": 0}
-    proxy = await three_tiers(upstream, start_proxy, changes, **rules)
-    upstream.always(by_model(fast=DEAD))
     for _ in range(10):
         await server.stop()
-        await ask(proxy)
+        await ask(patient)
         await server.listen()
         server.questions = 0
-        await until(lambda: server.questions or not proxy.services.comebacks.watched)
+        await until(lambda: server.questions or not patient.services.comebacks.watched)
     assert asked(upstream).count("fast") <= 3
-    assert await is_degraded(proxy)
+    assert await is_degraded(patient)
 
 
 async def test_a_server_that_says_it_is_loading_is_not_back_yet(
     upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy
 ) -> None:
     """As llama-server does: it listens at once, and /health is a 503 for as long as it loads."""
-    upstream.always(by_model(fast=DEAD))
-    await server.stop()
-    await ask(proxy)
+    await goes(server, upstream, proxy)
     server.routes["GET", "/health"] = Reply.json({"error": "Loading model"}, status=503)
     await server.listen()
     await until(lambda: server.questions >= 3)
@@ -202,9 +201,7 @@ async def test_a_server_that_says_it_is_loading_is_not_back_yet(
 async def test_it_comes_back_while_a_call_waits_for_the_one_that_is_gone(
     upstream: ScriptedServer, server: ModelServer, proxy: RunningProxy, clock: Clock
 ) -> None:
-    upstream.always(by_model(fast=DEAD))
-    await server.stop()
-    await ask(proxy)
+    await goes(server, upstream, proxy)
     clock.now += COOLDOWN
     gate = asyncio.Event()
     upstream.always(by_model(fast=Reply(DEAD.status, (), (Wait(gate), *DEAD.pieces), "close")))
@@ -222,8 +219,7 @@ async def test_it_comes_back_while_a_call_waits_for_the_one_that_is_gone(
 async def test_other_tiers_failures_ask_nothing_of_it(
     upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy
 ) -> None:
-    changes = {"tiers.fast.health_url": f"{server.url}/health"}
-    proxy = await three_tiers(upstream, start_proxy, changes)
+    proxy = await three_tiers(upstream, start_proxy, asking(server))
     upstream.will(DEAD)
     upstream.always(by_model(standard=DEAD))
     await ask(proxy)
@@ -239,9 +235,7 @@ async def test_its_lines_in_the_log_are_no_requests(
     proxy: RunningProxy,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    upstream.always(by_model(fast=DEAD))
-    await server.stop()
-    await ask(proxy)
+    await goes(server, upstream, proxy)
     await server.listen()
     await until(lambda: is_probed_next(proxy))
     (line,) = [one for one in capsys.readouterr().err.splitlines() if "tier_answers_again" in one]
@@ -263,15 +257,10 @@ async def test_nothing_is_asked_after_the_end(
 async def test_what_was_degraded_before_a_restart_is_watched(
     upstream: ScriptedServer, server: ModelServer, start_proxy: StartProxy, tmp_path: Path
 ) -> None:
-    changes = {
-        "tiers.fast.health_url": f"{server.url}/health",
-        "state.backend": "sqlite",
-        "state.path": str(tmp_path / "state.db"),
-    }
+    kept = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
+    changes = {**asking(server), **kept}
     before = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
-    upstream.always(by_model(fast=DEAD))
-    await server.stop()
-    await ask(before)
+    await goes(server, upstream, before)
     await before.services.comebacks.close()
     await before.services.journal.written()
     await before.services.store.close()
@@ -281,8 +270,8 @@ async def test_what_was_degraded_before_a_restart_is_watched(
     await server.listen()
     await until(lambda: is_probed_next(proxy))
     await proxy.services.journal.written()
-    kept = await proxy.services.store.breakers()
-    assert kept["fast"].degraded_until <= proxy.services.wall_clock(), "other workers know it, too"
+    known = await proxy.services.store.breakers()
+    assert known["fast"].degraded_until <= proxy.services.wall_clock(), "other workers know it, too"
 
 
 async def test_a_server_that_hangs_and_comes_to_was_not_gone(

@@ -15,7 +15,7 @@ from tests.faults.clients import TOOLS
 from tests.shell.asking import ask, body, checked_error
 from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
-from tests.shell.polling import metric_value, until_metric
+from tests.shell.polling import is_degraded, metric_value, until_metric
 from tests.shell.sockets import post, slow_client
 from tests.support.clock import Clock
 from tests.support.replies import chunk, data, litellm_error
@@ -50,11 +50,6 @@ async def degrade(upstream: ScriptedServer, proxy: RunningProxy) -> None:
         assert response.headers["x-mlx-stack-escalation-reason"] == "server_error", number
     assert await is_degraded(proxy)
     upstream.calls.clear()
-
-
-async def is_degraded(proxy: RunningProxy, tier: str = "fast") -> bool:
-    text = (await proxy.client.get("/metrics")).text
-    return metric_value(text, "mlx_stack_tier_degraded", tier=tier) == 1
 
 
 async def events(proxy: RunningProxy, kind: str) -> list[Mapping[str, Any]]:
