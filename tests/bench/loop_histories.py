@@ -16,6 +16,7 @@ from app.core.exchange import ClientRequest, Controls, Exchange, Request
 from app.core.reply import Reply, ToolCall
 from app.core.session_id import SessionId
 from app.core.tiers import Route
+from app.core.verdicts import LoopDetected
 from app.settings import DEFAULT_TIERS, Settings
 from app.stages.loop_detection import LoopDetection
 
@@ -48,8 +49,11 @@ class Report:
         return min(found) if found else None
 
 
-def settings(params: Json | None = None) -> Settings:
-    """Our defaults, or a project's own thresholds as far as we have them, too."""
+def settings(params: Json | None = None, changes: Json | None = None) -> Settings:
+    """Our defaults, or a project's own thresholds as far as we have them, too.
+
+    ``changes``: to the rules of ``loop_detection`` in any case, as its section has them.
+    """
     params = params or {}
     rules: Json = {}
     calls: Json = {}
@@ -67,13 +71,16 @@ def settings(params: Json | None = None) -> Settings:
         if name.startswith("override_")
     }
     calls |= {"frequency_overrides": overrides} if overrides else {}
-    loops = {**rules, "tool_calls": calls}
+    changes = changes or {}
+    loops = {**rules, **changes, "tool_calls": {**calls, **changes.get("tool_calls", {})}}
     return Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})  # type: ignore[arg-type]
 
 
-def run(items: list[Json], kind: str, params: Json | None = None) -> Report:
+def run(
+    items: list[Json], kind: str, params: Json | None = None, changes: Json | None = None
+) -> Report:
     """What the stage says of a line's items, the request after the last one included."""
-    stage = LoopDetection(settings(params))
+    stage = LoopDetection(settings(params, changes))
     report = Report()
     transcript: list[Json] = []
     last = -1
@@ -113,6 +120,9 @@ def _asked(stage: LoopDetection, transcript: list[Json]) -> str:
 
 
 def _judged(stage: LoopDetection, transcript: list[Json], message: Json) -> str:
+    """The detector that breaks a reply. A doubt breaks none: the next tier is asked, and where it
+    makes the same call, as a recorded agent does, the reply goes out.
+    """
     reply = Reply()
     choice = reply.choice(0)
     choice.text = message.get("content") or ""
@@ -120,7 +130,9 @@ def _judged(stage: LoopDetection, transcript: list[Json], message: Json) -> str:
         function = call["function"]
         choice.tool_calls.append(ToolCall(call["id"], function["name"], function["arguments"]))
     verdict = stage.open(_exchange(transcript)).judge(reply)
-    return verdict.detector if verdict is not None else ""  # type: ignore[union-attr]
+    if not isinstance(verdict, LoopDetected) or verdict.doubt:
+        return ""
+    return verdict.detector
 
 
 # From items to messages

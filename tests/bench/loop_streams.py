@@ -58,19 +58,24 @@ def pieces(items: list[Any]) -> Iterator[str]:
             yield from (whole[at : at + size] for at in range(0, len(whole), size))
 
 
-def settings(params: Json | None = None) -> Settings:
-    """Our defaults, or a project's own numbers: so many pieces of such a length."""
+def settings(params: Json | None = None, changes: Json | None = None) -> Settings:
+    """Our defaults, or a project's own numbers: so many pieces of such a length.
+
+    ``changes``: to the rules of ``loop_detection`` in any case, as its section has them.
+    """
     params = params or {}
     generation: Json = {}
     if (times := params.get("content_threshold")) is not None:
         generation = {"min_laps": times, "min_chars": times * params.get("chunk", 1)}
-    rules: Any = {"loop_detection": {"generation": generation}}
+    changes = changes or {}
+    generation |= changes.get("generation", {})
+    rules: Any = {"loop_detection": {**changes, "generation": generation}}
     return Settings(tiers=DEFAULT_TIERS, reliability=rules)  # type: ignore[arg-type]
 
 
-def run(items: list[Any], params: Json | None = None) -> Answer:
+def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:
     """The first piece that ends the reply."""
-    rules = settings(params)
+    rules = settings(params, changes)
     body: Json = {"messages": [{"role": "user", "content": "?"}]}
     request = ClientRequest(body, "m", stream=True, include_usage=True)
     exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")

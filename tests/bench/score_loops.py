@@ -1,6 +1,7 @@
 """Loop detection on recorded cases, by kind and tier, with every miss.
 
     make score
+    python -m tests.bench.score_loops --set tool_calls.name_cycle_warn=2    # at another value
 
 Reads ``../shared/corpora/loops.jsonl`` (from the project's root), or the file given, where there is
 one. ``portable`` lines are judged at our own defaults: all must come out right. ``threshold`` lines
@@ -11,10 +12,12 @@ Exits with 1 where a portable line is wrong.
 
 from __future__ import annotations
 
+import argparse
+import functools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +27,17 @@ Json = dict[str, Any]
 DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "corpora" / "loops.jsonl"
 
 # kind → what we say of a line: whether it came out right, and our answer in words
-Judge = Callable[[Json, bool], tuple[bool, str]]
+Judge = Callable[[Json, bool, Json], tuple[bool, str]]
 
 
-def across_turns(line: Json, own_params: bool) -> tuple[bool, str]:
+def across_turns(line: Json, own_params: bool, changes: Json) -> tuple[bool, str]:
     """A ``tool_sequence`` or a ``history``.
 
     A loop must be told or broken by the item it is expected at. Where none is expected, a sequence
     must stay silent throughout and a history must have calmed down by its end.
     """
     params = line.get("params") if own_params else None
-    report = loop_histories.run(line["input"], line["kind"], params)
+    report = loop_histories.run(line["input"], line["kind"], params, changes)
     first, at = report.first, line.get("at")
     said = f"warned {report.warned}, broken {report.broken} ({', '.join(report.detectors)})"
     if line["expected"] == "no_loop":
@@ -47,9 +50,10 @@ def across_turns(line: Json, own_params: bool) -> tuple[bool, str]:
     return on_time, said if first is not None else "silent"
 
 
-def while_generating(line: Json, own_params: bool) -> tuple[bool, str]:
+def while_generating(line: Json, own_params: bool, changes: Json) -> tuple[bool, str]:
     """A ``content_stream``: a loop must be cut by the piece it is expected at."""
-    answer = loop_streams.run(line["input"], line.get("params") if own_params else None)
+    params = line.get("params") if own_params else None
+    answer = loop_streams.run(line["input"], params, changes)
     if line["expected"] == "no_loop":
         return answer.at is None, str(answer)
     by = line.get("at")
@@ -63,7 +67,27 @@ KINDS: dict[str, Judge] = {
 }
 
 
-def main(path: Path = DEFAULT) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, nargs="?", default=DEFAULT)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_change)
+    given = parser.parse_args(arguments)
+    changes: Json = {}
+    for keys, value in given.set:
+        section = functools.reduce(lambda inner, key: inner.setdefault(key, {}), keys[:-1], changes)
+        section[keys[-1]] = value
+    return score(given.path, changes)
+
+
+def _change(text: str) -> tuple[list[str], Any]:
+    """A key of ``loop_detection``, below it separated by dots, and its value as JSON."""
+    key, _, value = text.partition("=")
+    return key.split("."), json.loads(value)
+
+
+def score(path: Path, changes: Json) -> int:
     if not path.exists():
         print(f"loops: no sample cases at {path.name}")
         return 0
@@ -76,7 +100,7 @@ def main(path: Path = DEFAULT) -> int:
         if judge is None:
             continue
         tier = line["tier"]
-        good, said = judge(line, tier != "portable")
+        good, said = judge(line, tier != "portable", changes)
         total[line["kind"], tier] += 1
         right[line["kind"], tier] += good
         if not good or tier == "policy":
@@ -89,4 +113,4 @@ def main(path: Path = DEFAULT) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT))
+    sys.exit(main())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.bench import loop_histories
 from tests.stages.loop_detection.histories import (
     TASK,
     Json,
@@ -26,6 +27,13 @@ def test_a_poll_whose_answer_moves() -> None:
     run = Run([TASK, *steps(*poll)])
     assert not run.broken
     assert {name for _, name in run.told} <= {"tool_frequency"}, "told once, at its count"
+
+
+def test_a_call_that_is_made_twice_is_asked_about_at_most() -> None:
+    """OpenHands' own case of no loop. As the score reads it: a doubt breaks nothing."""
+    call = {"tool": {"name": "run", "args": {"command": "ls"}, "result": ""}}
+    assert loop_histories.run([{"user": "Hello"}, call, call], "history").first is None
+    assert loop_histories.run([{"user": "Hello"}, *[call] * 5], "history").broken is not None
 
 
 def test_a_slow_poll_gets_the_count_anew_with_each_answer_that_moves() -> None:
