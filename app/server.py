@@ -17,7 +17,7 @@ from types import FrameType
 
 import uvicorn
 
-from . import log, main, workers
+from . import log, main, open_files, workers
 from .api.http_protocol import BoundedProtocol
 from .proxy.services import Services
 from .reload import Given, Reloader
@@ -196,6 +196,7 @@ def work(
 
 
 def _run(server: Server) -> int:
+    open_files.raise_limit()
     if server.reloads_at_hangup:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready to take it
     # uvicorn ends a start that failed (a taken port, say) with SystemExit.

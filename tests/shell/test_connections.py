@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from pathlib import Path
 
 import pytest
 
 from tests.shell.asking import CHAT, body
+from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
@@ -105,3 +108,21 @@ async def test_a_refusal_before_the_body_closes_the_connection(proxy: RunningPro
     async with asyncio.timeout(10):
         got = await reader.read()
     assert got.startswith(b"HTTP/1.1 415 ") and b"connection: close\r\n" in got
+
+
+async def test_a_shell_that_allows_few_open_files_is_no_limit(
+    upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    """macOS gives 256 to what is started in a terminal; here it is 64, and 100 clients connect."""
+    async with (
+        ProxyProcess(tmp_path, upstream.url, open_files=64) as process,
+        contextlib.AsyncExitStack() as clients,
+    ):
+        await process.start()
+        for _ in range(100):
+            _, writer = await asyncio.open_connection("127.0.0.1", process.port)
+            clients.callback(writer.close)
+        upstream.will(Reply.sse(*text_stream("served").pieces))
+        async with process.client() as client:
+            response = await client.post(CHAT, json=body())
+        assert "served" in response.text

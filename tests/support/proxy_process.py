@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import sys
 from pathlib import Path
 from typing import Any, Self
@@ -19,6 +20,7 @@ GENEROUS = 90  # seconds to start or to end in; a hang is what would fail here
 
 class ProxyProcess:
     """``changes``: as those of `proxy_config`. ``options``: further ones of the command.
+    ``open_files``: the soft limit that it begins with.
 
     It keeps its port over restarts. What is left of it at the end of the block is killed.
     """
@@ -31,12 +33,14 @@ class ProxyProcess:
         *,
         options: tuple[str, ...] = (),
         name: str = "proxy",
+        open_files: int | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._upstream = upstream
         self._file = folder / f"{name}.yaml"
         self._options = options
+        self._open_files = open_files
         self._process: asyncio.subprocess.Process | None = None
         self.configure(changes)
 
@@ -57,7 +61,11 @@ class ProxyProcess:
         """Until it answers."""
         command = (sys.executable, "-m", "app", "serve", "--config", str(self._file))
         self._process = await asyncio.create_subprocess_exec(
-            *command, *self._options, stdout=asyncio.subprocess.DEVNULL, stderr=stderr
+            *command,
+            *self._options,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=stderr,
+            preexec_fn=self._limit_open_files,
         )
         async with asyncio.timeout(GENEROUS), self.client() as client:
             while True:
@@ -66,6 +74,11 @@ class ProxyProcess:
                     await client.get("/health")
                     return
                 await asyncio.sleep(0.05)
+
+    def _limit_open_files(self) -> None:
+        if self._open_files is not None:
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (self._open_files, hard))
 
     async def end(self, how: int) -> int:
         """Send the signal; its exit code, once it has ended."""
