@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score faults frameworks schema references docs docs-commands package audit clean
+.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score limits faults frameworks schema references docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -80,6 +80,9 @@ fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for minutes ea
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)
 	@$(BIN)/python -m tests.bench.score_loops
+
+limits: $(DEV)  ## honest files that other limits on repeating text would cut, and how far a loop gets
+	@$(BIN)/python -m tests.bench.loop_limits $(ARGS)
 
 faults: $(DEV)  ## what each fault comes to for each client: the table of docs/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
