@@ -13,7 +13,7 @@ import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -52,15 +52,9 @@ class _Block(NamedTuple):
 
 
 class Beginnings:
-    """Reads bodies, as far as they are new. Bounded; threads may share one.
+    """Reads bodies, as far as they are new. Bounded; threads may share one."""
 
-    ``report``: told of a fault in here. Then the body is read as if nothing was known.
-    """
-
-    def __init__(
-        self, report: Callable[[str, Exception], None] | None = None, known: int = KNOWN
-    ) -> None:
-        self._report = report
+    def __init__(self, known: int = KNOWN) -> None:
         self._most = known
         self._known: OrderedDict[int, tuple[_Block, ...]] = OrderedDict()  # by how they begin
         self._count = 0
@@ -73,27 +67,6 @@ class Beginnings:
         """
         if len(raw) < _LEAST or not self._known:
             return None
-        try:
-            return self._body(raw)
-        except Exception as error:
-            self._failed(error)
-            return None
-
-    def learn(self, raw: bytes, blocks: Blocks) -> None:
-        """Keep how the blocks of a request stand in its body, which was read."""
-        if not blocks.written:
-            return
-        try:
-            self._learn(raw, blocks)
-        except Exception as error:
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        if self._report is None:
-            raise error
-        self._report(NAME, error)
-
-    def _body(self, raw: bytes) -> dict[str, Any] | None:
         search = _Search(raw)
         for opened, begun in _beginnings(raw):
             at, parts = begun, []
@@ -115,7 +88,10 @@ class Beginnings:
             return {**fields, **rest}
         return None
 
-    def _learn(self, raw: bytes, blocks: Blocks) -> None:
+    def learn(self, raw: bytes, blocks: Blocks) -> None:
+        """Keep how the blocks of a request stand in its body, which was read."""
+        if not blocks.written:
+            return
         search, messages = _Search(raw), blocks.messages
         new = list(zip(blocks.names[-len(blocks.written) :], blocks.written, strict=True))
         if type(messages) is Messages:

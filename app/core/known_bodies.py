@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
-from .beginnings import Beginnings
+from . import beginnings, known_tools
 from .blocks import Blocks
-from .known_tools import KnownTools
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class KnownBodies:
     """Bounded; threads may share one.
 
-    ``report``: told of a fault in here. Then a body is read as if nothing was known.
+    ``report``: told of a fault in here, and in which part. Then a body is read as if nothing was
+    known.
     """
 
     def __init__(self, report: Callable[[str, Exception], None] | None = None) -> None:
-        self.beginnings = Beginnings(report)
-        self.tools = KnownTools(report)
+        self._report = report
+        self.beginnings = beginnings.Beginnings()
+        self.tools = known_tools.KnownTools()
 
     def body(self, raw: bytes) -> tuple[dict[str, Any] | None, bytes]:
         """The request in a body, as far as something of it came before; None: read it whole.
@@ -28,11 +32,11 @@ class KnownBodies:
         With what its messages stand in, which :meth:`learn` is to be given: the body, or that
         without its tools.
         """
-        taken = self.tools.taken(raw)
+        taken = self._safely(known_tools.NAME, self.tools.taken, raw)
         if taken is None:
-            return self.beginnings.body(raw), raw
+            return self._safely(beginnings.NAME, self.beginnings.body, raw), raw
         rest, tools = taken
-        body = self.beginnings.body(rest)
+        body = self._safely(beginnings.NAME, self.beginnings.body, rest)
         if body is None:
             try:
                 body = orjson.loads(rest)
@@ -44,5 +48,16 @@ class KnownBodies:
 
     def learn(self, raw: bytes, body: Mapping[str, Any], blocks: Blocks) -> None:
         """Keep of a request that was read, and is good, what the next may have in common."""
-        self.beginnings.learn(raw, blocks)
-        self.tools.learn(raw, body)
+        self._safely(beginnings.NAME, self.beginnings.learn, raw, blocks)
+        self._safely(known_tools.NAME, self.tools.learn, raw, body)
+
+    def _safely(
+        self, part: str, ask: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T | None:
+        try:
+            return ask(*args, **kwargs)
+        except Exception as error:
+            if self._report is None:
+                raise
+            self._report(part, error)
+            return None

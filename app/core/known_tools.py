@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import orjson
@@ -34,13 +34,9 @@ _PLACE_JSON: Final = orjson.dumps(_PLACE)
 
 
 class KnownTools:
-    """Bounded; threads may share one.
+    """Bounded; threads may share one."""
 
-    ``report``: told of a fault in here. Then the body is read as if nothing was known.
-    """
-
-    def __init__(self, report: Callable[[str, Exception], None] | None = None) -> None:
-        self._report = report
+    def __init__(self) -> None:
         self._lists: list[ToolList] = []  # the one that came last is the first
         self._lock = threading.Lock()
 
@@ -48,11 +44,13 @@ class KnownTools:
         """A body without its tools, and these, where they are known. See :meth:`put`."""
         if not self._lists or len(raw) < _LEAST:
             return None
-        try:
-            return self._taken(raw)
-        except Exception as error:
-            self._failed(error)
-            return None
+        for at in places(raw, _NAME, _COLON):
+            for one in self._lists:
+                if raw.startswith(one.written, at):
+                    self._keep(one)
+                    rest = b"".join((raw[:at], _PLACE_JSON, raw[at + len(one.written) :]))
+                    return rest, one
+        return None
 
     def put(self, body: dict[str, Any], tools: ToolList) -> bool:
         """Put the tools into what the rest was parsed to; whether they belong there.
@@ -69,26 +67,9 @@ class KnownTools:
         tools = body.get("tools")
         if type(tools) is not list or len(raw) < _LEAST:
             return
-        try:
-            written = _written(raw, tools)
-            if written is not None and _LEAST <= len(written) <= MOST_BYTES:
-                self._keep(ToolList(tools, kept(written)))
-        except Exception as error:
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        if self._report is None:
-            raise error
-        self._report(NAME, error)
-
-    def _taken(self, raw: bytes) -> tuple[bytes, ToolList] | None:
-        for at in places(raw, _NAME, _COLON):
-            for one in self._lists:
-                if raw.startswith(one.written, at):
-                    self._keep(one)
-                    rest = b"".join((raw[:at], _PLACE_JSON, raw[at + len(one.written) :]))
-                    return rest, one
-        return None
+        written = _written(raw, tools)
+        if written is not None and _LEAST <= len(written) <= MOST_BYTES:
+            self._keep(ToolList(tools, kept(written)))
 
     def _keep(self, one: ToolList) -> None:
         """As the one that came last; the oldest go where it is too many, or too much."""

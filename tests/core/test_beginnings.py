@@ -219,11 +219,11 @@ def test_a_fault_in_it_is_told_and_nothing_more(monkeypatch: pytest.MonkeyPatch)
     said_: list[str] = []
     known = KnownBodies(lambda part, error: said_.append(f"{part}: {error}"))
     learn(known.beginnings, orjson.dumps(told(said(BLOCK + 1, "other"))))
-    for name in ("_body", "_learn"):
+    for name in ("body", "learn"):
         monkeypatch.setattr(known.beginnings, name, Mock(side_effect=KeyError(name)))
     request = parse(KNOWN, known)
     assert request.body == orjson.loads(KNOWN)
-    assert said_ == ["beginnings: '_body'", "beginnings: '_learn'"]
+    assert said_ == ["beginnings: 'body'", "beginnings: 'learn'"]
 
 
 @pytest.mark.parametrize("same", [0, 1000])

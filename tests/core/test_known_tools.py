@@ -308,10 +308,10 @@ def test_a_fault_in_it_is_told_and_nothing_more(monkeypatch: pytest.MonkeyPatch)
     known = KnownBodies(lambda part, error: told_.append(f"{part}: {error}"))
     raw = orjson.dumps(offer(tools()))
     read(known, raw)
-    monkeypatch.setattr(known.tools, "_taken", Mock(side_effect=KeyError("_taken")))
+    monkeypatch.setattr(known.tools, "taken", Mock(side_effect=KeyError("taken")))
     monkeypatch.setattr(known_tools, "_written", Mock(side_effect=KeyError("_written")))
     assert parse(raw, known).body == orjson.loads(raw)
-    assert told_ == ["known_tools: '_taken'", "known_tools: '_written'"]
+    assert told_ == ["known_tools: 'taken'", "known_tools: '_written'"]
 
 
 def test_threads_may_share_one() -> None:
