@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from ..printable import abridged
 from . import hints
 from .messages import is_object
 from .reply import ChoiceReply, Reply, ToolCall
@@ -122,11 +123,7 @@ def _distinct_ids(calls: list[ToolCall]) -> list[str]:
 def _quoted(choice: ChoiceReply) -> str:
     parts = [choice.text] if choice.text.strip() else []
     parts += [f"{call.name}({call.arguments})" for call in choice.tool_calls]
-    whole = "\n".join(parts)
-    if len(whole) <= MAX_QUOTED:
-        return whole
-    half = MAX_QUOTED // 2
-    return f"{whole[:half]} … {whole[-half:]}"
+    return abridged("\n".join(parts), MAX_QUOTED)
 
 
 def _sentence(

@@ -18,6 +18,7 @@ import orjson
 from ...core.chunks import text_of
 from ...core.history import History
 from ...frozen import frozen
+from ...printable import abridged
 from ...settings import JudgeSettings
 from .finding import Finding, State
 
@@ -108,7 +109,7 @@ def question(
     task = next((m for m in shown if m.get("role") == "user"), None)
     replies = [i for i, m in enumerate(shown) if m.get("role") == "assistant"]
     start = replies[-rules.history] if len(replies) >= rules.history else 0
-    lines = ["The user's request:", _cut(text_of(task.get("content")) if task else "")]
+    lines = ["The user's request:", _shown(task.get("content") if task else "")]
     lines += ["", f"The agent's last {min(rules.history, len(replies))} turns:"]
     lines += [_line(message) for message in shown[start:] if message is not task]
     schema = {"name": "loop_judgement", "schema": SCHEMA, "strict": True}
@@ -180,17 +181,16 @@ def _length(history: History) -> int:
 
 
 def _line(message: Mapping[str, Any]) -> str:
-    parts = [f"[{message.get('role')}] {_cut(text_of(message.get('content')))}".rstrip()]
+    parts = [f"[{message.get('role')}] {_shown(message.get('content'))}".rstrip()]
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
-            parts.append(f"  calls {function.get('name')}({_cut(str(function.get('arguments')))})")
+            parts.append(
+                f"  calls {function.get('name')}({_shown(str(function.get('arguments')))})"
+            )
     return "\n".join(parts)
 
 
-def _cut(text: str) -> str:
-    if len(text) <= MAX_SHOWN:
-        return text
-    half = MAX_SHOWN // 2
-    return f"{text[:half]} … {text[-half:]}"
+def _shown(content: Any) -> str:
+    return abridged(text_of(content), MAX_SHOWN)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 class Kind(enum.Enum):
     PROSE = "prose"
     LIST = "list"
-    DATA = "data"  # rulers, tables, JSON, CSV, numbers, markup
+    DATA = "data"  # rulers, forms, tables, JSON, CSV, numbers, markup
     BLANK = "blank"
 
 
@@ -24,6 +24,9 @@ _SEPARATORS = frozenset(",;|:/()[]{}<>\"'")
 _BETWEEN_VALUES = frozenset(",;|:[]{}")
 _WHITE = frozenset(string.whitespace)
 _MARKUP = frozenset('{}[]()<>=;/\\|"&$@%^')
+# Where something is to be filled in, or a line drawn: `Name: ________  Date: ________`.
+_LINE_TO_FILL = re.compile(r"_{4,}|-{4,}|={4,}|\.{6,}|[─━═]{4,}")
+_FORM = 0.25  # of a form's characters are such lines, at the least
 _BULLET = re.compile(r"[ \t>]*(?:[-*+•◦▪–]|\(?(?:\d{1,4}|[A-Za-z])[.)]|\[[ xX]\])[ \t]")
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
 _VALUE = re.compile(
@@ -56,6 +59,8 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
         return Kind.PROSE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
         return Kind.DATA
+    if _is_form(laps):
+        return Kind.DATA
     lines = _whole_lines(laps)
     if _is_table(laps, lines) or _is_csv(lines) or _is_json(laps):
         return Kind.DATA
@@ -83,6 +88,11 @@ def _is_values(laps: str, characters: set[str]) -> bool:
     whole = _BROKEN_WORDS.sub("", laps)
     rest = _VALUE.sub("", whole)
     return rest != whole and not any(char.isalpha() for char in rest)
+
+
+def _is_form(laps: str) -> bool:
+    lines = sum(map(len, _LINE_TO_FILL.findall(laps)))
+    return lines > 0 and lines >= _FORM * len("".join(laps.split()))
 
 
 def _is_special(laps: str) -> bool:

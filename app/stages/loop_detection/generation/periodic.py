@@ -90,7 +90,8 @@ class _Scale:
 class PeriodicText:
     """Takes a text in pieces; memory is bounded by ``window_chars`` and the piece that came last.
 
-    A run that began more than ``window_chars`` before it was found counts from there.
+    A run that began more than ``window_chars`` before it was found counts from there. ``least``:
+    characters that are no repetition yet, whatever repeats; so much text counts as data.
     """
 
     __slots__ = (
@@ -98,6 +99,7 @@ class PeriodicText:
         "_due",
         "_due_scales",
         "_fences",
+        "_least",
         "_length",
         "_offset",
         "_phrases",
@@ -106,8 +108,9 @@ class PeriodicText:
         "_text",
     )
 
-    def __init__(self, rules: GenerationSettings) -> None:
+    def __init__(self, rules: GenerationSettings, *, least: int = 0) -> None:
         self._rules = rules
+        self._least = least
         self._due_scales = _due_scales(rules)
         self._fences = Fences()
         self._phrases = Phrases(max(int(_TIMES * rules.min_laps), 3))
@@ -166,7 +169,7 @@ class PeriodicText:
         return None
 
     def _said_often(self, upto: int) -> Repetition | None:
-        if self._is_fenced(upto, upto):
+        if self._least or self._is_fenced(upto, upto):
             return None
         end = upto - self._offset
         begin = max(end - self._rules.window_chars, 0)
@@ -286,8 +289,8 @@ class PeriodicText:
         kind = kind_of(self._text[end - size : end], before, run.period)
         if kind is Kind.BLANK:  # it has a limit of its own (`whitespace.py`): asked again later
             return upto - run.start + limit
-        if fenced or kind is Kind.DATA:
-            return max(DATA_CHARS, LONG_LAPS * run.period, limit)
+        if fenced or self._least or kind is Kind.DATA:
+            return max(DATA_CHARS, self._least, LONG_LAPS * run.period, limit)
         return limit_of(self._rules, run.period, LIST_FACTOR if kind is Kind.LIST else 1)
 
     def _forget(self, characters: int) -> None:

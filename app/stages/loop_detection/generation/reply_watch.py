@@ -1,8 +1,8 @@
 """Watches one reply while it is written: when it goes round, and when it repeats its calls.
 
-Text and reasoning are watched apart, for each choice. What is found ends the attempt: a repetition
-or endless whitespace as a loop, too much reasoning as a truncation, repeated calls as a cut after
-which the rest is delivered.
+Text, reasoning and each call's arguments are watched apart, for each choice. What is found ends the
+attempt: a repetition or endless whitespace as a loop, too much reasoning as a truncation, repeated
+calls as a cut after which the rest is delivered.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ....frozen import frozen
 from ....settings import LoopDetectionSettings, Settings
 from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
+from .arguments import ArgumentsWatch
 from .calls import NativeCalls, Repeats
 from .flow import EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
 from .periodic import BLOCK, Repetition
-from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
 DETECTOR = "generation"
@@ -100,7 +100,7 @@ class ReplyWatch:
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
         self._calls: dict[int, NativeCalls] = {}
-        self._arguments: dict[tuple[int, int], WhitespaceRun] = {}
+        self._arguments: dict[tuple[int, int], ArgumentsWatch] = {}
         self._finished: set[int] = set()
         self._cut: int | None = None  # the choice that was cut for its calls
         self._stopped: _Stopped | None = None  # for going round
@@ -189,16 +189,11 @@ class ReplyWatch:
         if self._generation is None:
             return None
         key = delta.choice, delta.index
-        white = self._arguments.get(key)
-        if white is None:
-            limit = self._generation.max_trailing_whitespace
-            white = self._arguments[key] = WhitespaceRun(limit)
-        blank = white.add(delta.arguments)
-        return (
-            self._verdict(EndlessWhitespace(*blank), delta.choice, reasoning=True)
-            if blank
-            else None
-        )
+        arguments = self._arguments.get(key)
+        if arguments is None:
+            arguments = self._arguments[key] = ArgumentsWatch(self._generation)
+        found = arguments.add(delta.arguments)
+        return None if found is None else self._verdict(found, delta.choice, reasoning=True)
 
     def _verdict(self, found: Found, choice: int, *, reasoning: bool = False) -> Verdict:
         """``reasoning``: it was not found in the visible text, all of which can be kept."""
