@@ -27,15 +27,11 @@ from benchmarks import machine, pages
 
 from . import agent, report, tasks
 from .columns import COLUMNS, GROUPS, Part
+from .kills import Kills
 from .proxied import proxy
 from .records import ROOT, Records
 from .relay import Faults, Relay
 from .stack import Backend, demo_backend
-
-DOWN_SECONDS = 10.0  # how long a server that isn't ours plays dead
-KILL_EVERY, KILL_AT = 25, 12  # with faults: in one task of so many,
-KILL_CALL = 2  # while its second call runs; a task with fewer has none
-LOOK_SECONDS = 0.01
 
 
 class Benchmark:
@@ -45,8 +41,6 @@ class Benchmark:
         self._args = args
         self._records = records
         self._models = {"fast": args.fast, "standard": args.standard}
-        self._killing: asyncio.Task[None] | None = None
-        self._killed = False  # in the task that runs
 
     async def run(self, parts: list[Part]) -> None:
         wanted = [part for part in parts if self._missing(part)]
@@ -85,37 +79,26 @@ class Benchmark:
             client = await around.enter_async_context(
                 openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=backend.key, timeout=patience)
             )
+            kills = Kills(relay, self._models["fast"], backend.kill)
+            around.push_async_callback(kills.close)
+            killed = part.faults and column.first == "fast"
             every, right = tasks.made(part.seed, self._args.tasks), 0
             missing = self._missing(part)
             for place, number in enumerate(missing, 1):
                 relay.begin(number)
-                self._killed = False
-                if part.faults and column.first == "fast" and number % KILL_EVERY == KILL_AT:
-                    self._killing = asyncio.create_task(self._kill(backend, relay))
                 seed = Random(f"{part.seed}:{number}").randrange(2**31)
-                done = await agent.run(client, model, every[number], seed)
-                await relay.settled()
-                if self._killing is not None and not self._killed:
-                    self._killing.cancel()
+                async with kills.during(number) if killed else contextlib.nullcontext():
+                    done = await agent.run(client, model, every[number], seed)
+                    await relay.settled()
                 attempts = [vars(one) for one in relay.attempts]
                 calls = len(every[number].calls)
                 row = {"calls": calls, **done.as_json(), "attempts": attempts}
-                if self._killed:
+                if kills.happened:
                     row["killed"] = True
                 self._records.add(part, number, row)
                 right += done.right
                 if place % 10 == 0 or place == len(missing):
                     print(f"{part.name}: {place} of {len(missing)}, {right} right", flush=True)
-
-    async def _kill(self, backend: Backend, relay: Relay) -> None:
-        while len(relay.attempts) < KILL_CALL:  # noqa: ASYNC110  # all there is to be looked at
-            await asyncio.sleep(LOOK_SECONDS)
-        self._killed = True
-        model = self._models["fast"]
-        if not backend.kill(model):
-            relay.down.add(model)
-            await asyncio.sleep(DOWN_SECONDS)
-            relay.down.discard(model)
 
 
 def _parts(args: argparse.Namespace) -> list[Part]:

@@ -14,9 +14,13 @@ Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 _HERE = "benchmarks/agents"
 # What decides about a result: after a change of it, older ones are of something else.
-_OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "relay", "stack", "tasks")]
+_OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "kills", "relay", "stack", "tasks")]
 _PROXIED = [f"{_HERE}/proxied.py", "app/**/*.py", "app/**/*.lua"]
-_DEMO = ["deploy/local/demo_tiers/*.py", "deploy/local/models/*/*.safetensors"]
+_DEMO = [
+    "app/local_stack/*.py",  # LiteLLM's configuration, how the servers are started
+    "deploy/local/demo_tiers/*.py",
+    "deploy/local/models/*/*.safetensors",
+]
 
 
 def fingerprint(column: Column, about: Iterable[str]) -> str:
