@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from .. import open_files
 from . import children, configs, ports, probes
 from .console import Console, shown
 from .guarded_process import Lifeline
@@ -92,6 +93,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     except KeyboardInterrupt:  # before there is anything to stop
         return 0
+    open_files.raise_limit()  # LiteLLM inherits it, and has two connections a stream
     try:
         return asyncio.run(_Stack(args, tiers, directory).run())
     finally:
