@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 
 from app.tool_calls.formats import python_calls
-from app.tool_calls.formats.base import Block, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.base import Block, Format, Source, Where
 from app.tool_calls.formats.json_calls import close
-from app.tool_calls.formats.literals import skip_space
 
 OPENERS = ("[Calling tool:", "[Calling tool=")
 
 _HEAD = re.compile(r"\[Calling tool[:=]\s*")
-
-
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
-    """A tool's name and a bracket."""
-    return python_calls.follow(text, skip_space(text, pos), tools)
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -28,4 +22,4 @@ def read(src: Source, start: int) -> Block | None:
     return Block(close(src.text, found[1], ("]",)), (found[0],))
 
 
-FORMAT = Format("calling_tool_bracket", OPENERS, read, Where.TAG, follow)
+FORMAT = Format("calling_tool_bracket", OPENERS, read, Where.TAG, python_calls.follow_spaced)

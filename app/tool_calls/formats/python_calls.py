@@ -137,3 +137,8 @@ def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
     if at == len(text):
         return Verdict.MAYBE
     return Verdict.YES if text[at] == "(" else Verdict.NO
+
+
+def follow_spaced(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """The same; blanks may come first."""
+    return follow(text, skip_space(text, pos), tools)

@@ -21,11 +21,6 @@ LFM2 = "<|tool_call_start|>"
 OLMO3 = "<function_calls>"
 
 
-def follow_list(text: str, pos: int, tools: ToolSet) -> Verdict:
-    """`name(` of a tool."""
-    return python_calls.follow(text, skip_space(text, pos), tools)
-
-
 def follow_tag(text: str, pos: int, tools: ToolSet) -> Verdict:
     """A list, or `name(` of a tool."""
     at = skip_space(text, pos)
@@ -53,7 +48,7 @@ def _tagged(opener: str, closer: str) -> Reader:
 
 
 FORMATS = (
-    Format("pythonic", (LIST,), read_list, Where.LINE, follow_list),
+    Format("pythonic", (LIST,), read_list, Where.LINE, python_calls.follow_spaced),
     Format("pythonic", (LLAMA4,), _tagged(LLAMA4, "<|python_end|>")),
     Format("lfm2", (LFM2,), _tagged(LFM2, "<|tool_call_end|>")),
     Format("olmo3", (OLMO3,), _tagged(OLMO3, "</function_calls>"), Where.TAG, follow_tag),
