@@ -36,10 +36,17 @@ def test_a_loop_is_followed_from_where_it_begins() -> None:
     assert sooner < later < loop_limits.ENDLESS
 
 
-def test_every_value_is_one_that_the_settings_take() -> None:
-    names = [name for name, _ in loop_limits.variants()]
-    assert names[0] == "the defaults"
-    assert len(names) == len(set(names)) == 1 + sum(map(len, loop_limits.VALUES.values()))
+def test_each_row_is_at_the_value_that_it_names() -> None:
+    (first, default), *others = loop_limits.variants()
+    assert (first, default) == ("the defaults", DEFAULT)
+    named = {
+        f"`{name}: {value}`" for name, values in loop_limits.VALUES.items() for value in values
+    }
+    assert {name for name, _ in others} == named
+    before = DEFAULT.generation.model_dump()
+    for said, given in others:
+        name, value = said.strip("`").split(": ")
+        assert given.generation.model_dump() == {**before, name: int(value)}
 
 
 def test_made_up_loops_have_the_lengths_that_are_asked_for() -> None:
