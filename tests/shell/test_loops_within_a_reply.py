@@ -54,6 +54,27 @@ async def test_the_next_tier_gets_the_request_and_the_hint(
     await until_metric(proxy, "mlx_stack_loops_total", 1, **loops)
 
 
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("piece", ["The same again. ", "\\n\\n\\n\\n"])
+async def test_a_call_whose_arguments_go_round_is_stopped_too(
+    piece: str, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Of servers that stream them; mlx-lm sends a call when it is whole."""
+    proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
+    begun = call_delta(0)
+    begun["tool_calls"][0]["function"]["arguments"] = '{"query": "'
+    more = data(chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}))
+    good = Reply.sse(ROLE, data(chunk(call_delta(0))), data(chunk({}, finish="tool_calls")), DONE)
+    upstream.will(Reply.sse(ROLE, data(chunk(begun)), *[more] * 600, SILENCE), good)
+    response = await ask(proxy, stream=streams, tools=TOOLS)
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    assert await upstream.calls[0].left_within(SECOND)
+    assert "The same again" not in response.text
+    assert "quokka" in response.text
+
+
 async def test_after_text_a_stream_ends_with_the_error(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
