@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+MEASURED = ("app", "benchmarks", "tests/bench")  # whose changes a commit alone doesn't tell
 
 
 def command(module: str, arguments: Sequence[str]) -> str:
@@ -44,12 +45,15 @@ def heading(about: Mapping[str, object]) -> str:
 
 
 def commit() -> str:
-    """Of this checkout; says so where the proxy's code was changed since."""
+    """Of this checkout; says so where the proxy, or what measures it, was changed since."""
     asked = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
     try:
         found = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
         changed = subprocess.run(
-            [*asked[:3], "status", "--porcelain", "app"], capture_output=True, text=True, check=True
+            [*asked[:3], "status", "--porcelain", *MEASURED],
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

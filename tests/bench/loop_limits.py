@@ -1,12 +1,13 @@
 """What the limits on text that repeats are worth: honest files cut, and how far a loop gets.
 
     make limits
+    make limits ARGS="--all --write docs/loops.md"    # a quarter of an hour
 
 Honest are the text files of Python's own library and of this environment, each as if a model wrote
 it: as a reply's text without a fence, the strictest rules, and as the argument of a call. Loops are
 pieces of the same files, over and over behind what comes before them there. All is watched by the
 real stage, at the defaults and with one limit changed at a time. Prints a table; ``--write PAGE``
-puts it between the page's markers.
+puts it between the page's markers. ``--all``: which of all files are cut at the defaults, too.
 """
 
 from __future__ import annotations
@@ -74,14 +75,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-n", type=int, default=1000, help="files of each kind, at most")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--all", action="store_true", help="also all files, at the defaults")
     parser.add_argument("--write", type=Path, metavar="PAGE")
     given = parser.parse_args(arguments)
     rng = random.Random(given.seed)
     files = honest_files(given.n, rng)
     loops = made_up_loops([text for _, text in files], rng)
     printed = report(files, loops)
-    command = f'make limits ARGS="-n {given.n} --seed {given.seed}"'
-    page = f"{machine.heading({'command': command, **machine.about()})}\n\n{printed}"
+    if given.all:
+        printed += f"\n\n{report_of_all()}"
+    options = f"-n {given.n} --seed {given.seed}{' --all' if given.all else ''}"
+    about = {"command": f'make limits ARGS="{options}"', **machine.about()}
+    page = f"{machine.heading(about)}\n\n{printed}"
     print(page)
     if given.write is not None:
         pages.write(given.write, {MARKER: page})
@@ -93,19 +98,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def honest_files(most: int, rng: random.Random) -> list[tuple[str, str]]:
     """The kind and the text of some files, ``most`` of a kind."""
-    by_kind: dict[str, set[Path]] = {}
-    for root in ("stdlib", "purelib"):
-        for path in Path(sysconfig.get_path(root)).rglob("*"):
-            if path.suffix in KINDS and path.is_file() and LEAST < path.stat().st_size < MOST:
-                by_kind.setdefault(path.suffix, set()).add(path)
-    found = []
-    for kind, paths in sorted(by_kind.items()):
-        for path in rng.sample(sorted(paths), min(len(paths), most)):
-            try:
-                found.append((kind, path.read_text("utf-8")))
-            except UnicodeDecodeError:
-                continue
-    return found
+    by_kind: dict[str, list[Path]] = {}
+    for path in all_paths():
+        by_kind.setdefault(path.suffix, []).append(path)
+    return [
+        (kind, text)
+        for kind, paths in sorted(by_kind.items())
+        for path in rng.sample(paths, min(len(paths), most))
+        if (text := _text(path)) is not None
+    ]
+
+
+def all_paths() -> list[Path]:
+    """Of all files of these kinds and sizes."""
+    site = Path(sysconfig.get_path("purelib"))
+    found = [path for path in _below(site) if path.suffix in KINDS]
+    for path in _below(Path(sysconfig.get_path("stdlib"))):
+        if path.suffix in KINDS and "site-packages" not in path.parts:
+            found.append(path)
+    return sorted(path for path in found if LEAST < path.stat().st_size < MOST)
+
+
+def _below(root: Path) -> Iterator[Path]:
+    return (path for path in root.rglob("*") if path.is_file())
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def made_up_loops(texts: Sequence[str], rng: random.Random) -> list[Loop]:
@@ -205,6 +227,25 @@ def report(files: Sequence[tuple[str, str]], loops: Sequence[Loop]) -> str:
         cells = [name, _cut(found.cut), *(_after(found.after[size]) for size in LAPS)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def report_of_all() -> str:
+    """Which of all files are cut at the defaults."""
+    rules = LoopDetectionSettings()
+    count, cut = 0, []
+    for path in all_paths():
+        if (text := _text(path)) is None:
+            continue
+        count += 1
+        if cuts_text(rules, text) or cuts_argument(rules, text):
+            where = " and ".join(
+                name
+                for name, cuts in (("as text", cuts_text), ("as an argument", cuts_argument))
+                if cuts(rules, text)
+            )
+            cut.append(f"`{'/'.join(path.parts[-3:])}` ({where})")
+    said = f"Of all {count:,} such files {len(cut)} are cut at the defaults"
+    return f"{said}: {', '.join(cut)}." if cut else f"{said}."
 
 
 def _cut(cut: Counter[str]) -> str:
