@@ -24,41 +24,48 @@ _BLANKS = frozenset("nrt")
 class ArgumentsWatch:
     """Of one call. Takes its arguments in pieces, however they are cut."""
 
-    __slots__ = ("_due", "_length", "_periodic", "_rules", "_tail", "_waiting", "_white")
+    __slots__ = ("_due", "_length", "_periodic", "_rules", "_tail", "_unread", "_waiting", "_white")
 
     def __init__(self, rules: GenerationSettings) -> None:
         self._rules = rules
         self._white = WhitespaceRun(rules.max_trailing_whitespace)
-        self._periodic: PeriodicText | None = None  # made for the first look
+        self._periodic: PeriodicText | None = None  # made when there is enough for it
         self._waiting: list[str] = []
+        self._unread: list[str] = []  # what it is to be given then
         self._length = 0
-        self._due = LEAST
+        self._due = min(self._white.due, LEAST)  # the length up to which nothing can be decided
         self._tail = ""  # a backslash whose escape is still to come
 
     def add(self, piece: str) -> Repetition | EndlessWhitespace | None:
         """The first thing found, once there is one."""
         self._waiting.append(piece)
         self._length += len(piece)
-        blank = self._white.add(self._unescaped(piece))
-        found: list[Repetition | EndlessWhitespace] = []
-        if blank is not None:
-            found.append(EndlessWhitespace(*blank))
-        if self._length >= self._due and (repetition := self._look()) is not None:
-            found.append(repetition)
-        return min(found, key=lambda one: one.end) if found else None
-
-    def _look(self) -> Repetition | None:
+        if self._length < self._due:
+            return None
         text = "".join(self._waiting)
         self._waiting.clear()
-        if self._periodic is None:
-            self._periodic = PeriodicText(self._rules, least=LEAST)
-        repetition = self._periodic.feed(text)
-        self._due = self._periodic.due
-        return repetition
+        found: list[Repetition | EndlessWhitespace] = []
+        if (blank := self._white.feed(self._unescaped(text))) is not None:
+            found.append(EndlessWhitespace(*blank))
+        if (repetition := self._read(text)) is not None:
+            found.append(repetition)
+        further = LEAST if self._periodic is None else self._periodic.due
+        self._due = min(self._white.due, further)
+        return min(found, key=lambda one: one.end) if found else None
 
-    def _unescaped(self, piece: str) -> str:
-        """The piece with blanks for escaped ones, and as long."""
-        text = self._tail + piece
+    def _read(self, text: str) -> Repetition | None:
+        if self._periodic is None:
+            self._unread.append(text)
+            if self._length < LEAST:
+                return None
+            text = "".join(self._unread)
+            self._unread.clear()
+            self._periodic = PeriodicText(self._rules, least=LEAST)
+        return self._periodic.feed(text)
+
+    def _unescaped(self, text: str) -> str:
+        """The text with blanks for escaped ones, and as long."""
+        text = self._tail + text
         if "\\" not in text:
             self._tail = ""
             return text
