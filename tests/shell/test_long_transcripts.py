@@ -191,7 +191,7 @@ async def test_a_fault_in_reading_what_is_known_breaks_no_request(
     upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.will(text_stream("Done."))
-    monkeypatch.setattr(Beginnings, "_learn", None)
+    monkeypatch.setattr(Beginnings, "learn", None)
     response = await ask(proxy, messages=transcript(40))
     assert response.status_code == 200
     await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="beginnings")
