@@ -23,6 +23,7 @@ from typing import Any
 
 import uvloop
 
+from app import open_files
 from benchmarks import machine, pages
 from benchmarks.cost import contestants, growth, measure, plots, report
 from benchmarks.cost.contestants import PROXY
@@ -207,7 +208,7 @@ def main() -> int:
     # So that what was started is ended, too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     command = machine.command("benchmarks.cost", sys.argv[1:])
-    files = servers.allow_many_sockets()
+    files = open_files.raise_limit()
     about = {"command": command, **machine.about(), "beside": versions(), "open files": files}
     print(report.heading(about), flush=True)
     began = time.monotonic()

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.bench.servers import Server, allow_many_sockets, start_proxy
+from app import open_files
+from tests.bench.servers import Server, start_proxy
 from tests.support.replies import DONE, chunk, data, long_text, text_chunks, text_stream
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
@@ -172,7 +173,7 @@ def main() -> None:
     parser.add_argument("--slow", type=int, default=1_000)
     parser.add_argument("--rounds", type=int, default=3, help="whether memory grows with each")
     args = parser.parse_args()
-    allowed = allow_many_sockets(args.idle + 3 * args.slow + 500)
+    allowed = open_files.raise_limit()
     if allowed < args.idle + 3 * args.slow + 500:
         raise SystemExit(f"only {allowed} open files are allowed here: ask for fewer clients")
     print(f"{platform.platform()}, Python {platform.python_version()}")

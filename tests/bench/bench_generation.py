@@ -18,11 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from app.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
-from app.core.exchange import ClientRequest, Controls, Exchange
-from app.core.session_id import SessionId
-from app.core.tiers import Route
 from app.settings import DEFAULT_TIERS, Settings
-from app.stages.loop_detection.generation.reply_watch import watch_maker
+from tests.bench import loop_streams
 from tests.stages.loop_detection.generation.texts import fibonacci
 
 SIZE = 100_000  # characters
@@ -33,7 +30,6 @@ TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": PARAMETERS}}
     for name in ("search", "read_file", "write_file")
 ]
-SESSION = SessionId("derived", "0" * 32, "0" * 32)
 _source = random.Random(1)
 _WORDS = ["".join(_source.choices("etaoinshrdlu", k=_source.randint(2, 9))) for _ in range(800)]
 
@@ -86,10 +82,7 @@ _lap = words(2000)[:5400]
 
 def watched(events: Iterable[Event], tools: bool) -> tuple[float, int, str]:
     """CPU seconds, the events taken, and how it ended."""
-    body = {"messages": [], "tools": TOOLS if tools else []}
-    request = ClientRequest(body, "m", stream=True, include_usage=True)
-    exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
-    watch = watch_maker(SETTINGS)(exchange, SETTINGS.reliability.loop_detection)
+    watch = loop_streams.watch(SETTINGS, TOOLS if tools else ())
     taken, verdict = 0, None
     start = time.process_time()
     for event in events:

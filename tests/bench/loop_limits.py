@@ -13,6 +13,7 @@ puts it between the page's markers. ``--all``: which of all files are cut at the
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import statistics
 import sys
@@ -21,19 +22,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from app.core.events import TextDelta, ToolCallDelta
-from app.core.exchange import ClientRequest, Controls, Exchange
 from app.core.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from app.core.session_id import SessionId
-from app.core.tiers import Route
 from app.core.verdicts import Verdict
 from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings, TokenBudgetSettings
-from app.stages.loop_detection.generation.reply_watch import ReplyWatch, watch_maker
+from app.stages.loop_detection.generation.reply_watch import ReplyWatch
 from benchmarks import machine, pages
+from tests.bench import loop_streams
 
 MARKER = "limits"
 KINDS = (
@@ -50,7 +48,6 @@ LAPS = (8, 25, 80, 300, 1500)  # characters of what is said over and over
 LOOPS = 40  # of each
 PIECE = 16  # characters that come at once, where it matters when a loop is cut
 ENDLESS = 6_000  # characters after which a loop is a miss, or 60 laps
-SESSION = SessionId("derived", "0" * 32, "0" * 32)
 
 
 @dataclass(frozen=True)
@@ -111,16 +108,13 @@ def honest_files(most: int, rng: random.Random) -> list[tuple[str, str]]:
 
 def all_paths() -> list[Path]:
     """Of all files of these kinds and sizes."""
-    site = Path(sysconfig.get_path("purelib"))
-    found = [path for path in _below(site) if path.suffix in KINDS]
-    for path in _below(Path(sysconfig.get_path("stdlib"))):
-        if path.suffix in KINDS and "site-packages" not in path.parts:
-            found.append(path)
-    return sorted(path for path in found if LEAST < path.stat().st_size < MOST)
-
-
-def _below(root: Path) -> Iterator[Path]:
-    return (path for path in root.rglob("*") if path.is_file())
+    library, site = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
+    own = (path for path in library.rglob("*") if "site-packages" not in path.parts)
+    return sorted(
+        path
+        for path in itertools.chain(own, site.rglob("*"))
+        if path.suffix in KINDS and path.is_file() and LEAST < path.stat().st_size < MOST
+    )
 
 
 def _text(path: Path) -> str | None:
@@ -154,11 +148,9 @@ def _repeats_by_itself(lap: str) -> bool:
 
 
 def _watch(rules: LoopDetectionSettings) -> ReplyWatch:
-    settings = Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": rules})  # type: ignore[arg-type]
-    body: dict[str, Any] = {"messages": [{"role": "user", "content": "?"}]}
-    request = ClientRequest(body, "m", stream=True, include_usage=True)
-    exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
-    return watch_maker(settings)(exchange, rules)  # type: ignore[return-value]
+    return loop_streams.watch(
+        Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": rules})  # type: ignore[arg-type]
+    )
 
 
 def cuts_text(rules: LoopDetectionSettings, text: str) -> Verdict | None:
@@ -237,13 +229,9 @@ def report_of_all() -> str:
         if (text := _text(path)) is None:
             continue
         count += 1
-        if cuts_text(rules, text) or cuts_argument(rules, text):
-            where = " and ".join(
-                name
-                for name, cuts in (("as text", cuts_text), ("as an argument", cuts_argument))
-                if cuts(rules, text)
-            )
-            cut.append(f"`{'/'.join(path.parts[-3:])}` ({where})")
+        each = {"as text": cuts_text, "as an argument": cuts_argument}
+        if where := [how for how, cuts in each.items() if cuts(rules, text)]:
+            cut.append(f"`{'/'.join(path.parts[-3:])}` ({' and '.join(where)})")
     said = f"Of all {count:,} such files {len(cut)} are cut at the defaults"
     return f"{said}: {', '.join(cut)}." if cut else f"{said}."
 

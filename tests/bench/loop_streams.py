@@ -7,7 +7,7 @@ times}``, ``{random: {alphabet, length, times, seed}}``, ``{rechunk, of}``.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from app.core.session_id import SessionId
 from app.core.tiers import Route
 from app.core.verdicts import LoopDetected, Verdict
 from app.settings import DEFAULT_TIERS, Settings
-from app.stages.loop_detection.generation.reply_watch import watch_maker
+from app.stages.loop_detection.generation.reply_watch import ReplyWatch, watch_maker
 
 Json = dict[str, Any]
 SESSION = SessionId("derived", "0" * 32, "0" * 32)
@@ -73,17 +73,21 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
     return Settings(tiers=DEFAULT_TIERS, reliability=rules)  # type: ignore[arg-type]
 
 
-def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:
-    """The first piece that ends the reply."""
-    rules = settings(params, changes)
-    body: Json = {"messages": [{"role": "user", "content": "?"}]}
+def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
+    """The real stage's watch of a reply to a request that offers these tools."""
+    body: Json = {"messages": [{"role": "user", "content": "?"}], "tools": list(tools)}
     request = ClientRequest(body, "m", stream=True, include_usage=True)
     exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
-    watch = watch_maker(rules)(exchange, rules.reliability.loop_detection)
+    return watch_maker(given)(exchange, given.reliability.loop_detection)
+
+
+def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:
+    """The first piece that ends the reply."""
+    one = watch(settings(params, changes))
     characters = 0
     for at, piece in enumerate(pieces(items)):
         characters += len(piece)
-        verdict = watch.on_event(TextDelta(0, piece)) if piece else None
+        verdict = one.on_event(TextDelta(0, piece)) if piece else None
         if verdict is not None:
             return Answer(at, characters, verdict)
     return Answer()

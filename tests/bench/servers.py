@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -53,15 +52,6 @@ def cpu_seconds(process: psutil.Process) -> float:
         return time.clock_gettime((~process.pid << 3) | 2)  # as clock_getcpuclockid() makes it
     times = process.cpu_times()
     return times.user + times.system
-
-
-def allow_many_sockets(wanted: int = 8192) -> int:
-    """Raise our own soft limit of open files (children inherit it); returns what we got."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 @dataclass

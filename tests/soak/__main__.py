@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench.servers import allow_many_sockets
+from app import open_files
 from tests.soak import flat, process
 from tests.soak.clients import EXPECTED, SCENARIOS, Scenario
 from tests.soak.process import Proxy, by_label, metric
@@ -134,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="of the clients' chance")
     args = parser.parse_args(argv)
     seed = random.randrange(2**32) if args.seed is None else args.seed
-    allow_many_sockets()
+    open_files.raise_limit()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # of clients that have left
     print(
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.platform()}, "

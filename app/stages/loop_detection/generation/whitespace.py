@@ -8,28 +8,17 @@ import re
 class WhitespaceRun:
     """Takes a text in pieces; remembers only how many of its last characters are whitespace."""
 
-    __slots__ = ("_ahead", "_length", "_limit", "_run", "_waiting")
+    __slots__ = ("_length", "_limit", "_run")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._length = 0
         self._run = 0
-        self._waiting: list[str] = []
-        self._ahead = 0  # characters that wait
 
     @property
     def due(self) -> int:
         """The length of text up to which nothing can be decided."""
         return self._length - self._run + self._limit + 1
-
-    def add(self, piece: str) -> tuple[int, int] | None:
-        """As ``feed``, once there is enough of it that something could be decided."""
-        self._waiting.append(piece)
-        self._ahead += len(piece)
-        if self._ahead + self._run <= self._limit:
-            return None
-        pieces, self._waiting, self._ahead = self._waiting, [], 0
-        return self.feed("".join(pieces))
 
     def feed(self, piece: str) -> tuple[int, int] | None:
         """Where a run begins and where it passed the limit, once one has."""
