@@ -31,9 +31,10 @@ from .core.chunks import render
 from .core.exchange import AttemptRecord, Controls, Exchange
 from .core.failures import as_data, reason_of
 from .core.ladder import TierView
-from .core.next_step import Deliver, Move, Retry, next_step
+from .core.next_step import next_step
 from .core.pipeline import Stage
 from .core.session_id import identify
+from .core.steps import Deliver, Move, Retry
 from .core.tiers import Route
 from .core.upstream_answers import completion_in
 from .core.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict

@@ -9,8 +9,8 @@ from ..settings import Settings, TierSettings
 from . import correction, hints
 from .budgets import fitting
 from .exchange import Exchange, Request
-from .next_step import Move, Retry
 from .reply import Reply
+from .steps import Move, Retry
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
 
 # What the same sampling of the same prompt would do again.

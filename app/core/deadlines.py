@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..settings import TierSettings
 from .verdicts import LeftOpen, UpstreamFailed
 
@@ -20,7 +22,8 @@ class Deadlines:
     ``streams``: upstream was asked for a stream. An answer that comes whole has no first token
     before its end. Where the tier has a ``health_url``, silence alone is no timeout: when
     :meth:`ask` says so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told
-    what came of it.
+    what came of it. One that answers may have a model that hangs: after ``silent_until`` a silence
+    beyond the limits is one again, where :meth:`hangs` says so and the request has somewhere to go.
     """
 
     __slots__ = (
@@ -32,6 +35,7 @@ class Deadlines:
         "_last",
         "_litellm_silent",
         "_sign",
+        "_silent_until",
         "_started",
         "_total",
         "_unanswered",
@@ -39,7 +43,13 @@ class Deadlines:
     )
 
     def __init__(
-        self, tier: TierSettings | None, *, tools: bool, now: float, streams: bool = True
+        self,
+        tier: TierSettings | None,
+        *,
+        tools: bool,
+        now: float,
+        streams: bool = True,
+        silent_until: float = math.inf,
     ) -> None:
         limits = tier or _PASS_THROUGH
         silence = limits.tool_silence_timeout if tools else 0.0
@@ -49,6 +59,7 @@ class Deadlines:
         if not streams:
             self._first = self._total
         self._asks = limits.health_url is not None
+        self._silent_until = silent_until
         self._asking = False
         self._unanswered = 0
         self._litellm_silent = False
@@ -89,8 +100,22 @@ class Deadlines:
         """The time at which :meth:`check` or :meth:`ask` may have something to say."""
         end = self._started + self._total
         if self._asks and not self._finished:
+            end = min(end, max(self._silent_until, self._last + self._patience))
             return end if self._asking else min(self._ask_at, end)
         return min(self._last + self._patience, end)
+
+    def hangs(self, now: float) -> UpstreamFailed | None:
+        """The timeout that it is where somebody else can take the request; else :meth:`wait_on`."""
+        if not self._asks or self._finished:
+            return None
+        if now < max(self._silent_until, self._last + self._patience):
+            return None
+        message = f"nothing came for {now - self._last:.0f} s, whatever its server answers"
+        return UpstreamFailed("timeout", message)
+
+    def wait_on(self) -> None:
+        """There is nobody else: up to the attempt's whole time."""
+        self._silent_until = math.inf
 
     def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
         """The limit that has been reached, if any."""

@@ -6,13 +6,13 @@ only obeys. `docs/escalation.md` has the same rules as a table.
 
 from __future__ import annotations
 
-from ..errors import ProxyError, invalid
-from ..frozen import frozen
+from ..errors import invalid
 from ..settings import Settings
 from . import ladder
 from .exchange import Exchange
 from .failures import error_of
 from .ladder import TierView
+from .steps import Deliver, Fail, Move, PassOn, Retry, Step
 from .verdicts import (
     Cut,
     EmptyResponse,
@@ -48,63 +48,10 @@ MODELS_OWN = LASTING - {"timeout", "server_error"}
 OPINION_SECONDS = 120.0
 # A call that has hung is not worth another one where less is left. Judgement: a short reply's time.
 LEAST_SECONDS = 10.0
+# How much of an exchange's time a tier that says nothing may take, though its server answers. What
+# is left has to do for a wait in the next tier's queue: of 540 s it is 54, where 60 are waited for.
+SILENT_SHARE = 0.9
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
-
-
-@frozen
-class Deliver:
-    """What the gate holds goes out, and the exchange is over.
-
-    ``doubted``: what is held of the attempt that was doubted, not of the last one.
-    """
-
-    doubted: bool = False
-
-
-@frozen
-class Retry:
-    """Try again on the same tier. ``number``: which retry for this reason, from 1.
-
-    ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
-    ``hint``: a sentence that goes to the end of the request. ``after``: seconds to wait, to which
-    the runner adds up to :data:`JITTER` of them.
-    """
-
-    reason: str
-    number: int
-    correct: bool = False
-    last: bool = False
-    hint: str = ""
-    after: float = 0.0
-
-
-@frozen
-class Move:
-    """Go on with another tier, further up. ``hint``, ``correct`` as in :class:`Retry`."""
-
-    tier: str
-    reason: str
-    hint: str = ""
-    correct: bool = False
-
-
-@frozen
-class PassOn:
-    """Upstream's own answer goes to the client as it came: the fault is in the request."""
-
-    status: int
-    headers: tuple[tuple[bytes, bytes], ...]
-    body: bytes
-
-
-@frozen
-class Fail:
-    """The client gets this error: as the response, or in the stream if one has begun."""
-
-    error: ProxyError
-
-
-Step = Deliver | Retry | Move | PassOn | Fail
 
 
 def next_step(
@@ -162,6 +109,21 @@ def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | N
         return None
     left = _Rules(exchange, settings, TierView(), now).time_left
     return min(OPINION_SECONDS, 0.9 * max(left, 0.0))
+
+
+def silent_until(exchange: Exchange, settings: Settings) -> float:
+    """Up to when a tier may say nothing while its server answers, if :func:`may_leave` holds then.
+
+    On the clock of ``exchange.started``. Later no other tier could have the request any more.
+    """
+    return exchange.started + SILENT_SHARE * settings.reliability.escalation.exchange_timeout
+
+
+def may_leave(exchange: Exchange, settings: Settings, view: TierView, now: float) -> bool:
+    """Whether another tier would have the request, should the call that runs time out now."""
+    if exchange.asked_about is not None:
+        return False
+    return _Rules(exchange, settings, view, now).may_leave()
 
 
 class _Rules:
@@ -354,6 +316,12 @@ class _Rules:
         if all(other in self._view.passed_over for other in self._later()):
             return None
         return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")
+
+    def may_leave(self) -> bool:
+        # The call that runs is not among the attempts yet.
+        reason = "timeout"
+        may = not self.text_is_out and self._wanted(reason) and self._within_bounds(kept=1)
+        return may and bool(self._later())
 
     # What the exchange still allows
 

@@ -8,8 +8,8 @@ import orjson
 
 from ..core.attempt import Attempt
 from ..core.exchange import Exchange
-from ..core.next_step import Deliver, Fail, PassOn
 from ..core.sse import DONE_FRAME, comment_frame, data_frame
+from ..core.steps import Deliver, Fail, PassOn
 from ..core.upstream_answers import quoted_error
 from ..errors import ProxyError, invalid
 from . import response_headers

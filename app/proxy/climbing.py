@@ -9,7 +9,8 @@ from ..core.attempt import Attempt
 from ..core.breaker import Call
 from ..core.exchange import Exchange
 from ..core.ladder import Start, TierView
-from ..core.next_step import LASTING, MODELS_OWN, Move, Retry, Step, after_waiting, next_step
+from ..core.next_step import LASTING, MODELS_OWN, after_waiting, next_step
+from ..core.steps import Move, Retry, Step
 from ..core.verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 from ..frozen import frozen
 from . import accounts

@@ -12,8 +12,9 @@ from ..core.breaker import Call
 from ..core.build_request import Before, build
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
-from ..core.next_step import JITTER, Deliver, Fail, Move, PassOn, Retry, time_to_ask
+from ..core.next_step import JITTER, time_to_ask
 from ..core.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ..core.steps import Deliver, Fail, Move, PassOn, Retry
 from ..core.verdicts import (
     Cut,
     InvalidToolCall,

@@ -8,8 +8,10 @@ from dataclasses import replace
 from ..core.attempt import Attempt
 from ..core.deadlines import Deadlines
 from ..core.exchange import Exchange
+from ..core.next_step import may_leave, silent_until
 from ..core.verdicts import UpstreamFailed, Verdict
 from .answer import Answer
+from .climbing import view_for
 from .questions import Questions
 from .services import Services
 from .watch import Watch
@@ -31,6 +33,7 @@ class Timers:
         watch: Watch,
         clock: Callable[[], float],
     ) -> None:
+        self._services = services
         self._settings = services.settings
         self._exchange = exchange
         self._answer = answer
@@ -58,6 +61,7 @@ class Timers:
             tools=bool(self._exchange.request.tools),
             now=now,
             streams=bool(attempt.request.body.get("stream")),
+            silent_until=silent_until(self._exchange, self._settings),
         )
         self._watch.rearm()
 
@@ -89,7 +93,8 @@ class Timers:
             return self._client_is_slow(now)
         out = b""
         if self._deadlines is not None and self._attempt is not None:  # a call is running
-            if timeout := self._deadlines.check(now):
+            timeout = self._deadlines.check(now) or self._hangs(self._deadlines, now)
+            if timeout is not None:
                 return timeout
             if self._deadlines.ask(now):
                 self._ask_health(self._deadlines)
@@ -98,6 +103,20 @@ class Timers:
                 return self._attempt.verdict
         if out or (self._keepalive and now >= self._answer.last_write + self._keepalive):
             self._answer.send_later(out, now)
+        return None
+
+    def _hangs(self, deadlines: Deadlines, now: float) -> Verdict | None:
+        """A server that answers, and a model that says nothing: the next tier may do better."""
+        hung = deadlines.hangs(now)
+        if hung is None:
+            return None
+        assert self._attempt is not None
+        committed = self._attempt.committed
+        out = committed is not None and committed.stays
+        view = view_for(self._services, self._exchange)
+        if not out and may_leave(self._exchange, self._settings, view, now):
+            return hung
+        deadlines.wait_on()
         return None
 
     def _client_is_slow(self, now: float) -> Verdict | None:

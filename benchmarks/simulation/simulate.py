@@ -11,8 +11,9 @@ from app.core.breaker import Breakers
 from app.core.exchange import AttemptRecord, ClientRequest, Controls, Exchange
 from app.core.failures import reason_of
 from app.core.ladder import TierView
-from app.core.next_step import LASTING, Deliver, Move, Retry, after_waiting, next_step
+from app.core.next_step import LASTING, after_waiting, next_step
 from app.core.session_id import SessionId
+from app.core.steps import Deliver, Move, Retry
 from app.core.tiers import Route
 from app.core.verdicts import CallFailure, InvalidToolCall, UpstreamFailed, Verdict
 from app.proxy.tier_queue import QueueTimeout, TierQueues

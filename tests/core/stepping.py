@@ -6,7 +6,8 @@ from typing import Any
 
 from app.core.exchange import AttemptRecord, Exchange
 from app.core.ladder import TierView
-from app.core.next_step import Fail, Step, next_step
+from app.core.next_step import next_step
+from app.core.steps import Fail, Step
 from app.core.verdicts import (
     CallFailure,
     InvalidToolCall,

@@ -10,8 +10,8 @@ import pytest
 
 from app.core import correction
 from app.core.build_request import Before, build
-from app.core.next_step import Retry
 from app.core.reply import ChoiceReply, Reply, ToolCall
+from app.core.steps import Retry
 from app.core.verdicts import CallFailure, InvalidToolCall, OutputTruncated
 from app.settings import DEFAULT_TIERS, Settings
 from tests.core.exchanges import client_request, exchange

@@ -154,3 +154,37 @@ def test_a_finished_reply_is_no_timeout_when_its_whole_time_is_over() -> None:
     deadlines = Deadlines(TIER, tools=False, now=1000.0)
     deadlines.heard(1099.0, begun=True, finished=True)
     assert deadlines.check(1100.0) == LeftOpen()
+
+
+def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0, silent_until=1050.0)
+    assert deadlines.ask(1020.0)
+    deadlines.answered(1021.0, server=True)
+    assert deadlines.hangs(1049.0) is None  # beyond the limit of silence, and not yet time
+    found = deadlines.hangs(1050.0)
+    assert found == UpstreamFailed("timeout", "nothing came for 50 s, whatever its server answers")
+    deadlines.wait_on()
+    assert deadlines.hangs(1099.0) is None
+    assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
+
+
+def test_who_hangs_is_looked_at_in_time() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0, silent_until=1039.0)
+    assert deadlines.ask(1020.0)
+    assert deadlines.next() == 1039.0  # though it is being asked
+    deadlines.answered(1021.0, server=True)
+    assert deadlines.next() == 1039.0
+    deadlines.wait_on()
+    assert deadlines.next() == 1041.0
+
+
+def test_only_a_silence_beyond_the_limits_means_that_it_hangs() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0, silent_until=1050.0)
+    deadlines.heard(1045.0, begun=True)
+    assert deadlines.hangs(1050.0) is None
+    assert deadlines.hangs(1054.9) is None
+    assert deadlines.hangs(1055.0) is not None
+    deadlines.heard(1056.0, begun=True, finished=True)
+    assert deadlines.hangs(1095.0) is None
+    without = Deadlines(TIER, tools=False, now=1000.0, silent_until=1001.0)
+    assert without.hangs(1050.0) is None  # its silence has limits of its own

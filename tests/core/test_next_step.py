@@ -9,15 +9,8 @@ import pytest
 from app.core.exchange import Committed, Controls
 from app.core.failures import error_of, reason_of
 from app.core.ladder import TierView
-from app.core.next_step import (
-    OPINION_SECONDS,
-    Deliver,
-    Fail,
-    Move,
-    PassOn,
-    Retry,
-    time_to_ask,
-)
+from app.core.next_step import OPINION_SECONDS, time_to_ask
+from app.core.steps import Deliver, Fail, Move, PassOn, Retry
 from app.core.verdicts import (
     Cut,
     EmptyResponse,

@@ -10,7 +10,8 @@ import pytest
 from app.core.exchange import AttemptRecord, Committed, Controls, Exchange
 from app.core.failures import reason_of
 from app.core.ladder import TierView
-from app.core.next_step import Deliver, Fail, Move, PassOn, Retry, Step, after_waiting
+from app.core.next_step import after_waiting
+from app.core.steps import Deliver, Fail, Move, PassOn, Retry, Step
 from app.core.tiers import Route
 from app.core.verdicts import EmptyResponse, OutputTruncated, Rejected, UpstreamFailed, Verdict
 from app.errors import ProxyError

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from app.core.attempt import Attempt
-from app.core.next_step import Deliver, Fail, PassOn
+from app.core.steps import Deliver, Fail, PassOn
 from app.errors import ProxyError
 from app.proxy.answer import Answer
 from app.proxy.downstream import Downstream
