@@ -12,8 +12,9 @@ from app.local_stack.console import Console
 from app.local_stack.guarded_process import Lifeline
 from app.local_stack.run_directory import RunDirectory
 from app.local_stack.supervisor import Supervisor
+from tests.support.ports import free_port
 
-from .stack import START_SECONDS, Backend, free_ports
+from .stack import START_SECONDS, Backend
 
 # With faults: a tier that says nothing for so long has stalled, or does not end in so long.
 SILENCE_SECONDS = 20.0
@@ -34,7 +35,7 @@ async def proxy(
 
     ``models``: LiteLLM's name of each tier, weakest first. ``changes``: of `reliability`.
     """
-    (port,) = free_ports(1)
+    port = free_port()
     run = RunDirectory(folder)
     config: dict[str, Any] = {
         "server": {"host": "127.0.0.1", "port": port, "api_keys": ["*"]},

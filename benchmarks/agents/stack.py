@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import signal
-import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ from app.local_stack.guarded_process import Lifeline
 from app.local_stack.run_directory import RunDirectory
 from app.local_stack.supervisor import Supervisor
 from app.local_stack.tiers import chosen_tiers
+from tests.support.ports import free_port
 
 START_SECONDS = 600.0
 
@@ -48,11 +48,8 @@ class Backend:
 @contextlib.asynccontextmanager
 async def demo_backend(folder: Path) -> AsyncIterator[Backend]:
     """LiteLLM and the two demo tiers, started as `mlx-stack-proxy up` does it."""
-    litellm_port, *ports = free_ports(3)
-    tiers = [
-        replace(tier, port=port)
-        for tier, port in zip(chosen_tiers([], ports[0]), ports, strict=True)
-    ]
+    litellm_port = free_port(3)
+    tiers = chosen_tiers([], litellm_port + 1)
     key = f"sk-{secrets.token_urlsafe(32)}"
     run = RunDirectory(folder)
     configs.write_yaml(run.litellm_config, configs.litellm_config(tiers))
@@ -76,13 +73,3 @@ async def demo_backend(folder: Path) -> AsyncIterator[Backend]:
                 await supervisor.stop()
     finally:
         run.close()
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        found = []
-        for _ in range(count):
-            one = held.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
-            found.append(one.getsockname()[1])
-        return found
