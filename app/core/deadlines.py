@@ -23,7 +23,8 @@ class Deadlines:
     before its end. Where the tier has a ``health_url``, silence alone is no timeout: when
     :meth:`ask` says so, the server is to be asked, and LiteLLM before it; :meth:`answered` is told
     what came of it. One that answers may have a model that hangs: after ``silent_until`` a silence
-    beyond the limits is one again, where :meth:`hangs` says so and the request has somewhere to go.
+    beyond the limits is one again if :meth:`hangs` says so and the request is better off elsewhere;
+    else :meth:`wait_on`.
     """
 
     __slots__ = (
@@ -100,22 +101,26 @@ class Deadlines:
         """The time at which :meth:`check` or :meth:`ask` may have something to say."""
         end = self._started + self._total
         if self._asks and not self._finished:
-            end = min(end, max(self._silent_until, self._last + self._patience))
+            if not self._unanswered:
+                end = min(end, max(self._silent_until, self._last + self._patience))
             return end if self._asking else min(self._ask_at, end)
         return min(self._last + self._patience, end)
 
     def hangs(self, now: float) -> UpstreamFailed | None:
-        """The timeout that it is where somebody else can take the request; else :meth:`wait_on`."""
-        if not self._asks or self._finished:
+        """What a silence beyond the limits is, though the server answers: most likely a hang.
+
+        None: there is no such silence, or whether anybody answers is being found out.
+        """
+        if not self._asks or self._finished or self._unanswered:
             return None
         if now < max(self._silent_until, self._last + self._patience):
             return None
-        message = f"nothing came for {now - self._last:.0f} s, whatever its server answers"
-        return UpstreamFailed("timeout", message)
+        message = f"nothing came for {now - self._last:.0f} s, though the server answers"
+        return UpstreamFailed("timeout", message, silent=True)
 
-    def wait_on(self) -> None:
-        """There is nobody else: up to the attempt's whole time."""
-        self._silent_until = math.inf
+    def wait_on(self, until: float) -> None:
+        """Nothing better follows now."""
+        self._silent_until = until
 
     def check(self, now: float) -> UpstreamFailed | LeftOpen | None:
         """The limit that has been reached, if any."""

@@ -61,9 +61,12 @@ def next_step(
 
     ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
+    return _step_with(exchange, verdict, _Rules(exchange, settings, view, now))
+
+
+def _step_with(exchange: Exchange, verdict: Verdict | None, rules: _Rules) -> Step:
     if exchange.asked_about is not None:
         return Deliver(doubted=verdict is not None)  # asked once: what is no reply is no opinion
-    rules = _Rules(exchange, settings, view, now)
     step = _step_after(verdict, rules)
     # Nothing was surely wrong with that reply. A bad call is one all the same, and is corrected.
     kept = exchange.doubted and (exchange.doubt_is_out or not rules.text_is_out)
@@ -112,24 +115,47 @@ def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | N
 
 
 def silent_until(exchange: Exchange, settings: Settings) -> float:
-    """Up to when a tier may say nothing while its server answers, if :func:`may_leave` holds then.
+    """When to ask for the first time whether a silent call is left: see :func:`leaves_silent`.
 
-    On the clock of ``exchange.started``. Later no other tier could have the request any more.
+    On the clock of ``exchange.started``. Not much later no other call could begin.
     """
-    return exchange.started + SILENT_SHARE * settings.reliability.escalation.exchange_timeout
+    return exchange.started + SILENT_SHARE * _time_for(exchange, settings)
 
 
-def may_leave(exchange: Exchange, settings: Settings, view: TierView, now: float) -> bool:
-    """Whether another tier would have the request, should the call that runs time out now."""
-    if exchange.asked_about is not None:
-        return False
-    return _Rules(exchange, settings, view, now).may_leave()
+def leaves_silent(
+    exchange: Exchange, verdict: UpstreamFailed, settings: Settings, view: TierView, now: float
+) -> bool:
+    """Whether the call that runs is to end with this verdict: something better follows.
+
+    ``view`` without tiers that have no place free: what may yet be answered isn't left for a queue.
+    """
+    rules = _Rules(exchange, settings, view, now, running=1)
+    return isinstance(_step_with(exchange, verdict, rules), (Move, Deliver))
+
+
+def _time_for(exchange: Exchange, settings: Settings) -> float:
+    """Seconds that an exchange has, or its client's patience, if that is less."""
+    limit = settings.reliability.escalation.exchange_timeout
+    if exchange.client_timeout is not None:
+        limit = min(limit, exchange.client_timeout)
+    return limit
 
 
 class _Rules:
-    """One decision: what it is about, and the rules by kind of verdict."""
+    """One decision: what it is about, and the rules by kind of verdict.
 
-    def __init__(self, exchange: Exchange, settings: Settings, view: TierView, now: float) -> None:
+    ``running``: upstream calls that are not among the exchange's attempts yet.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        settings: Settings,
+        view: TierView,
+        now: float,
+        running: int = 0,
+    ) -> None:
+        self._running = running
         self._exchange = exchange
         self._settings = settings
         self._view = view
@@ -203,10 +229,13 @@ class _Rules:
     def _second_opinion(self, reason: str) -> Step:
         if self._exchange.doubted or self.text_is_out:
             return Deliver()
+        tier = self._guessed_tier(reason)
+        return Move(tier, reason) if tier else Deliver()
+
+    def _guessed_tier(self, reason: str) -> str | None:
+        """The next tier, where the failure is a guess: one of this machine that isn't degraded."""
         tier = self._next_tier(reason, local=True)
-        if tier is None or tier in self._view.passed_over:
-            return Deliver()
-        return Move(tier, reason)
+        return None if tier in self._view.passed_over else tier
 
     def after_truncation(self, verdict: OutputTruncated) -> Step:
         reason = "output_truncated"
@@ -242,6 +271,11 @@ class _Rules:
             return self._clients_own(verdict)
         if self.text_is_out:
             return Fail(error_of(exchange, verdict))
+        if verdict.silent:
+            tier = self._guessed_tier(verdict.reason)
+            if tier is None:
+                return Fail(error_of(exchange, verdict))
+            return Move(tier, verdict.reason, hint=self._loop_hint)
         if verdict.refused and exchange.tier not in exchange.route.direct:
             # All tiers but the direct ones are behind the same LiteLLM.
             self._view = self._view.without(set(exchange.route.tiers) - exchange.route.direct)
@@ -317,12 +351,6 @@ class _Rules:
             return None
         return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")
 
-    def may_leave(self) -> bool:
-        # The call that runs is not among the attempts yet.
-        reason = "timeout"
-        may = not self.text_is_out and self._wanted(reason) and self._within_bounds(kept=1)
-        return may and bool(self._later())
-
     # What the exchange still allows
 
     @property
@@ -346,15 +374,14 @@ class _Rules:
     @property
     def time_left(self) -> float:
         """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
-        limit = self._settings.reliability.escalation.exchange_timeout
-        if self._exchange.client_timeout is not None:
-            limit = min(limit, self._exchange.client_timeout)
+        limit = _time_for(self._exchange, self._settings)
         return limit - (self._now - self._exchange.started)
 
     def _within_bounds(self, kept: int = 0) -> bool:
         """Whether another upstream call is allowed that leaves ``kept`` more."""
         most = self._settings.reliability.escalation.max_attempts
-        return self._in_time() and len(self._exchange.attempts) + kept < most
+        made = len(self._exchange.attempts) + self._running
+        return self._in_time() and made + kept < most
 
     def _may_retry(self) -> bool:
         """Same-tier retries leave one call for each tier still to come."""

@@ -22,7 +22,7 @@ class Retry:
 
     ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
     ``hint``: a sentence that goes to the end of the request. ``after``: seconds to wait, to which
-    the runner adds up to :data:`JITTER` of them.
+    the runner adds up to ``next_step.JITTER`` of them.
     """
 
     reason: str

@@ -124,8 +124,9 @@ class UpstreamFailed:
     ``status``, ``headers`` and ``body``: upstream's own answer where it gave one. ``refused``: no
     connection could be made. ``client_fault``: the answer is about the client's request.
     ``blameless``: it says nothing about the tier's server. ``final``: the tier would say the same
-    again. ``lacks``: what the tier says it can't do (of
-    ``ladder.ABILITIES``). ``window``: the context window in tokens that the answer speaks of.
+    again. ``silent``: nothing came, though the server answers: a guess that its model hangs.
+    ``lacks``: what the tier says it can't do (of ``ladder.ABILITIES``). ``window``: the context
+    window in tokens that the answer speaks of.
     """
 
     reason: FailureReason
@@ -138,6 +139,7 @@ class UpstreamFailed:
     blameless: bool = False
     retry_after: float | None = None
     final: bool = False
+    silent: bool = False
     lacks: str = ""
     window: int | None = None
 

@@ -9,7 +9,7 @@ from ..core.attempt import Attempt
 from ..core.breaker import Call
 from ..core.exchange import Exchange
 from ..core.ladder import Start, TierView
-from ..core.next_step import LASTING, MODELS_OWN, after_waiting, next_step
+from ..core.next_step import LASTING, MODELS_OWN, after_waiting, leaves_silent, next_step
 from ..core.steps import Move, Retry, Step
 from ..core.verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 from ..frozen import frozen
@@ -100,14 +100,28 @@ def note_answered(services: Services, exchange: Exchange) -> None:
         accounts.stage_failed(services, "track_record", error)
 
 
+def _view_after(services: Services, exchange: Exchange, verdict: Verdict | None) -> TierView:
+    """The same, where what failed is a guess without the tiers that one would have to wait for."""
+    view = view_for(services, exchange)
+    match verdict:
+        case InvalidToolCall(ask_next=True) | UpstreamFailed(silent=True):
+            return view.without(t for t in exchange.route.tiers if not _has_room(services, t))
+        case _:
+            return view
+
+
+def leaves(services: Services, exchange: Exchange, verdict: UpstreamFailed, now: float) -> bool:
+    """Whether the call that runs is to end with this verdict, for something better follows."""
+    view = _view_after(services, exchange, verdict)
+    return leaves_silent(exchange, verdict, services.settings, view, now)
+
+
 async def following(
     services: Services, exchange: Exchange, books: Books, verdict: Verdict | None, now: float
 ) -> Step:
     """What follows an attempt. Where the cloud's cap forbids it, it is decided anew without."""
     while True:
-        view = view_for(services, exchange)
-        if isinstance(verdict, InvalidToolCall) and verdict.ask_next:
-            view = view.without(t for t in exchange.route.tiers if not _has_room(services, t))
+        view = _view_after(services, exchange, verdict)
         step = next_step(exchange, verdict, services.settings, view, now)
         if not isinstance(step, (Retry, Move)):
             return step

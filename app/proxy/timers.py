@@ -8,14 +8,17 @@ from dataclasses import replace
 from ..core.attempt import Attempt
 from ..core.deadlines import Deadlines
 from ..core.exchange import Exchange
-from ..core.next_step import may_leave, silent_until
+from ..core.next_step import silent_until
 from ..core.verdicts import UpstreamFailed, Verdict
+from . import climbing
 from .answer import Answer
-from .climbing import view_for
 from .questions import Questions
 from .services import Services
 from .watch import Watch
 
+# How often it is asked whether another tier may have what a silent one doesn't answer: its queue
+# may have room by then, or its breaker's time be over. Judgement: some ten times at the defaults.
+LOOK_AGAIN_SECONDS = 5.0
 _NOTHING_YET: tuple[bool, bool, float | None] = (False, False, None)
 
 
@@ -93,9 +96,10 @@ class Timers:
             return self._client_is_slow(now)
         out = b""
         if self._deadlines is not None and self._attempt is not None:  # a call is running
-            timeout = self._deadlines.check(now) or self._hangs(self._deadlines, now)
-            if timeout is not None:
+            if timeout := self._deadlines.check(now):
                 return timeout
+            if hung := self._hangs(self._deadlines, self._attempt, now):
+                return hung
             if self._deadlines.ask(now):
                 self._ask_health(self._deadlines)
             out = self._attempt.tick(now)
@@ -105,18 +109,16 @@ class Timers:
             self._answer.send_later(out, now)
         return None
 
-    def _hangs(self, deadlines: Deadlines, now: float) -> Verdict | None:
+    def _hangs(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
         """A server that answers, and a model that says nothing: the next tier may do better."""
         hung = deadlines.hangs(now)
         if hung is None:
             return None
-        assert self._attempt is not None
-        committed = self._attempt.committed
+        committed = attempt.committed
         out = committed is not None and committed.stays
-        view = view_for(self._services, self._exchange)
-        if not out and may_leave(self._exchange, self._settings, view, now):
+        if not out and climbing.leaves(self._services, self._exchange, hung, now):
             return hung
-        deadlines.wait_on()
+        deadlines.wait_on(now + LOOK_AGAIN_SECONDS)
         return None
 
     def _client_is_slow(self, now: float) -> Verdict | None:

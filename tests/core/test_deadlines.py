@@ -161,10 +161,12 @@ def test_a_server_that_answers_may_have_a_model_that_hangs() -> None:
     assert deadlines.ask(1020.0)
     deadlines.answered(1021.0, server=True)
     assert deadlines.hangs(1049.0) is None  # beyond the limit of silence, and not yet time
-    found = deadlines.hangs(1050.0)
-    assert found == UpstreamFailed("timeout", "nothing came for 50 s, whatever its server answers")
-    deadlines.wait_on()
-    assert deadlines.hangs(1099.0) is None
+    message = "nothing came for 50 s, though the server answers"
+    assert deadlines.hangs(1050.0) == UpstreamFailed("timeout", message, silent=True)
+    deadlines.wait_on(1060.0)
+    assert deadlines.hangs(1059.0) is None
+    assert deadlines.hangs(1060.0) is not None
+    assert said(deadlines, 1099.0) is None
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
 
@@ -174,8 +176,21 @@ def test_who_hangs_is_looked_at_in_time() -> None:
     assert deadlines.next() == 1039.0  # though it is being asked
     deadlines.answered(1021.0, server=True)
     assert deadlines.next() == 1039.0
-    deadlines.wait_on()
+    deadlines.wait_on(1050.0)
     assert deadlines.next() == 1041.0
+    assert deadlines.ask(1041.0)
+    assert deadlines.next() == 1050.0
+
+
+def test_who_may_not_answer_is_asked_before_anything_is_guessed() -> None:
+    deadlines = Deadlines(ASKED, tools=False, now=1000.0, silent_until=1050.0)
+    assert deadlines.ask(1048.0)
+    deadlines.answered(1049.0, server=True, litellm=False)
+    assert deadlines.hangs(1050.0) is None
+    assert deadlines.ask(1050.0)
+    assert deadlines.next() == 1100.0
+    deadlines.answered(1051.0, server=True)
+    assert deadlines.hangs(1051.0) is not None
 
 
 def test_only_a_silence_beyond_the_limits_means_that_it_hangs() -> None:

@@ -1,4 +1,4 @@
-"""A tier that says nothing while its server answers: up to when it is waited for."""
+"""A tier that says nothing while its server answers: when, and for what, it is left."""
 
 from __future__ import annotations
 
@@ -8,32 +8,41 @@ import pytest
 
 from app.core.exchange import Committed, Controls, Exchange
 from app.core.ladder import TierView
-from app.core.next_step import may_leave, silent_until
-from app.core.verdicts import UpstreamFailed
+from app.core.next_step import leaves_silent, silent_until
+from app.core.steps import Fail, Move
+from app.core.verdicts import InvalidToolCall, UpstreamFailed
 from app.settings_source import from_mapping
-from tests.core.stepping import LOOP, after, climbing, step
+from tests.core.stepping import INVALID, INVALID_REASON, LOOP, TIMEOUT, after, climbing, step
 
 LATE = 486.0
+SILENT = UpstreamFailed("timeout", "nothing came", silent=True)
 
 
 def leaves(
     whole: Exchange, now: float = LATE, view: TierView | None = None, **rules: object
 ) -> bool:
     settings = from_mapping({"reliability": {"escalation": rules}})
-    return may_leave(whole, settings, view or TierView(), now)
+    return leaves_silent(whole, SILENT, settings, view or TierView(), now)
 
 
-def test_a_tenth_of_the_exchanges_time_is_left_to_the_next_tier() -> None:
-    whole = climbing()
+@pytest.mark.parametrize(
+    ("timeout", "client", "expected"),
+    [(540, None, 1486.0), (100, None, 1090.0), (540, 400.0, 1360.0), (540, 600.0, 1486.0)],
+)
+def test_a_tenth_of_the_time_is_left_to_the_next_tier(
+    timeout: float, client: float | None, expected: float
+) -> None:
+    whole = climbing(client_timeout=client)
     whole.started = 1000.0
-    assert silent_until(whole, from_mapping({})) == 1486.0
-    settings = from_mapping({"reliability": {"escalation": {"exchange_timeout": 100}}})
-    assert silent_until(whole, settings) == 1090.0
+    settings = from_mapping({"reliability": {"escalation": {"exchange_timeout": timeout}}})
+    assert silent_until(whole, settings) == expected
 
 
-def test_it_is_left_where_another_tier_would_have_the_request() -> None:
-    assert leaves(climbing())
-    assert leaves(climbing("server_error"))
+@pytest.mark.parametrize("attempts", [0, 1, 8])
+def test_it_is_left_where_another_tier_would_have_the_request(attempts: int) -> None:
+    whole = climbing(*["server_error"] * attempts)
+    assert leaves(whole)
+    assert step(whole, SILENT, now=LATE) == Move("standard", "timeout")
 
 
 @pytest.mark.parametrize(
@@ -43,10 +52,10 @@ def test_it_is_left_where_another_tier_would_have_the_request() -> None:
         climbing(committed=Committed("Let me look.")),
         climbing(controls=Controls(escalation=False)),
         climbing(client_timeout=LATE),
-        climbing("loop_detected", model_failure=replace(LOOP, doubt=True), doubted=True),
         climbing(*["server_error"] * 9),  # with the call that runs it is ten
+        climbing(tiers=("standard", "premium")),  # a guess is not worth the cloud
     ],
-    ids=["last", "text", "stays", "client", "opinion", "attempts"],
+    ids=["last", "text", "stays", "client", "attempts", "cloud"],
 )
 def test_else_not(whole: Exchange) -> None:
     assert not leaves(whole)
@@ -58,8 +67,36 @@ def test_nor_where_it_is_forbidden_or_too_late() -> None:
     assert not leaves(climbing(), view=TierView(closed=frozenset({"standard", "longctx"})))
 
 
-def test_what_may_be_left_is_left() -> None:
-    """The rule that asks beforehand and the one that decides say the same."""
-    hung = UpstreamFailed("timeout", "nothing came")
-    whole = climbing("timeout")
-    assert leaves(whole) and type(step(whole, hung, now=LATE)).__name__ == "Move"
+def test_nor_for_tiers_that_are_degraded() -> None:
+    view = TierView(passed_over=dict.fromkeys(("standard", "longctx"), 9.0))
+    assert not leaves(climbing(), view=view)
+    assert isinstance(step(climbing("timeout"), SILENT, view=view), Fail)
+    assert isinstance(step(climbing("timeout"), TIMEOUT, view=view), Move)  # that is no guess
+    view = TierView(passed_over={"standard": 9.0})
+    assert leaves(climbing(), view=view)
+    assert step(climbing("timeout"), SILENT, view=view) == Move("longctx", "timeout")
+
+
+@pytest.mark.parametrize(
+    "doubt", [replace(LOOP, doubt=True), replace(INVALID, doubt=True, ask_next=True)]
+)
+def test_a_second_opinion_that_does_not_come_keeps_nothing_back(
+    doubt: InvalidToolCall,
+) -> None:
+    assert leaves(after("loop_detected", model_failure=doubt, doubted=True))
+
+
+def test_nor_does_a_correction_of_what_may_be_fine() -> None:
+    doubt = replace(INVALID, doubt=True)
+    assert leaves(after(INVALID_REASON, model_failure=doubt, doubted=True))
+
+
+def test_a_silent_tier_has_no_last_try() -> None:
+    view = TierView(proven=frozenset({"fast"}))
+    assert isinstance(step(after("timeout"), SILENT, view=view), Fail)
+
+
+def test_what_a_loop_had_to_say_goes_on() -> None:
+    hinted = replace(LOOP, hint="Do not call it again.")
+    whole = climbing("loop_detected", model_failure=hinted)
+    assert step(whole, SILENT) == Move("standard", "timeout", hint="Do not call it again.")
