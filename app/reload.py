@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from . import log, settings_source
+from . import log, settings_source, tasks
 from .frozen import frozen
 from .settings import Settings
 from .settings_source import SettingsError
@@ -86,10 +86,7 @@ class Reloader:
         self._asked.set()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await tasks.end(self._task)
 
     async def _run(self) -> None:
         read: Signature = None

@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 from fastapi import Response
 
+from .. import tasks
 from ..core.sse import comment_frame
 from ..errors import ProxyError
 from ..proxy import accounts
@@ -49,14 +50,11 @@ class EventStream(Response):
         writing = asyncio.create_task(self._write(send))
         gone = asyncio.create_task(_until_gone(receive))
         ending = asyncio.create_task(feed.closed())
-        tasks = (writing, gone, ending)
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({writing, gone, ending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             feed.followers -= 1
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.end(writing, gone, ending)
         if not gone.cancelled():
             return
         if not writing.cancelled() and not isinstance(writing.exception(), TimeoutError):

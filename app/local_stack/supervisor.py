@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from .. import tasks
 from . import guarded_process
 from .children import ChildSpec
 from .console import Console, shown
@@ -63,9 +64,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """End all children, the last started first."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await tasks.end(*self._keepers)
         for children in reversed(self._phases):
             await asyncio.gather(*(child.end(self._hurry) for child in children))
 
@@ -171,16 +170,13 @@ class _Child:
         ready = asyncio.ensure_future(self._spec.probe.ready())
         ended = asyncio.ensure_future(process.wait())
         progress = asyncio.ensure_future(self._progress())
-        tasks = (ready, ended, progress)
         try:
             await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
             if ended.done():  # whoever answers now, it isn't this child
                 raise _Ended(ended.result())
             ready.result()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await tasks.end(ready, ended, progress)
 
     async def _progress(self) -> None:
         begun = time.monotonic()

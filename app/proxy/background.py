@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Final
 
+from .. import tasks
+
 MAX_TASKS: Final = 8  # at a time
 
 
@@ -26,7 +28,4 @@ class Background:
 
     async def close(self) -> None:
         """Cancel them all, and wait until they have ended."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.end(*self._tasks)

@@ -7,11 +7,10 @@ nothing: its last reading counts for a while, then the level falls to normal, st
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .. import log
+from .. import log, tasks
 from ..core.pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
 from ..settings import MemoryPressureSettings
 from .memory_readers import Reader
@@ -74,10 +73,7 @@ class MemoryProbe:
             )
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await tasks.end(self._task)
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.wait({self._looking}, timeout=CLOSE_SECONDS)

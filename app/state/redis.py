@@ -19,6 +19,7 @@ from typing import Any
 
 import orjson
 
+from .. import tasks
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
 from ..frozen import frozen
@@ -106,9 +107,7 @@ class RedisStore:
         ]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await tasks.end(*self._tasks)
         with contextlib.suppress(StoreError):
             await self._pay()
         await self._link.close()

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError as LostConnection
 from redis.exceptions import NoScriptError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from .. import log
+from .. import log, tasks
 from .patience import Patience
 from .redis_connections import Connections
 from .store import NotSent, StoreError
@@ -66,10 +66,7 @@ class RedisLink:
         self._watcher = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._watcher
+        await tasks.end(self._watcher)
         with contextlib.suppress(Exception):
             await self._connections.drop()
         self._lost = "Redis is closed"
