@@ -101,8 +101,7 @@ class Deadlines:
         """The time at which :meth:`check` or :meth:`ask` may have something to say."""
         end = self._started + self._total
         if self._asks and not self._finished:
-            if not self._unanswered:
-                end = min(end, max(self._silent_until, self._last + self._patience))
+            end = min(end, self._hangs_at)
             return end if self._asking else min(self._ask_at, end)
         return min(self._last + self._patience, end)
 
@@ -111,9 +110,7 @@ class Deadlines:
 
         None: there is no such silence, or whether anybody answers is being found out.
         """
-        if not self._asks or self._finished or self._unanswered:
-            return None
-        if now < max(self._silent_until, self._last + self._patience):
+        if now < self._hangs_at:
             return None
         message = f"nothing came for {now - self._last:.0f} s, though the server answers"
         return UpstreamFailed("timeout", message, silent=True)
@@ -151,6 +148,12 @@ class Deadlines:
             blameless=self._litellm_silent,
             final=True,
         )
+
+    @property
+    def _hangs_at(self) -> float:
+        if not self._asks or self._finished or self._unanswered:
+            return math.inf
+        return max(self._silent_until, self._last + self._patience)
 
     @property
     def _patience(self) -> float:
