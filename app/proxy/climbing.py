@@ -101,7 +101,7 @@ def note_answered(services: Services, exchange: Exchange) -> None:
 
 
 def _view_after(services: Services, exchange: Exchange, verdict: Verdict | None) -> TierView:
-    """The same, where what failed is a guess without the tiers that one would have to wait for."""
+    """:func:`view_for`; after a guess without the tiers that one would have to wait for."""
     view = view_for(services, exchange)
     match verdict:
         case InvalidToolCall(ask_next=True) | UpstreamFailed(silent=True):
