@@ -55,6 +55,7 @@ class Flow:
 
     __slots__ = (
         "_calls",
+        "_early",
         "_periodic",
         "_reasoning",
         "_rules",
@@ -75,7 +76,8 @@ class Flow:
     ) -> None:
         self._rules = rules
         self._reasoning = reasoning
-        # Made for the first look, which many a reply is too short for.
+        # Made once there can be anything to find, which many a reply is too short for.
+        self._early = ""  # what was looked at before, for calls alone
         self._periodic: PeriodicText | None = None
         self._white: WhitespaceRun | None = None
         self._thinking: _Thinking | None = None
@@ -99,6 +101,8 @@ class Flow:
         self.due = self.length + BLOCK
         if self._periodic is not None and self._white is not None:
             self.due = min(self._periodic.due, self._white.due)
+        elif self._rules is not None:
+            self.due = min(self.due, _first_due(self._rules))
         return found
 
     def _in_generation(self, piece: str) -> Found | None:
@@ -107,6 +111,10 @@ class Flow:
         if rules is None:
             return None
         if self._periodic is None or self._white is None or self._thinking is None:
+            self._early += piece
+            if self.length < _first_due(rules):
+                return None
+            piece, self._early = self._early, ""
             self._periodic = PeriodicText(rules)
             self._white = WhitespaceRun(rules.max_trailing_whitespace)
             self._thinking = _Thinking(rules, self._reasoning)

@@ -35,6 +35,8 @@ def test_nothing_is_found_later_than_by_looking_at_each_block(
             hit = found(text, 1, **rules)
             assert flowed(text, 1, **rules) == hit
             assert hit is None or hit.end >= due or due == BLOCK
+            # A reply that streams is looked at sooner, for its calls.
+            assert flowed(text, 7, due=BLOCK, **rules) == hit
 
 
 @pytest.mark.parametrize(

@@ -59,9 +59,17 @@ def found(text: str, size: int = 5, **rules: object) -> Repetition | None:
     return next((hit for hit in map(watch.feed, pieces(text, size)) if hit is not None), None)
 
 
-def flowed(text: str, size: int = 5, *, reasoning: bool = False, **rules: object) -> Found | None:
-    """What Flow, which is all watchers together, says of it."""
+def flowed(
+    text: str,
+    size: int = 5,
+    *,
+    reasoning: bool = False,
+    due: int | None = None,
+    **rules: object,
+) -> Found | None:
+    """What Flow, which is all watchers together, says of it. ``due``: of the first look."""
     flow = Flow(GenerationSettings(**rules), reasoning=reasoning)  # type: ignore[arg-type]
+    flow.due = flow.due if due is None else due
     hits = (fed(flow, piece) for piece in pieces(text, size))
     return next((hit for hit in hits if hit is not None), None)
 
