@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..errors import ProxyError, invalid
+from ..proxy.headers import RawHeaders
 from ..proxy.services import upstream_key
-from ..proxy.upstream import RawHeaders
 from ..settings import Settings, is_loopback
 from .incoming import Incoming
 

@@ -13,9 +13,10 @@ from ..core.known_bodies import KnownBodies
 from ..errors import invalid
 from ..proxy import accounts
 from ..proxy.downstream import Downstream
+from ..proxy.headers import passed_on
 from ..proxy.runner import Run
 from ..proxy.services import Services
-from ..proxy.upstream import CHAT_HEADERS, passed_on
+from ..proxy.upstream import CHAT_HEADERS
 from ..proxy.watch import Watch
 from .access import Access, given_key
 from .control_headers import client_timeout, read_controls

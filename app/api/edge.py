@@ -15,8 +15,8 @@ from .. import log
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
+from ..proxy.headers import RawHeaders
 from ..proxy.services import Services
-from ..proxy.upstream import RawHeaders
 from .access import Access
 from .chat_completions import ChatCompletions
 from .incoming import Incoming, read_incoming

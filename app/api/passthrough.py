@@ -13,9 +13,10 @@ from ..core.usage_tail import READABLE
 from ..errors import ProxyError, invalid
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
+from ..proxy.headers import RawHeaders, passed_on
 from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
-from ..proxy.upstream import BadTarget, RawHeaders, Response, UpstreamError, passed_on
+from ..proxy.upstream import BadTarget, Response, UpstreamError
 from ..proxy.watch import ClientLeft, Watch
 from .access import Access, given_key
 from .incoming import ClientGone, Incoming, check_length, read_body, too_large

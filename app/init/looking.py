@@ -12,8 +12,9 @@ import orjson
 import yaml
 
 from ..local_stack.console import shown
+from ..proxy.headers import RawHeaders
 from ..proxy.model_list import ASK_SECONDS, ModelList, names_in
-from ..proxy.upstream import RawHeaders, Upstream, UpstreamError
+from ..proxy.upstream import Upstream, UpstreamError
 from ..settings import UpstreamSettings
 from . import advice
 from .model_groups import Groups, from_entries, from_model_list, from_stack, mapping, together

@@ -14,8 +14,8 @@ from ..core.upstream_answers import quoted_error
 from ..errors import ProxyError, invalid
 from . import response_headers
 from .downstream import EVENT_STREAM, Downstream
+from .headers import RawHeaders
 from .memory_probe import MemoryProbe
-from .upstream import RawHeaders
 
 _JSON = [(b"content-type", b"application/json")]
 _PASSED = (b"content-type", b"retry-after")

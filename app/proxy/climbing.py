@@ -15,8 +15,8 @@ from ..core.verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
 from ..frozen import frozen
 from . import accounts
 from .books import Books
+from .headers import RawHeaders
 from .services import Services
-from .upstream import RawHeaders
 
 
 def view_for(services: Services, exchange: Exchange) -> TierView:

@@ -10,7 +10,8 @@ import os
 
 from ..core.budgets import Limit
 from ..settings import CloudFallbackSettings, UpstreamSettings
-from .upstream import CHAT_HEADERS, RawHeaders, Upstream
+from .headers import RawHeaders
+from .upstream import CHAT_HEADERS, Upstream
 
 CHAT_PATH = "/chat/completions"
 SCOPE = "cloud"  # the budget's name in the store

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-Send = Callable[[Any], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
+from .headers import RawHeaders
 
-EVENT_STREAM: Headers = [
+Send = Callable[[Any], Awaitable[None]]
+
+EVENT_STREAM: RawHeaders = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
@@ -27,7 +28,7 @@ class Downstream:
         self.writing = False
         self.last_write = clock()
 
-    async def start(self, status: int, headers: Headers) -> None:
+    async def start(self, status: int, headers: RawHeaders) -> None:
         self.writing = True
         try:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -50,7 +51,7 @@ class Downstream:
     async def end(self, data: bytes = b"") -> None:
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def whole(self, status: int, headers: Headers, body: bytes) -> None:
+    async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """A response in one piece."""
         await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
         await self.end(body)

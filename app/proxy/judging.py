@@ -22,10 +22,11 @@ from ..core.pressure import Level
 from ..core.tiers import Route, cloud_allowed
 from ..state.store import StoreError
 from . import accounts
+from .headers import RawHeaders
 from .reservation import Reservation
 from .services import Services
 from .tier_queue import QueueTimeout
-from .upstream import CHAT_PATH, RawHeaders, Response, UpstreamError
+from .upstream import CHAT_PATH, Response, UpstreamError
 
 SECONDS: Final = 120.0  # for a question, with the wait for a place in the tier's queue
 # In the tier's queue all questions are one more client, which takes turns with the others.

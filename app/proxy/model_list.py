@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from .upstream import RawHeaders, Upstream, UpstreamError
+from .headers import RawHeaders
+from .upstream import Upstream, UpstreamError
 
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 2.0

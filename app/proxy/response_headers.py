@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ..core.exchange import Exchange
 from ..core.pressure import Pressure
-from .upstream import RawHeaders, passed_on
+from .headers import RawHeaders, passed_on
 
 PREFIX = "X-MLX-Stack-"
 # A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.

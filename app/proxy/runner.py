@@ -31,11 +31,12 @@ from .answer import Answer
 from .books import Books
 from .cloud import CHAT_PATH as DIRECT_PATH
 from .downstream import Downstream
+from .headers import RawHeaders
 from .services import Services
 from .tier_queue import QueueTimeout
 from .timers import Timers
 from .token_rates import Writing
-from .upstream import CHAT_PATH, RawHeaders, Response, Upstream, UpstreamError
+from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from .watch import ClientLeft, Watch
 
 _MAX_ERROR_BODY = 1024 * 1024

@@ -27,7 +27,7 @@ from ..core.reply import Reply
 from ..core.verdicts import Verdict
 from ..settings import Settings
 from ..state.worker import Worker
-from .upstream import RawHeaders
+from .headers import RawHeaders
 from .witness import Witness
 
 CLOSE_SECONDS: Final = 5.0

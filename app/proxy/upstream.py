@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
@@ -22,8 +22,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from ..settings import UpstreamSettings
-
-RawHeaders = list[tuple[bytes, bytes]]
+from .headers import RawHeaders
 
 CHAT_PATH = "/v1/chat/completions"
 _LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
@@ -377,28 +376,3 @@ def _translated(error: Exception) -> UpstreamError:
     ):
         return UpstreamError("the connection timed out", timed_out=True)
     return UpstreamError(f"the connection failed ({type(cause).__name__})")
-
-
-def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """The headers (names in lower case) that go on, without the hop-by-hop ones and ``dropped``."""
-    out = HOP_BY_HOP | dropped
-    for name, value in headers:
-        if name == b"connection" and value not in _SAYS_NO_NAME:
-            out |= {part.strip().lower() for part in value.split(b",")}
-    return [h for h in headers if h[0] not in out and not h[0].startswith(b"x-mlx-stack-")]
-
-
-_SAYS_NO_NAME = frozenset({b"keep-alive", b"close"})
-HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
-)

@@ -13,7 +13,8 @@ from ..core.attempt import Attempt
 from ..core.budgets import Spent
 from ..core.exchange import AttemptRecord, Exchange
 from ..core.verdicts import Verdict
-from .upstream import RawHeaders, Response
+from .headers import RawHeaders
+from .upstream import Response
 
 
 class Witness:

@@ -10,7 +10,8 @@ import httpx
 import pytest
 import respx
 
-from app.proxy.upstream import BadTarget, Response, Upstream, UpstreamError, passed_on
+from app.proxy.headers import passed_on
+from app.proxy.upstream import BadTarget, Response, Upstream, UpstreamError
 from app.settings import UpstreamSettings
 
 BASE = "http://litellm.test:4000"

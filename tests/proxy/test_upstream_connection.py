@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
-from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, READ_BUFFER, RawHeaders, Upstream
+from app.proxy.headers import RawHeaders
+from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, READ_BUFFER, Upstream
 from app.settings import UpstreamSettings
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
