@@ -7,7 +7,8 @@ schema says about its result is the caller's business.
 
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
-``missing_closer``, ``extra_closer``, ``unescaped_quotes`` (only where asked for).
+``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks),
+``unescaped_quotes`` (only where asked for).
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from app.tool_calls.json_text import Unreadable, join_pairs, read_float, read_in
 
 MAX_INNER_QUOTES: Final = 64
 
-_SPACE = re.compile(r"[ \t\r\n\ufeff\u00a0]*")
+# Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
+ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+_SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
+_AFTER_NUMBER = re.compile(rf"[ \t\r\n,\]}}/{ODD_SPACES}]")
 # A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -215,7 +219,7 @@ class Reader:
         end = number.end()
         if end == len(self.text):
             raise Unreadable("truncated", "break off in or behind a number")
-        if self.text[end] not in " \t\r\n,]}/":
+        if not _AFTER_NUMBER.match(self.text, end):
             raise self._error("a number")
         self.position = end
         if number[1] is None and number[2] is None:
@@ -225,7 +229,10 @@ class Reader:
     def _space(self) -> None:
         while True:
             match = _SPACE.match(self.text, self.position)
-            self.position = match.end() if match is not None else self.position
+            if match is not None and match[0]:
+                self.position = match.end()
+                if not match[0].isascii():
+                    self.used["odd_space"] = None
             if not self.text.startswith("/", self.position):
                 return
             comment = _COMMENT.match(self.text, self.position)

@@ -66,6 +66,14 @@ MENDED = [
     ('{"a": [1, 2}', {"a": [1, 2]}, ["missing_closer"]),
     ('{"a": [{"b": 1], "c": 2}', {"a": [{"b": 1}], "c": 2}, ["missing_closer"]),
     ('{{"a": "x"}}', {"a": "x"}, ["doubled_braces"]),
+    # odd_space
+    ('{\u00a0"a": 1}', {"a": 1}, ["odd_space"]),
+    ('{"a": 1}\u3000', {"a": 1}, ["odd_space"]),
+    ('{"a":\u3000[1\u00a0, 2]\ufeff}', {"a": [1, 2]}, ["odd_space"]),
+    ('```json\n{\n\u00a0\u00a0"a": "x\u00a0y"\n}\n```', {"a": "x\u00a0y"}, ["code_fence", "odd_space"]),
+    ('Arguments: {\u200b"a": 1}', {"a": 1}, ["leading_text", "odd_space"]),
+    ('"{\u00a0\\"a\\": 1}"', {"a": 1}, ["double_encoded", "odd_space"]),
+    ('{\u00a0"a": 1}{"a": 1}', {"a": 1}, ["odd_space", "duplicate_object"]),
 ]  # fmt: skip
 
 

@@ -186,6 +186,7 @@ def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unread
 def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
     """The rules for what stands behind the value; raises `Unreadable` where that may be data."""
     rules: dict[str, None] = {}
+    behind = text[position:]
     for _ in range(MAX_COPIES):
         closers = _CLOSERS.match(text, position)
         if closers is not None:
@@ -207,4 +208,6 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
         if cut_short or _TRAILING_DATA.match(rest):
             raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
         rules["trailing_text"] = None
+    elif not rules and behind.strip(_JSON_SPACE):
+        rules["odd_space"] = None
     return list(rules)
