@@ -20,14 +20,14 @@ from app.tool_calls.json_text import Unreadable, parse, write
 from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
 from app.tool_calls.plausibility import Lookup, implausible, leaked_markup
 from app.tool_calls.repair.loss import keeps_everything
-from app.tool_calls.repair.shape import WRAPPERS, Mender, is_misplaced, is_wrapped, unwrap
+from app.tool_calls.repair.shape import Mender, is_misplaced
 from app.tool_calls.repair.text import read
+from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, WRAPPERS, may_wrap, surely_wrapped, unwrap
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
 from app.tool_calls.vocabulary import DEFAULT, Vocabulary
 
 from ..frozen import frozen
 
-MAX_WRAPPINGS: Final = 3
 MAX_EXPLAINED: Final = 20_000  # characters; of larger arguments one failure is told: all cost more
 
 
@@ -130,10 +130,13 @@ def _is_good(
     """Whether a parsed call passes every check that is switched on."""
     if options.validate_schema and not schema.accepts(value):
         return False
-    if options.repair and not WRAPPERS.isdisjoint(value):
-        unwrapped = unwrap(value, tool, schema.declared, options.max_depth)
-        if unwrapped is not None and is_wrapped(value, unwrapped[0], schema.declared):
-            return False
+    declared = schema.declared
+    if (
+        options.repair
+        and may_wrap(value, declared)
+        and (surely_wrapped(value, tool, declared, options.max_depth))
+    ):
+        return False
     if options.validate_plausibility:
         plan = schema.plan(options.vocabulary)
         if plan and next(implausible(value, plan, known), None) is not None:
@@ -305,29 +308,26 @@ def _reshape(
     rules: list[str] = []
     dropped: list[Any] = []
     for _ in range(MAX_WRAPPINGS):
-        unwrapped = unwrap(value, tool, schema.declared, options.max_depth)
-        if unwrapped is None:
-            unwrapped = _inside_its_own(value, schema)
-        if unwrapped is None:
+        sure = surely_wrapped(value, tool, schema.declared, options.max_depth)
+        if not sure and schema.accepts(value):
             break
-        inner, beside = unwrapped
-        if schema.accepts(value) and not is_wrapped(value, inner, schema.declared):
+        found = unwrap(value, tool, schema.declared, options.max_depth)
+        inner = found.inner if found is not None else _inside_its_own(value, schema)
+        if inner is None:
             break
         rules.append("wrapped_arguments")
-        dropped += beside
+        dropped += found.beside if found is not None else ()
         value = inner
     mender = Mender(schema.definitions, options.max_depth)
     mended = mender.mend(value, schema.schema) if options.validate_schema else value
     return mended, [*rules, *mender.rules], [*dropped, *mender.dropped]
 
 
-def _inside_its_own(
-    value: dict[str, Any], schema: CompiledSchema
-) -> tuple[dict[str, Any], list[Any]] | None:
+def _inside_its_own(value: dict[str, Any], schema: CompiledSchema) -> dict[str, Any] | None:
     """Arguments wrapped in a key that the tool also declares: sure where only the inside fits."""
     if len(value) != 1 or WRAPPERS.isdisjoint(value):
         return None
     inner = next(iter(value.values()))
     if not isinstance(inner, dict) or not inner.keys() <= schema.declared:
         return None
-    return (inner, []) if schema.accepts(inner) and not schema.accepts(value) else None
+    return inner if schema.accepts(inner) and not schema.accepts(value) else None

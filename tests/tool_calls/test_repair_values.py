@@ -246,6 +246,43 @@ def test_wrapped_arguments_that_the_schema_would_let_pass() -> None:
     assert check(text, tools).arguments == text
 
 
+INSIDE = {"name": "f", "arguments": {"genre": "Drama"}}
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        {"type": "function", "function": INSIDE},
+        {"id": "call_1", "type": "function", "function": INSIDE},
+        {"function": {**INSIDE, "arguments": '{"genre": "Drama"}'}},
+        {"tool_calls": [{"type": "function", "function": INSIDE}]},
+        {"function_call": INSIDE},
+        {"tool_call": INSIDE},
+        {"arguments": {"arguments": {"genre": "Drama"}}},
+        {"properties": {"genre": "Drama"}},
+        {"f": {"genre": "Drama"}},
+    ],
+)
+def test_a_call_inside_the_call_of_a_tool_that_needs_nothing(came: Any) -> None:
+    tools = one(parameters(genre="string", director="string"))
+    assert mended(json.dumps(came), tools) == ({"genre": "Drama"}, ("wrapped_arguments",))
+
+
+def test_a_whole_call_for_a_tool_with_an_id_of_its_own() -> None:
+    tools = one(parameters(id="string", created="string"))
+    came = {"id": "call_1", "name": "f", "arguments": {"id": "sl8", "created": "today"}}
+    assert mended(json.dumps(came), tools)[0] == {"id": "sl8", "created": "today"}
+    for own in ({"id": "a", "name": "f"}, {"id": "a", "arguments": {"x": 1}}, {"f": "x"}):
+        text = json.dumps(own)
+        assert check(text, tools).arguments == text
+
+
+def test_a_whole_call_without_arguments() -> None:
+    tools = one(parameters(limit="integer"))
+    came = {"type": "function", "function": {"name": "f", "arguments": {}}}
+    assert mended(json.dumps(came), tools) == ({}, ("wrapped_arguments",))
+
+
 @pytest.mark.parametrize(
     ("name", "rules"),
     [

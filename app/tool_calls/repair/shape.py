@@ -1,4 +1,4 @@
-"""Objects whose members are off: wrapped, misspelled, null or surplus parameters, wrong types.
+"""Objects whose members are off: misspelled, null or surplus parameters, wrong types.
 
 `Mender` walks a value along its schema, so a rule applies at every depth. It changes nothing that
 the schema's own types allow; the caller holds the result against the schema.
@@ -15,16 +15,6 @@ from app.tool_calls.repair import values
 from app.tool_calls.repair.values import NOTHING
 from app.tool_calls.repair.variants import Schema, fits, kinds, variants
 
-# Keys under which models put the arguments once more, and what they put beside them.
-WRAPPERS: Final = frozenset(
-    {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
-     "tool_arguments", "function_args", "function_arguments", "function"}
-)  # fmt: skip
-_COMPANIONS: Final = frozenset(
-    {"name", "tool", "tool_name", "function", "function_name", "type", "id", "call_id"}
-)
-_NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
-_CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 # From here on two names are near enough that one may be meant by the other.
 _NEAR: Final = 0.75
 MAX_UNKNOWN: Final = 32  # surplus parameters of one object; more are no slip
@@ -185,52 +175,6 @@ def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
-
-
-def unwrap(
-    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
-) -> tuple[dict[str, Any], list[Any]] | None:
-    """The arguments inside ``{"arguments": {...}}`` and its like, and what stood beside them.
-
-    None where that isn't certain. `declared` holds the tool's own parameters: one that is called
-    `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
-    arguments must be the tool's, or this would be a choice between two tools. The arguments may be
-    encoded once more, as OpenAI's own are.
-    """
-    if len(value) > len(_COMPANIONS) or not _NAMING.issuperset(declared.intersection(value)):
-        return None
-    inside = {key: _as_object(value[key], max_depth) for key in value if key in WRAPPERS}
-    if not inside and len(value) == 1 and squash(next(iter(value))) == squash(tool):
-        inside = {key: _as_object(item, max_depth) for key, item in value.items()}
-    found = [key for key, inner in inside.items() if inner is not None]
-    if len(found) != 1 or found[0] in declared:
-        return None
-    beside = {key: item for key, item in value.items() if key != found[0]}
-    for key, item in beside.items():
-        if key not in _COMPANIONS or not isinstance(item, str):
-            return None
-        if key == "type" and item not in _CALL_TYPES:
-            return None
-        if key in _NAMING and not _is_named(item, tool):
-            return None
-    inner = inside[found[0]]
-    return None if inner is None else (inner, list(beside.values()))
-
-
-def _as_object(item: Any, max_depth: int) -> dict[str, Any] | None:
-    if isinstance(item, str):
-        item = values.container_from_string(item, frozenset({"object"}), max_depth)
-    return item if isinstance(item, dict) else None
-
-
-def _is_named(given: str, tool: str) -> bool:
-    return squash(given) in (squash(tool), squash(f"functions.{tool}"))
-
-
-def is_wrapped(value: dict[str, Any], inner: dict[str, Any], declared: frozenset[str]) -> bool:
-    """Whether `inner` is surely the call's arguments even where the schema allows the wrapping."""
-    named = any(key in _NAMING and isinstance(item, str) for key, item in value.items())
-    return inner.keys() <= declared and (bool(inner) or named)
 
 
 def is_misplaced(value: Any, schema: object, definitions: Mapping[str, Any]) -> bool:

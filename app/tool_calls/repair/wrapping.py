@@ -1,0 +1,108 @@
+"""Arguments inside another object: the call itself, as OpenAI writes it, or a word like `input`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from app.tool_calls.names import squash
+from app.tool_calls.repair import values
+
+from ...frozen import frozen
+
+MAX_WRAPPINGS: Final = 3
+# Keys under which models put the arguments once more, and what they put beside them.
+WRAPPERS: Final = frozenset(
+    {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
+     "tool_arguments", "function_args", "function_arguments", "properties",
+     "function", "function_call", "tool_call", "tool_calls"}
+)  # fmt: skip
+_NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
+_COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
+_CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
+
+
+@frozen
+class Unwrapped:
+    """The arguments inside a wrapping, what stood beside them, whether that named the tool."""
+
+    inner: dict[str, Any]
+    beside: tuple[Any, ...]
+    named: bool
+
+
+def may_wrap(value: dict[str, Any], declared: frozenset[str]) -> bool:
+    """Whether a call's arguments need a look at all: nearly none do."""
+    return not WRAPPERS.isdisjoint(value) or (len(value) == 1 and declared.isdisjoint(value))
+
+
+def unwrap(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
+) -> Unwrapped | None:
+    """What is inside ``{"arguments": {...}}`` and its like, one step in.
+
+    None where that isn't certain. `declared` holds the tool's own parameters: one that is called
+    `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
+    arguments must be the tool's, or this would be a choice between two tools. The arguments may be
+    encoded once more, as OpenAI's own are.
+    """
+    if len(value) > len(_COMPANIONS):
+        return None
+    inside = {
+        key: _as_object(_only(key, value[key]), max_depth) for key in value if key in WRAPPERS
+    }
+    if not inside and len(value) == 1 and squash(next(iter(value))) == squash(tool):
+        inside = {key: _as_object(item, max_depth) for key, item in value.items()}
+    found = [key for key, inner in inside.items() if inner is not None]
+    if len(found) != 1 or found[0] in declared:
+        return None
+    inner = inside[found[0]]
+    beside = {key: item for key, item in value.items() if key != found[0]}
+    if inner is None or not _go_with_a_call(beside, tool):
+        return None
+    named = not _NAMING.isdisjoint(beside)
+    # Beside the arguments a parameter of the tool's own may stand, if it isn't the call's.
+    if not _NAMING.issuperset(declared.intersection(value)) and not (
+        named and inner.keys() <= declared
+    ):
+        return None
+    return Unwrapped(inner, tuple(beside.values()), named)
+
+
+def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
+    for key, item in beside.items():
+        if key not in _COMPANIONS or not isinstance(item, str):
+            return False
+        if key == "type" and item not in _CALL_TYPES:
+            return False
+        if key in _NAMING and not _is_named(item, tool):
+            return False
+    return True
+
+
+def surely_wrapped(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
+) -> bool:
+    """Whether the arguments are surely inside, even where the schema allows the wrapping."""
+    named = False
+    inner = value
+    for _ in range(MAX_WRAPPINGS):
+        found = unwrap(inner, tool, declared, max_depth)
+        if found is None:
+            break
+        inner, named = found.inner, named or found.named
+    return inner is not value and inner.keys() <= declared and (bool(inner) or named)
+
+
+def _only(key: str, item: Any) -> Any:
+    """OpenAI's list of calls may hold one; of arguments a list is something else."""
+    return item[0] if key == "tool_calls" and isinstance(item, list) and len(item) == 1 else item
+
+
+def _as_object(item: Any, max_depth: int) -> dict[str, Any] | None:
+    if isinstance(item, str):
+        item = values.container_from_string(item, frozenset({"object"}), max_depth)
+    return item if isinstance(item, dict) else None
+
+
+def _is_named(given: str, tool: str) -> bool:
+    return squash(given) in (squash(tool), squash(f"functions.{tool}"))
