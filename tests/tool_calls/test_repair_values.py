@@ -260,12 +260,18 @@ INSIDE = {"name": "f", "arguments": {"genre": "Drama"}}
         {"tool_call": INSIDE},
         {"arguments": {"arguments": {"genre": "Drama"}}},
         {"properties": {"genre": "Drama"}},
+        {"type": "object", "properties": {"genre": "Drama"}, "required": []},
         {"f": {"genre": "Drama"}},
     ],
 )
 def test_a_call_inside_the_call_of_a_tool_that_needs_nothing(came: Any) -> None:
     tools = one(parameters(genre="string", director="string"))
     assert mended(json.dumps(came), tools) == ({"genre": "Drama"}, ("wrapped_arguments",))
+
+
+def test_a_schema_in_place_of_arguments_is_no_call() -> None:
+    schema = parameters(genre="string", director="string")
+    assert kinds(json.dumps(schema), one(schema)) != []
 
 
 def test_a_whole_call_for_a_tool_with_an_id_of_its_own() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.tool_calls.text_calls import Rescued, rescue
@@ -92,6 +94,32 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
 def test_markers_that_are_only_spoken_of(text: str) -> None:
     assert rescue(text, TOOLS).calls == ()
     assert rescue(text, TOOLS).content == text
+
+
+OPEN = {"type": "object", "properties": {"title": {"type": "string"}}}
+NEEDS = {**OPEN, "required": ["title"]}
+DEFINED = [
+    {"type": "function", "function": {"name": "find_book", "parameters": OPEN}},
+    {"type": "function", "function": {"name": "find_book", "parameters": NEEDS}},
+    {"type": "function", "function": {"name": "find_book", "description": "By its title."}},
+    {"name": "find_book", "parameters": NEEDS},
+    {"name": "find_book", "parameters": {"type": "object", "properties": {}}},
+]
+
+
+@pytest.mark.parametrize("defined", DEFINED, ids=json.dumps)
+@pytest.mark.parametrize(
+    "around", ["{}", "[{}]", "These are my tools:\n{}", "```json\n{}\n```", "<tools>\n{}\n</tools>"]
+)
+def test_what_a_tool_is_declared_as_calls_none(defined: object, around: str) -> None:
+    text = around.replace("{}", json.dumps(defined))
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+def test_a_tool_that_takes_a_schema_is_given_one() -> None:
+    tools = {"make_form": OPEN | {"properties": {"type": {}, "properties": {"type": "object"}}}}
+    call = json.dumps({"name": "make_form", "arguments": NEEDS})
+    assert [json.loads(found.arguments) for found in rescue(call, tools).calls] == [NEEDS]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from app.tool_calls.formats.json_calls import (
     Members,
     bare_envelope,
     close,
+    is_definition,
     read_calls,
 )
 from app.tool_calls.formats.literals import json_members, skip_space
@@ -87,6 +88,8 @@ def read(src: Source, start: int) -> Block | None:
     found = read_calls(src, start, shape=shape)
     if found is None:
         return None if lead.strip() else _read_alone(src, start)
+    if any(is_definition(src.tools, call) for call in found[0]):
+        return None
     return Block(close(src.text, found[1], _TRAILING), tuple(found[0]))
 
 

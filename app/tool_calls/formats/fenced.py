@@ -6,7 +6,7 @@ import re
 
 from app.tool_calls.formats import bare_json
 from app.tool_calls.formats.base import Block, Format, Source, ToolSet, Verdict, Where
-from app.tool_calls.formats.json_calls import bare_envelope, read_calls
+from app.tool_calls.formats.json_calls import bare_envelope, is_definition, read_calls
 from app.tool_calls.formats.literals import skip_space
 
 OPENERS = tuple(
@@ -47,7 +47,8 @@ def read(src: Source, start: int) -> Block | None:
         if closer is None and src.text[end:].strip():
             return None
         end = closer.end() if closer else len(src.text)
-    return None if _EXPLAINED.match(src.text, end) else Block(end, tuple(found[0]))
+    told = _EXPLAINED.match(src.text, end) or any(is_definition(src.tools, c) for c in found[0])
+    return None if told else Block(end, tuple(found[0]))
 
 
 FORMAT = Format("json_fence", OPENERS, read, Where.FENCE, follow)

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Reader, Source
+from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Reader, Source, ToolSet
 from app.tool_calls.formats.literals import (
     Member,
     dumps,
@@ -31,6 +31,7 @@ NESTED_KEYS = ("function", "function_call", "tool_call", "tool")
 LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
 # What else a call's own object may hold. Any other key makes a bare object data, not a call.
 OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
+_KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS))
 
 Members = Mapping[str, Member]
 Shape = Callable[[Members], list[Call]]
@@ -72,14 +73,31 @@ def name_to_arguments(members: Members) -> list[Call]:
 
 def bare_envelope(members: Members) -> list[Call]:
     """Only what is a call beyond doubt without any marker: known keys, arguments an object."""
-    known = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS)
-    if not all(key in known for key in members):
+    if not all(key in _KNOWN_KEYS for key in members):
         return []
+    inside = [members[key].value for key in NESTED_KEYS if key in members]
+    if any(isinstance(one, dict) and not one.keys() <= _KNOWN_KEYS for one in inside):
+        return []  # with a description, say: a tool's definition
     if any(key in members for key in ARGUMENT_KEYS):
         return envelope(members) if arguments_of(members).startswith("{") else []
     if any(isinstance(members[key].value, (dict, list)) for key in members):
         return envelope(members)
     return []
+
+
+def is_definition(tools: ToolSet, call: Call) -> bool:
+    """Whether what looks like a call only tells of a tool: its arguments are their own schema."""
+    if '"properties"' not in call.arguments or "properties" in tools.properties(call.name):
+        return False
+    try:
+        schema = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return False
+    return (
+        isinstance(schema, dict)
+        and schema.get("type") == "object"
+        and isinstance(schema.get("properties"), dict)
+    )
 
 
 def arguments_of(members: Members) -> str:

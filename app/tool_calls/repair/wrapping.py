@@ -18,6 +18,8 @@ WRAPPERS: Final = frozenset(
 )  # fmt: skip
 _NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
 _COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
+# What stands beside `properties` where a model fills in the schema that it was shown.
+_OF_A_SCHEMA: Final = frozenset({"type", "required", "additionalProperties", "title", "$schema"})
 _CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 
 
@@ -57,7 +59,8 @@ def unwrap(
         return None
     inner = inside[found[0]]
     beside = {key: item for key, item in value.items() if key != found[0]}
-    if inner is None or not _go_with_a_call(beside, tool):
+    filled_in = found[0] == "properties" and beside.keys() <= _OF_A_SCHEMA
+    if inner is None or not (filled_in or _go_with_a_call(beside, tool)):
         return None
     named = not _NAMING.isdisjoint(beside)
     # Beside the arguments a parameter of the tool's own may stand, if it isn't the call's.
