@@ -261,14 +261,17 @@ def _ends_early(candidate: Candidate) -> bool:
 
 
 def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
-    """The block that `row` reads at `start`, its calls of known tools, and its unknown names."""
+    """The block that `row` reads at `start`, its calls of known tools, and its unknown names.
+
+    A block without calls is text in which none is to be looked for.
+    """
     try:
         block = row.read(src, start)
     except Exhausted:
         raise
     except Exception:
         return None, [], []
-    if block is None or not block.calls or block.end <= start:
+    if block is None or block.end <= start:
         return None, [], []
     known: list[FoundCall] = []
     unknown: list[str] = []

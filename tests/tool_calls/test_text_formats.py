@@ -13,7 +13,7 @@ from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.schemas import tool_set
 from app.tool_calls.text_calls import Rescued, rescue
 from tests.tool_calls.calls import tool
-from tests.tool_calls.test_text_samples import SAMPLES, TOOLS
+from tests.tool_calls.test_text_samples import JSON, SAMPLES, TOOLS
 
 EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
 # These must stand at the beginning of a line, or fill a reply's last part.
@@ -266,6 +266,30 @@ def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
     found = rescue(text, TOOLS)
     assert calls(found) == [("list_shelves", {})]
     assert found.content == "I will look.\n\nDone."
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        "<|channel|>analysis<|message|>Perhaps {}\nor not.<|end|><|start|>assistant<|channel|>final"
+        "<|message|>Sunny.<|return|>",
+        "<|channel|>analysis<|message|>Perhaps {}",
+        "<longcat_think>\nPerhaps {}\n</longcat_think>\nHello!",
+        "<think:opensource>Perhaps {}</think:opensource>Hello!",
+        "<|think|>Perhaps {}<|end|><|content|>Hello!",
+    ],
+)
+@pytest.mark.parametrize("call", [JSON, f"<tool_call>{JSON}</tool_call>"])
+def test_a_call_that_is_only_thought_of(thought: str, call: str) -> None:
+    text = thought.replace("{}", f"\n{call}\n")
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>"
+    assert calls(rescue(f"{text}<tool_call>{JSON}</tool_call>", TOOLS)) == [
+        ("find_book", json.loads(JSON)["arguments"])
+    ]
 
 
 def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:

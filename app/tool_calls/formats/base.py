@@ -38,7 +38,7 @@ class Call:
 
 @frozen
 class Block:
-    """A stretch of text that holds calls.
+    """A stretch of text that holds calls; without any, one that is not to be searched for them.
 
     `end` is the index after it, `text` what of the inside is prose for the reader of the reply.
     """

@@ -34,11 +34,11 @@ def read(src: Source, start: int) -> Block | None:
     """All messages from here to the end of the reply.
 
     The texts of the final channel and of commentary to nobody are the content; the analysis is
-    reasoning and goes.
+    reasoning and goes. Without any call, the analysis that it begins with: no call stands in it.
     """
     calls: list[Call] = []
     texts: list[str] = []
-    end = start
+    end = thought = start
     for _ in range(4 * MAX_CALLS):
         at = skip_space(src.text, end)
         message = src.text.find(MESSAGE, at, at + _HEADER)
@@ -46,18 +46,22 @@ def read(src: Source, start: int) -> Block | None:
             break
         header = src.text[at:message]
         body = message + len(MESSAGE)
-        to = _TO.search(header)
+        to, channel = _TO.search(header), _CHANNEL.search(header)
+        thinks = to is None and channel is not None and channel.group(1) == "analysis"
         if to is not None:
             arguments, stop = object_text(src, body, _ENDS)
             calls.append(Call(to.group(1), arguments))
         else:
             stop = src.find_first(_ENDS, body)
-            channel = _CHANNEL.search(header)
-            if channel is not None and channel.group(1) != "analysis":
+            if channel is not None and not thinks:
                 texts.append(src.text[body:stop].strip())
         closer = _CLOSER.match(src.text, stop)
-        end = closer.end() if closer else stop
-    return Block(end, tuple(calls), "\n\n".join(texts)) if calls else None
+        before, end = end, closer.end() if closer else stop
+        if thinks and thought == before:
+            thought = end
+    if calls:
+        return Block(end, tuple(calls), "\n\n".join(texts))
+    return Block(thought, ()) if thought > start else None
 
 
 FORMAT = Format("harmony", (CHANNEL, START), read, follow=follow)

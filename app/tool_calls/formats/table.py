@@ -63,6 +63,8 @@ REASONING: dict[str, str] = {
     "<reasoning>": "</reasoning>",
     "<seed:think>": "</seed:think>",
     "<mm:think>": "</mm:think>",
+    "<longcat_think>": "</longcat_think>",
+    "<think:opensource>": "</think:opensource>",
     "[THINK]": "[/THINK]",
     "◁think▷": "◁/think▷",
     "<|START_THINKING|>": "<|END_THINKING|>",
@@ -70,6 +72,7 @@ REASONING: dict[str, str] = {
     "<|begin_of_thought|>": "<|end_of_thought|>",
     "<|channel>thought": "<channel|>",
     "<|content_thinking|>": "<|end_message|>",
+    "<|think|>": "<|end|>",
     "<|open|>think<|sep|>": "<|close|>think<|sep|>",
 }
 SHOWN: dict[str, str] = {
@@ -79,8 +82,7 @@ SHOWN: dict[str, str] = {
 }
 # These are also names that prose uses; they count at the start of a line.
 LINE_SHOWN = ("<example>", "<pre>")
-# What closes reasoning that the prompt had opened. `<|end_message|>` and `<channel|>` close other
-# things too, so they say nothing on their own.
-REASONING_ENDS: tuple[str, ...] = tuple(
-    end for end in REASONING.values() if end not in ("<|end_message|>", "<channel|>")
-)
+# What closes reasoning that the prompt had opened. These close other things too, so they say
+# nothing on their own.
+_CLOSE_MORE = ("<|end_message|>", "<channel|>", "<|end|>")
+REASONING_ENDS: tuple[str, ...] = tuple(end for end in REASONING.values() if end not in _CLOSE_MORE)
