@@ -292,6 +292,123 @@ def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
     ]
 
 
+TITLE = {"find_book": {"properties": {"title": {"type": "string"}, "note": {"type": "string"}}}}
+GEMMA_SLIPS = [
+    ("{title:'Momo'}", {"title": "Momo"}),
+    ("{title:'Momo, or: it's late'}", {"title": "Momo, or: it's late"}),
+    ("{title:'Momo'<|\"|>}", {"title": "Momo"}),
+    ("{title:'<|\"|>Momo<|\"|>'}", {"title": "Momo"}),
+    ('{title:<|"|>Momo}', {"title": "Momo"}),
+    ('{title:<|"|>${Momo}}', {"title": "${Momo}"}),
+    ('{title:<|"|>Momo', {"title": "Momo"}),
+    ("{title:Momo, or: the rest}", {"title": "Momo, or: the rest"}),
+    ('{title:a, b,note:<|"|>c<|"|>}', {"title": "a, b", "note": "c"}),
+    ('{note:<|"|>c<|"|>,title:x{a},b}', {"note": "c", "title": "x{a},b"}),
+    ("{title:'a, b',note:<|\"|>c<|\"|>}", {"title": "a, b", "note": "c"}),
+]
+
+
+@pytest.mark.parametrize(("written", "value"), GEMMA_SLIPS)
+def test_gemma_without_its_own_quotes(written: str, value: dict[str, str]) -> None:
+    text = f"<|tool_call>call:find_book{written}<tool_call|>"
+    assert calls(rescue(text, TITLE)) == [("find_book", value)]
+
+
+def test_a_gemma_call_without_its_end_and_words_behind_it() -> None:
+    found = rescue("<|tool_call>call:find_book{title:Momo}\nDone.", TITLE)
+    assert calls(found) == [("find_book", {"title": "Momo"})]
+    assert found.content.strip() == "Done."
+
+
+def test_a_gemma_text_that_may_go_on_is_no_call() -> None:
+    for written in ('{title:<|"|>Momo', "{title:'Momo", "{title:a, b"):
+        assert rescue(f"<|tool_call>call:find_book{written}", TITLE).calls == ()
+
+
+WRITTEN_OTHERWISE = [
+    " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
+    "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
+    "commentary to=functions.find_book json{}",
+    "Let me look.assistantcommentary to=functions.find_book json{}",
+    "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN_OTHERWISE)
+def test_a_marker_that_is_half_there(text: str) -> None:
+    found = rescue(text.replace("{}", '{"title": "Momo"}'), TOOLS)
+    assert calls(found) == [("find_book", {"title": "Momo"})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
+        f"```json\n<function_call> {JSON} </function_call>\n```",
+        f"```xml\n<response>\n {JSON}\n</response>\n```\n",
+        f"```xml\n{JSON}\n```",
+        "```xml\n<tool_call>\n<function=find_book>\n<parameter=title>\nMomo\n</parameter>\n"
+        "<parameter=year>\n1973\n</parameter>\n</function>\n</tool_call>\n```",
+    ],
+)
+def test_a_fence_around_a_tagged_call_is_the_call_if_it_is_all(text: str) -> None:
+    found = rescue(text, TOOLS)
+    assert calls(found) == [MOMO]
+    assert not found.content.strip()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Look:\n```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
+        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```\nThat is how it is called.",
+    ],
+)
+def test_a_fence_around_a_tagged_call_beside_prose_is_shown(text: str) -> None:
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "before", ["Let me check: ", "I'll look. ", "This is some text before ", "**Call:** "]
+)
+def test_a_list_of_calls_behind_text(before: str) -> None:
+    text = f'{before}[find_book(title="Momo", year=1973)]'
+    assert rescue(text, TOOLS) == Rescued(rescue(text[len(before) :], TOOLS).calls, before)
+
+
+def test_line_ends_of_windows_around_a_value() -> None:
+    text = "<function=find_book>\r\n<parameter=title>\r\nMomo\r\n</parameter>\r\n</function>"
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
+
+
+def test_quotes_that_belong_to_a_name() -> None:
+    tools = {'"find"': {"properties": {'"title"': {"type": "string"}}}}
+    text = '<function="find">\n<parameter="title">\n"Momo"\n</parameter>\n</function>'
+    assert calls(rescue(text, tools)) == [('"find"', {'"title"': '"Momo"'})]
+
+
+def test_two_commas_too_many() -> None:
+    text = '<tool_call>{"name": "find_book", "arguments": {"title": "Momo",},}</tool_call>'
+    (found,) = rescue(text, TOOLS).calls
+    assert found.arguments == '{"title": "Momo",}'  # which the check of arguments mends
+
+
+def test_minicpm_reads_well_formed_values_as_xml() -> None:
+    tools = {"find_book": {"properties": {"title": {"type": "string"}}}}
+    for written, value in {
+        "a &amp; b &#33;": "a & b !",
+        "a & b &amp; c": "a & b &amp; c",
+        "<![CDATA[a &amp; b]]>": "a &amp; b",
+        "a &lt;b&gt; <c>": "a &lt;b&gt; <c>",
+    }.items():
+        call = f'<param name="title">{written}</param>'
+        for text in (call, f"<arguments>{call}</arguments>"):
+            found = rescue(f'<function name="find_book">{text}</function>', tools)
+            assert calls(found) == [("find_book", {"title": value})]
+
+
 def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
     text = '<function name="find_book"><param name="title">a</param>'
     text += '<param name="x">1</param></function>'

@@ -26,8 +26,8 @@ _QUOTES = {
 _BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
 _BACKTICKS = re.compile(r"`+")
 _INSIDE_JSON = re.compile(r"(?:[\[{(]|[\"'\]}\d]\s*,|[\"']\s*:)\s*\Z")
-# Before a bare value in the middle of a line: the end of a sentence, a colon, a tag.
-_BEFORE_JSON = re.compile(r"(?:^|[.:!?>\]▷]|;\s)\s*\Z")
+# Before a bare value in the middle of a line: the end of a sentence, a colon, a tag; also in bold.
+_BEFORE_JSON = re.compile(r"(?:^|[.:!?>\]▷]\*{0,2}|;\s)\s*\Z")
 _IN_SENTENCE = re.compile(r"[\w,]\s+\Z")
 _SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.:;)](?:\s|\Z)")
 # What is said of the call right behind it: "… is Phi-4's format"; in a list "… – Qwen's".

@@ -1,6 +1,7 @@
 """DeepSeek V3, V3.1 and R1: a name and JSON between `<｜tool▁call▁begin｜>` and its siblings.
 
 R1 and V3 write `function<｜tool▁sep｜>name` and a fenced JSON block, V3.1 `name<｜tool▁sep｜>{…}`.
+Small models made of R1 leave the first call's token out, or half of the section's.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ from app.tool_calls.formats.json_calls import object_text
 from app.tool_calls.formats.literals import skip_space
 
 # The real tokens, and what tokenizers and transcripts make of them.
-_SPELLINGS = (("｜", "▁"), ("｜", "_"), ("|", "▁"), ("|", "_"))
-CALLS = tuple(f"<{bar}tool{gap}calls{gap}begin{bar}>" for bar, gap in _SPELLINGS)
+_SPELLINGS = tuple((bar, gap) for bar in "｜|" for gap in ("▁", "_", "\\_", " "))
+CALLS = (
+    *(f"<{bar}tool{gap}calls{gap}begin{bar}>" for bar, gap in _SPELLINGS),
+    *(f"<{bar}tool{gap}calls{bar}>" for bar, gap in _SPELLINGS),
+)
 CALL = tuple(f"<{bar}tool{gap}call{gap}begin{bar}>" for bar, gap in _SPELLINGS)
 
-_CALLS_BEGIN = re.compile(r"<[｜|]tool[▁_]calls[▁_]begin[｜|]>\s*")
-_CALL_BEGIN = re.compile(r"\s*<[｜|]tool[▁_]call[▁_]begin[｜|]>")
-_NAME = re.compile(r"\s*([^\s<>{}`]{1,200})\s*<[｜|]tool[▁_]sep[｜|]>")
+_GAP = r"(?:▁|\\?_| )"
+_CALLS_BEGIN = re.compile(rf"<[｜|]tool{_GAP}calls(?:{_GAP}begin)?[｜|]>\s*")
+_CALL_BEGIN = re.compile(rf"\s*<[｜|]tool{_GAP}call{_GAP}begin[｜|]>")
+_NAME = re.compile(rf"\s*([^\s<>{{}}`]{{1,200}})\s*<[｜|]tool{_GAP}sep[｜|]>")
 _PLAIN_NAME = re.compile(r"\s*([^\s<>{}`]{1,200})\s*(?=\{|```)")
 _SECOND = re.compile(r"\s*([^\s<>{}`]{1,200})\s*(?=\{|```|<[｜|]tool|\Z)")
-_CALL_END = re.compile(r"\s*<[｜|]tool[▁_]call[▁_]end[｜|]>")
-_CALLS_END = re.compile(r"\s*<[｜|]tool[▁_]calls[▁_]end[｜|]>")
+_CALL_END = re.compile(rf"\s*<[｜|]tool{_GAP}call{_GAP}end[｜|]>")
+_CALLS_END = re.compile(rf"\s*<[｜|]tool{_GAP}calls{_GAP}end[｜|]>")
 _STOP = tuple(f"<{bar}tool{gap}call" for bar, gap in _SPELLINGS)
 
 
@@ -32,8 +37,11 @@ def read(src: Source, start: int) -> Block | None:
     begin = _CALLS_BEGIN.match(src.text, start)
     end = begin.end() if begin else start
     calls: list[Call] = []
-    while len(calls) < MAX_CALLS and (opener := _CALL_BEGIN.match(src.text, end)):
-        found = _read_call(src, opener.end())
+    while len(calls) < MAX_CALLS:
+        opener = _CALL_BEGIN.match(src.text, end)
+        if opener is None and (calls or begin is None or _NAME.match(src.text, end) is None):
+            break
+        found = _read_call(src, opener.end() if opener else end)
         if found is None:
             break
         calls.append(found[0])

@@ -36,7 +36,7 @@ def _reader(opener: str, closer: str, quote: str) -> Reader:
         calls: list[Call] = []
         end = start + len(opener)
         while len(calls) < MAX_CALLS:
-            found = _one(src, end, quote)
+            found = _one(src, end, quote, closer)
             if found is None:
                 break
             calls.append(found[0])
@@ -51,10 +51,10 @@ def _reader(opener: str, closer: str, quote: str) -> Reader:
     return read
 
 
-def _one(src: Source, pos: int, quote: str) -> tuple[Call, int] | None:
+def _one(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | None:
     prefix = _CALL.match(src.text, pos)
     at = prefix.end() if prefix else pos
-    return gemma_values.read_call(src, at, quote) or python_calls.read_call(src, at)
+    return gemma_values.read_call(src, at, quote, closer) or python_calls.read_call(src, at)
 
 
 def read_tool_code(src: Source, start: int) -> Block | None:

@@ -1,9 +1,14 @@
-"""Gemma's own way of writing arguments: `{key:<escape>text<escape>,count:5,nested:{…}}`."""
+"""Gemma's own way of writing arguments: `{key:<escape>text<escape>,count:5,nested:{…}}`.
+
+Also as it slips: text in single quotes, without any where the tool declares a text, or with no end
+but that of the call.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from app.tool_calls.formats.base import Call, Source
@@ -13,28 +18,36 @@ _CALL = re.compile(r"\s*(?:call\s*:\s*)?([^\s{}()<>,:]{1,200})\s*(?=\{)")
 _KEY = re.compile(r"\s*([^:{}\[\],<>]{1,200}?)\s*:")
 _PLAIN = re.compile(r"[^,{}\[\]<]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_SINGLE = re.compile(r"'(.*?)'(?=\s*[,}\]<])", re.DOTALL)
 _WORDS = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
-def read_call(src: Source, pos: int, quote: str) -> tuple[Call, int] | None:
-    """`call:name{…}` at `pos`, text delimited by `quote`; None where it is not that."""
+def read_call(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | None:
+    """`call:name{…}` at `pos`, text delimited by `quote`; None where it is not that.
+
+    `closer` is what ends the call.
+    """
     match = _CALL.match(src.text, pos)
     if match is None:
         return None
+    name = match.group(1)
     try:
-        value, end = _Reader(src, quote).value(match.end(), 0)
+        reader = _Reader(src, quote, closer, src.tools.properties(name))
+        value, end = reader.members(match.end() + 1, 0)
     except ValueError:
         return None
-    return Call(match.group(1), dumps(value)), end
+    return Call(name, dumps(value)), end
 
 
 class _Reader:
     """Reads values; raises ValueError where the text is no value."""
 
-    def __init__(self, src: Source, quote: str) -> None:
+    def __init__(self, src: Source, quote: str, closer: str, properties: Mapping[str, Any]) -> None:
         self.src = src
         self.text = src.text
         self.quote = quote
+        self.closer = closer
+        self.properties = properties
 
     def value(self, pos: int, depth: int) -> tuple[Any, int]:
         if depth > MAX_NESTING:
@@ -49,6 +62,8 @@ class _Reader:
         string = _STRING.match(self.text, at)
         if string is not None:
             return json.loads(string.group(), strict=False), string.end()
+        if self.text.startswith("'", at):
+            return self.single(at)
         return self.plain(at)
 
     def quoted(self, pos: int) -> tuple[str, int]:
@@ -57,6 +72,51 @@ class _Reader:
         if end < 0:
             raise ValueError("text without an end")
         return self.text[start:end], end + len(self.quote)
+
+    def single(self, pos: int) -> tuple[str, int]:
+        match = _SINGLE.match(self.text, pos)
+        if match is None:
+            self.src.spend(len(self.text) - pos)
+            raise ValueError("text without an end")
+        end, written = match.end(), match.group(1)
+        if written.startswith(self.quote):
+            written = written.removeprefix(self.quote).removesuffix(self.quote)
+        return written, end + len(self.quote) * self.text.startswith(self.quote, end)
+
+    def argument(self, key: str, pos: int) -> tuple[Any, int]:
+        """A value of the call itself, where the tool's own schema and the call's end help."""
+        at = skip_space(self.text, pos)
+        if self.text.startswith(self.quote, at) and self.src.find(self.quote, at + 1) < 0:
+            return self.open_ended(at + len(self.quote))
+        declared = self.properties.get(key)
+        is_text = isinstance(declared, Mapping) and declared.get("type") == "string"
+        if is_text and not self.text.startswith((self.quote, *"\"'{["), at):
+            return self.unquoted(at)
+        return self.value(at, 1)
+
+    def open_ended(self, start: int) -> tuple[str, int]:
+        """Text that nothing ends but the call: up to its last bracket, if it has that."""
+        stop = self.src.find(self.closer, start)
+        if stop < 0:
+            raise ValueError("text without an end")
+        written = self.text[start:stop].rstrip()
+        if written.endswith("}"):
+            return written[:-1], start + len(written) - 1
+        return written, stop
+
+    def unquoted(self, start: int) -> tuple[Any, int]:
+        """Text without quotes: it may hold commas, up to the next parameter or the call's end."""
+        names = "|".join(re.escape(name) for name in self.properties)
+        end = re.compile(
+            rf",\s*(?:{names})\s*:|\}}\s*(?={re.escape(self.closer)}|,?\s*call\s*:|\Z)"
+        )
+        found = end.search(self.text, start)
+        if found is None:
+            self.src.spend(len(self.text) - start)
+        value, stop = self.plain(start)
+        if found is None or found.start() == stop:
+            return value, stop
+        return self.text[start : found.start()].strip(), found.start()
 
     def plain(self, pos: int) -> tuple[Any, int]:
         match = _PLAIN.match(self.text, pos)
@@ -75,7 +135,9 @@ class _Reader:
         at = skip_space(self.text, pos)
         while not self.text.startswith("}", at):
             key, at = self.key(at)
-            found[key], at = self.value(at, depth + 1)
+            found[key], at = self.value(at, depth + 1) if depth else self.argument(key, at)
+            if not depth and self.text.startswith(self.closer, at):
+                return found, at  # its bracket is missing
             at = self.comma(at, "}")
         return found, at + 1
 

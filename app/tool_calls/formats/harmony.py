@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Format, Source, ToolSet, Verdict
+from app.tool_calls.formats.base import (
+    MAX_CALLS,
+    Block,
+    Call,
+    Format,
+    Source,
+    ToolSet,
+    Verdict,
+    Where,
+)
 from app.tool_calls.formats.hermes import one_of
 from app.tool_calls.formats.json_calls import object_text
 from app.tool_calls.formats.literals import skip_space
@@ -12,11 +21,20 @@ from app.tool_calls.formats.literals import skip_space
 START = "<|start|>"
 CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
+# A reply may begin in the middle of its header, for the prompt ends with the speaker's role.
+RECIPIENT = "to=functions."
+# What is left of a header where a server takes the special tokens out.
+BARE = "commentary to=functions."
 
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
+_RECIPIENT = re.compile(r"[\w.-]*\s*")
+_BARE_CALL = re.compile(
+    r"commentary to=functions\.([\w.-]+?)\s*(?:<\|constrain\|>\s*)?(?:json)?\s*"
+    r"(?:<\|message\|>)?\s*(?=\{)"
+)
 _HEADER = 400  # how long the part before `<|message|>` may be
 
 
@@ -28,6 +46,33 @@ def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
     if text.startswith("assistant", at):
         at = skip_space(text, at + len("assistant"))
     return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
+
+
+def follow_recipient(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """A tool's name, and then the channel or what the message is written in."""
+    name = _RECIPIENT.match(text, pos)
+    at = name.end() if name else pos
+    if at == len(text):
+        return Verdict.MAYBE if tools.could_start(text[pos:at].strip()) else Verdict.NO
+    return one_of(text, at, (CHANNEL, MESSAGE, "<|constrain|>"))
+
+
+def follow_bare(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """A tool's name, and then its arguments, perhaps with the name of their format."""
+    name = _RECIPIENT.match(text, pos)
+    at = name.end() if name else pos
+    if at == len(text):
+        return Verdict.MAYBE if tools.could_start(text[pos:at].strip()) else Verdict.NO
+    return one_of(text, at, ("{", "json{", "json {", "<|constrain|>", MESSAGE))
+
+
+def read_bare(src: Source, start: int) -> Block | None:
+    """One call of a message without its tokens."""
+    name = _BARE_CALL.match(src.text, start)
+    if name is None:
+        return None
+    arguments, end = object_text(src, name.end(), _ENDS)
+    return Block(end, (Call(name.group(1), arguments),))
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -42,7 +87,7 @@ def read(src: Source, start: int) -> Block | None:
     for _ in range(4 * MAX_CALLS):
         at = skip_space(src.text, end)
         message = src.text.find(MESSAGE, at, at + _HEADER)
-        if message < 0 or not src.text.startswith((START, CHANNEL), at):
+        if message < 0 or not (at == start or src.text.startswith((START, CHANNEL), at)):
             break
         header = src.text[at:message]
         body = message + len(MESSAGE)
@@ -64,4 +109,8 @@ def read(src: Source, start: int) -> Block | None:
     return Block(thought, ()) if thought > start else None
 
 
-FORMAT = Format("harmony", (CHANNEL, START), read, follow=follow)
+FORMATS = (
+    Format("harmony", (CHANNEL, START), read, follow=follow),
+    Format("harmony", (RECIPIENT,), read, Where.LINE, follow_recipient),
+    Format("harmony", (BARE,), read_bare, Where.TAG, follow_bare),
+)

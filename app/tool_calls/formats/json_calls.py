@@ -198,7 +198,7 @@ def raw_arguments(text: str) -> str:
     text = text.strip().removesuffix("```").rstrip()
     for opener, closer in (("[", "]"), ("{", "}")):
         if text.endswith(closer) and text.count(closer) > text.count(opener):
-            text = text[:-1].rstrip()
+            text = text[:-1].rstrip(", \t\r\n")
     return text
 
 

@@ -13,13 +13,14 @@ OPENER = "<function name="
 BYTES_OPENER = "<functionĠname="
 _BYTES = str.maketrans({"Ġ": " ", "Ċ": "\n"})
 
+_ARGUMENTS = re.compile(r"\s*<arguments>")
 _FUNCTION = re.compile(r"<function\s+name\s*=\s*(\"[^\"\n]*\"|'[^'\n]*'|[^\s>]+)\s*>")
 _TAGS = Tags(
     parameter=re.compile(r"<param\s+name\s*=\s*(?P<key>\"[^\"\n]*\"|'[^'\n]*'|[^\s>]+)\s*>"),
     next_parameter="<param",
     end="</param>",
-    last=("</function>",),
-    trim="cdata",
+    last=("</arguments>", "</function>"),
+    trim="xml",
     # The format's own reader leaves out parameters that the tool does not have.
     known_only=True,
 )
@@ -33,10 +34,13 @@ def read(src: Source, start: int) -> Block | None:
     match = _FUNCTION.match(src.text, start)
     if match is None:
         return None
-    found = read_call(src, match.group(1).strip("\"'"), match.end(), _TAGS)
+    around = _ARGUMENTS.match(src.text, match.end())
+    begin = around.end() if around else match.end()
+    found = read_call(src, match.group(1).strip("\"'"), begin, _TAGS)
     if found is None:
         return None
-    return Block(close(src.text, found[1], ("</function>",)), (found[0],))
+    end = close(src.text, found[1], ("</arguments>",))
+    return Block(close(src.text, end, ("</function>",)), (found[0],))
 
 
 FORMAT = Format("minicpm5_xml", (OPENER, BYTES_OPENER), read, Where.TAG)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from app.tool_calls.formats import python_calls
 from app.tool_calls.formats.base import (
     Block,
@@ -12,6 +14,7 @@ from app.tool_calls.formats.base import (
     Verdict,
     Where,
 )
+from app.tool_calls.formats.context import lead_of, starts_line
 from app.tool_calls.formats.json_calls import close, read_calls
 from app.tool_calls.formats.literals import skip_space
 
@@ -36,6 +39,20 @@ def read_list(src: Source, start: int) -> Block | None:
     return None if rest and not rest.startswith("<") else Block(found[1], tuple(found[0]))
 
 
+# Before a list that is a part of code, or of a sentence.
+_PART_OF = re.compile(r"(?:[^\w\s.:!?)*>]|\b(?:return|await|yield|in|is|as|or|and|with|like))\s*\Z")
+
+
+def read_list_behind(src: Source, start: int) -> Block | None:
+    """The same behind other text on its line, as a reply's end: `Checking both. [a(x=1), b()]`."""
+    if starts_line(src.text, start) or _PART_OF.search(lead_of(src.text, start)[-80:]):
+        return None
+    found = python_calls.read_calls(src, start)
+    if found is None or src.text[found[1] :].strip():
+        return None
+    return Block(found[1], tuple(found[0]))
+
+
 def _tagged(opener: str, closer: str) -> Reader:
     def read(src: Source, start: int) -> Block | None:
         pos = start + len(opener)
@@ -49,6 +66,7 @@ def _tagged(opener: str, closer: str) -> Reader:
 
 FORMATS = (
     Format("pythonic", (LIST,), read_list, Where.LINE, python_calls.follow_spaced),
+    Format("pythonic", (LIST,), read_list_behind, Where.TAG, python_calls.follow_spaced),
     Format("pythonic", (LLAMA4,), _tagged(LLAMA4, "<|python_end|>")),
     Format("lfm2", (LFM2,), _tagged(LFM2, "<|tool_call_end|>")),
     Format("olmo3", (OLMO3,), _tagged(OLMO3, "</function_calls>"), Where.TAG, follow_tag),

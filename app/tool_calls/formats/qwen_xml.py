@@ -34,7 +34,9 @@ def read_functions(src: Source, pos: int) -> tuple[list[Call], int]:
         match = _FUNCTION.match(src.text, skip_space(src.text, end))
         if match is None:
             break
-        found = read_call(src, match.group(1).strip("\"'"), match.end(), _TAGS)
+        name = match.group(1)
+        name = name if name in src.tools.schemas else name.strip("\"'")
+        found = read_call(src, name, match.end(), _TAGS)
         if found is None:
             break
         calls.append(found[0])

@@ -44,7 +44,7 @@ FORMATS: tuple[Format, ...] = (
     minimax.FORMAT,
     *kimi.FORMATS,
     *special_tokens.FORMATS,
-    harmony.FORMAT,
+    *harmony.FORMATS,
     minicpm.FORMAT,
     *functionary.FORMATS,
     bracket.FORMAT,

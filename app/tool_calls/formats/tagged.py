@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,8 @@ from app.tool_calls.formats.typed import typed
 
 # Tags like its own that one value may hold.
 _MAX_INNER = 24
+# Text as XML has it: each `&` begins an entity.
+_ESCAPED = re.compile(r"(?:[^&<]|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*")
 _CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*\Z", re.DOTALL)
 
 
@@ -29,8 +32,8 @@ class Tags:
     next_parameter: str
     end: str
     last: tuple[str, ...]
-    # What goes from around a text value: "line" one line break, "all" whitespace, "cdata" all
-    # whitespace or a CDATA wrapper, "none".
+    # What goes from around a text value: "line" one line break, "all" whitespace, "xml" all
+    # whitespace or a CDATA wrapper, and its entities are what they stand for; "none".
     trim: str = "line"
     known_only: bool = False
 
@@ -56,7 +59,8 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
     values: list[tuple[str, object]] = []
     end = pos
     while (match := tags.parameter.match(text, at)) is not None:
-        key = match.group("key").strip().strip("\"'")
+        key = match.group("key").strip()
+        key = key if key in properties else key.strip("\"'")
         raw, end = _value(src, name, match.end(), tags)
         at = skip_space(text, end)
         if tags.known_only and properties and key not in properties:
@@ -127,11 +131,16 @@ def _is_parameter(src: Source, name: str, pos: int, tags: Tags) -> bool:
 
 def trimmed(value: str, how: str) -> str:
     """A tag's text without what the format puts around it."""
-    data = _CDATA.match(value) if how == "cdata" else None
-    if data is not None:
-        return data.group(1)
-    if how in ("all", "cdata"):
+    if how == "xml":
+        data = _CDATA.match(value)
+        if data is not None:
+            return data.group(1)
+        if "&" in value and _ESCAPED.fullmatch(value):
+            value = html.unescape(value)
+    if how in ("all", "xml"):
         return value.strip()
     if how == "line":
+        if value.startswith("\r\n"):
+            return value.removeprefix("\r\n").removesuffix("\n").removesuffix("\r")
         return value.removeprefix("\n").removesuffix("\n")
     return value
