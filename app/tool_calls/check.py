@@ -78,6 +78,8 @@ class Checked:
 
 
 DEFAULT_OPTIONS: Final = Options()
+# What is sent in place of an object by who has nothing to say.
+_NONE: Final = frozenset({"", "null", "None", "[]", '""'})
 _ANYTHING: Final = compile_schema(None)
 
 
@@ -215,7 +217,7 @@ class _Call:
     def _mended(self, text: str, schema: CompiledSchema) -> str | None:
         """The text that may go out; None, and a failure, where there is none."""
         options = self.options
-        if not text.strip() or text.strip() == "null":
+        if text.strip() in _NONE:
             return self._without_arguments(schema)
         try:
             value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)

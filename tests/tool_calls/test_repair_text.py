@@ -66,6 +66,9 @@ MENDED = [
     ('{"a": [1, 2}', {"a": [1, 2]}, ["missing_closer"]),
     ('{"a": [{"b": 1], "c": 2}', {"a": [{"b": 1}], "c": 2}, ["missing_closer"]),
     ('{{"a": "x"}}', {"a": "x"}, ["doubled_braces"]),
+    ('{}{"a": 1}', {"a": 1}, ["leading_text"]),
+    ('{}\n{"a": 1}}', {"a": 1}, ["leading_text", "extra_closer"]),
+    ('{}{}', {}, ["duplicate_object"]),
     # odd_space
     ('{\u00a0"a": 1}', {"a": 1}, ["odd_space"]),
     ('{"a": 1}\u3000', {"a": 1}, ["odd_space"]),
@@ -96,6 +99,9 @@ NOT_MENDED = [
     'path: "x", {"a": 1}',
     'f(x={"a": 1})',
     '[{"a": 1}, {"a": 1}]',
+    '{}{"a": 1}{"a": 2}',
+    '{"a": 12, "b": 1}8',
+    '{"a": 29979//458\n}',
     # the end of a value is never made up
     '{"a": "x',
     '{"a": "x\\',
@@ -203,7 +209,7 @@ def test_a_closer_missing_further_up_is_not_put_at_the_end() -> None:
 
 
 def test_nothing_is_an_empty_object_for_a_tool_that_needs_nothing() -> None:
-    for text in ("", "  ", "null"):
+    for text in ("", "  ", "null", "None", "[]", '""', " [] "):
         checked = check(text, one(parameters(limit="integer")))
         assert (checked.arguments, checked.repairs) == ("{}", ("empty_arguments",))
     assert kinds("", one(parameters("a", a="string"))) == ["missing_required"]

@@ -39,6 +39,7 @@ _LEADING_DATA: Final = re.compile(r'["=}]')
 _TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
 # What ends like JSON was some: a quotation mark inside a string had ended that too early.
 _ENDS_AS_DATA: Final = re.compile(r"[\"'][\s}\])]*[}\]][\s}\])]*\Z")
+_FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
 # What may go together with unescaped quotes without opening a second reading.
@@ -167,6 +168,10 @@ def _read_at(text: str, start: int, max_depth: int) -> Reading:
         if error.kind != "invalid_json":
             raise
         return _read_with_inner_quotes(text, start, max_depth, error)
+    if value == {} and _FILLED.match(text, reader.position):
+        # Some servers begin the arguments with an empty object and add to that.
+        filled = _read_at(text, text.index("{", reader.position), max_depth)
+        return replace(filled, rules=("leading_text", *filled.rules))
     exact = None if reader.used else text[start : reader.position]
     after = _after(text, reader.position, value, max_depth)
     return Reading(value, (*reader.used, *after), exact)
@@ -201,6 +206,8 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
         rules["duplicate_object"] = None
         position = copy.position
     rest = text[position:].strip()
+    if behind[:1].isdigit():  # of a number that was to be longer
+        raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
     if rest == "```":
         rules["code_fence"] = None
     elif rest:
