@@ -378,6 +378,14 @@ def test_a_list_of_calls_behind_text(before: str) -> None:
     assert rescue(text, TOOLS) == Rescued(rescue(text[len(before) :], TOOLS).calls, before)
 
 
+def test_a_list_of_calls_before_a_sentence_begins_the_reply() -> None:
+    listed = '[find_book(title="Momo", year=1973)]'
+    found = rescue(f"{listed} This is some text after", TOOLS)
+    assert (calls(found), found.content) == ([MOMO], " This is some text after")
+    for text in (f"{listed} is the format.", f"Hello.\n{listed} That is it."):
+        assert rescue(text, TOOLS) == Rescued((), text)
+
+
 def test_line_ends_of_windows_around_a_value() -> None:
     text = "<function=find_book>\r\n<parameter=title>\r\nMomo\r\n</parameter>\r\n</function>"
     assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]

@@ -31,12 +31,18 @@ def follow_tag(text: str, pos: int, tools: ToolSet) -> Verdict:
 
 
 def read_list(src: Source, start: int) -> Block | None:
-    """`[a(x=1), b()]` that fills its lines: nothing but the end of the line behind it."""
+    """`[a(x=1), b()]` that fills its lines: nothing but the end of the line behind it.
+
+    Or a new sentence, where the reply begins with the list.
+    """
     found = python_calls.read_calls(src, start)
     if found is None:
         return None
     rest = src.text[found[1] : found[1] + 80].partition("\n")[0].strip()
-    return None if rest and not rest.startswith("<") else Block(found[1], tuple(found[0]))
+    goes_on = rest and not rest.startswith("<")
+    if goes_on and not (rest[0].isupper() and not src.text[:start].strip()):
+        return None
+    return Block(found[1], tuple(found[0]))
 
 
 # Before a list that is a part of code, or of a sentence.
