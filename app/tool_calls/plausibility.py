@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.tool_calls.names import squash, words
+from app.tool_calls.leaks import KEY_MARKUP, leak
+from app.tool_calls.names import words
+from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
-from app.tool_calls.vocabulary import Vocabulary
+from app.tool_calls.vocabulary import SEARCHING, Vocabulary
 
 from ..frozen import frozen
 
@@ -37,47 +39,10 @@ _MAY_BE_EMPTY: Final = re.compile(
 _MUST_NOT_BE: Final = re.compile(
     r"(?:\bnot|\bcannot|n't|\bnever|\bnon)\b[\w \-,]{0,24}\b(?:empty|blank)\b", re.IGNORECASE
 )
-_SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
 
-# What `<div>` may be a value of.
-_OF_MARKUP: Final = frozenset({"query", "search", "selector", "element", "tag", "component"})
-
-# What a placeholder begins with; everything else is settled by one comparison with the name.
-_SUSPICIOUS: Final = re.compile(
-    r"\s*(?:[<\[{…]|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
-    re.IGNORECASE,
-)
-_DOTS: Final = re.compile(r"\.{3,}|…|<\.{3}>|<…>|\[\.{3}\]|\[…\]")
-_ANGLED: Final = re.compile(r"<\s*([\w][\w .-]*?)\s*>|\{\{?\s*([\w][\w .-]*?)\s*\}\}?")
-_BRACKETED: Final = re.compile(
-    r"\[\s*(?:insert|your|enter|add|specify|provide|fill|replace|put)\b[^\[\]]*\]", re.IGNORECASE
-)
-# YOUR_API_KEY, your-api-key, your_city_here; "Your Name" is a film.
-_YOURS: Final = re.compile(
-    r"your[_-]\w[\w-]*|(?:your|insert|enter)[ _-](?:[\w-]+[ _-]){0,6}here", re.IGNORECASE
-)
-_EXAMPLE: Final = re.compile(
-    r"(?:example|dummy|placeholder|insert|enter)[ _-]([\w -]+)", re.IGNORECASE
-)
-_WORDS: Final = frozenset({"todo", "tbd", "fixme"})
-_STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
-# Parameters for which "string" is a value: a column's type, a field's kind.
-_TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
-# … and a blank: keys that are pressed, characters that are typed or split at.
+# A blank is a value of keys that are pressed, and of characters that are typed or split at.
 _CHARACTERS: Final = frozenset({"key", "keys", "keystroke", "keystrokes", "char", "chars",
     "character", "characters", "hotkey", "shortcut"})  # fmt: skip
-_ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
-# Between angle brackets these are no tag, whatever the parameter is.
-_TAGLESS: Final = frozenset(
-    {"path", "query", "value", "string", "url", "file", "filename", "filepath", "api_key", "name",
-     "id", "placeholder", "todo", "text_here", "city", "command"}
-)  # fmt: skip
-
-# Template tokens of tool calls, which a lenient server may leave inside names and values.
-_MARKUP: Final = re.compile(
-    r"<\|?/?tool_calls?(?:_\w+)?\|?>|</?arg_(?:key|value)\b>?|<\|(?:channel|constrain|recipient)\|>"
-    r"|<\|python_tag\|>|<｜tool[▁_]"
-)
 
 
 @frozen
@@ -213,36 +178,6 @@ def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Im
                     yield Implausible(found.kind, f"{key}[{at}].{found.path}", found.value)
 
 
-def is_placeholder(value: str, parameter: str) -> bool:
-    """Whether `value` only stands for a value of `parameter`."""
-    if not _SUSPICIOUS.match(value):
-        return value.casefold() == parameter.casefold() or (
-            len(value) < len(parameter) + 4 and squash(value) == squash(parameter)
-        )
-    text = value.strip()
-    if _DOTS.fullmatch(text) or _BRACKETED.fullmatch(text) or _YOURS.fullmatch(text):
-        return True
-    own = squash(parameter)
-    searching = not _SEARCHING.isdisjoint(words(parameter))
-    if text.casefold() in _STAND_INS:
-        if text.casefold() == "string" and not _TYPES.isdisjoint(words(parameter)):
-            return False
-        return not (searching and text.casefold() in _WORDS)
-    angled = _ANGLED.fullmatch(text)
-    if angled is not None:
-        inner = angled[1] or angled[2]
-        if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
-            return True
-        if _ASKING.match(inner):
-            return True
-        # `<div>` is something to look for, and `{id}` a part of many templates.
-        return angled[1] is not None and not searching and _OF_MARKUP.isdisjoint(words(parameter))
-    example = _EXAMPLE.fullmatch(text)
-    if example is not None:
-        return squash(example[1]) == own or squash(example[1]) in map(squash, words(parameter))
-    return squash(text) == own
-
-
 def leaked_markup(
     value: dict[str, Any], vocabulary: Vocabulary, known: Lookup
 ) -> Implausible | None:
@@ -252,40 +187,14 @@ def leaked_markup(
         path, item, checked = stack.pop()
         if isinstance(item, dict):
             for key, sub in item.items():
-                if "<" in key and _KEY_MARKUP.search(key):
+                if "<" in key and KEY_MARKUP.search(key):
                     return Implausible("leaked_markup", path, key)
                 stack.append((key, sub, vocabulary.must_name(key)))
         elif isinstance(item, list):
             stack.extend((path, sub, checked) for sub in item)
         elif isinstance(item, str) and checked and len(item) <= MAX_MARKED:
-            searching = not _SEARCHING.union(("query", "search")).isdisjoint(words(path))
-            found = _leak(item, searching)
+            searching = not SEARCHING.union(("query", "search")).isdisjoint(words(path))
+            found = leak(item, searching)
             if found and not known(found):
                 return Implausible("leaked_markup", path, item)
     return None
-
-
-def _leak(value: str, searching: bool) -> str:
-    """The markup in `value` that is a template's and no one's word; "" where there is none.
-
-    Who looks for `<tool_call>` or writes about it puts it in quotes or between spaces. What a
-    server left behind sticks to a value, to more markup, or to the call's JSON.
-    """
-    for found in _MARKUP.finditer(value):
-        before, after = value[: found.start()], value[found.end() :]
-        if before[-1:] in _MENTIONS:
-            continue
-        left, right = before[-1:].isalnum(), after[:1].isalnum()
-        ends = found[0].startswith(("</", "<|/")) and not after.strip() and bool(before.strip())
-        if searching:
-            leaks = (left and right) or (ends and not before[-1].isspace())
-        else:
-            leaks = left or right or ends or found[0] == value.strip()
-        if leaks or _GOES_ON.match(after):
-            return found[0]
-    return ""
-
-
-_MENTIONS: Final = frozenset("\"'`“‘«/\\([=^|")
-_GOES_ON: Final = re.compile(rf"\s*(?:\{{|{_MARKUP.pattern})")
-_KEY_MARKUP: Final = re.compile(r"<\|?/?(?:arg_|tool_call|parameter|function|invoke)")

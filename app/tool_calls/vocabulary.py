@@ -35,6 +35,8 @@ _FREE_TEXT: Final = """
 
 NAMING: Final = frozenset(_NAMING.split())
 FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
+# What holds patterns to look for: anything may be one.
+SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
 
 # Last words that say only that there are characters: the word before them decides.
 _VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})

@@ -1,0 +1,70 @@
+"""Values that only stand for one: `<query>`, `YOUR_API_KEY`, `TODO`, the parameter's own name."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from app.tool_calls.names import squash, words
+from app.tool_calls.vocabulary import SEARCHING
+
+# What `<div>` may be a value of.
+_OF_MARKUP: Final = frozenset({"query", "search", "selector", "element", "tag", "component"})
+
+# What a placeholder begins with; everything else is settled by one comparison with the name.
+_SUSPICIOUS: Final = re.compile(
+    r"\s*(?:[<\[{…]|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
+    re.IGNORECASE,
+)
+_DOTS: Final = re.compile(r"\.{3,}|…|<\.{3}>|<…>|\[\.{3}\]|\[…\]")
+_ANGLED: Final = re.compile(r"<\s*([\w][\w .-]*?)\s*>|\{\{?\s*([\w][\w .-]*?)\s*\}\}?")
+_BRACKETED: Final = re.compile(
+    r"\[\s*(?:insert|your|enter|add|specify|provide|fill|replace|put)\b[^\[\]]*\]", re.IGNORECASE
+)
+# YOUR_API_KEY, your-api-key, your_city_here; "Your Name" is a film.
+_YOURS: Final = re.compile(
+    r"your[_-]\w[\w-]*|(?:your|insert|enter)[ _-](?:[\w-]+[ _-]){0,6}here", re.IGNORECASE
+)
+_EXAMPLE: Final = re.compile(
+    r"(?:example|dummy|placeholder|insert|enter)[ _-]([\w -]+)", re.IGNORECASE
+)
+_WORDS: Final = frozenset({"todo", "tbd", "fixme"})
+_STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
+# Parameters for which "string" is a value: a column's type, a field's kind.
+_TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
+_ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
+# Between angle brackets these are no tag, whatever the parameter is.
+_TAGLESS: Final = frozenset(
+    {"path", "query", "value", "string", "url", "file", "filename", "filepath", "api_key", "name",
+     "id", "placeholder", "todo", "text_here", "city", "command"}
+)  # fmt: skip
+
+
+def is_placeholder(value: str, parameter: str) -> bool:
+    """Whether `value` only stands for a value of `parameter`."""
+    if not _SUSPICIOUS.match(value):
+        return value.casefold() == parameter.casefold() or (
+            len(value) < len(parameter) + 4 and squash(value) == squash(parameter)
+        )
+    text = value.strip()
+    if _DOTS.fullmatch(text) or _BRACKETED.fullmatch(text) or _YOURS.fullmatch(text):
+        return True
+    own = squash(parameter)
+    searching = not SEARCHING.isdisjoint(words(parameter))
+    if text.casefold() in _STAND_INS:
+        if text.casefold() == "string" and not _TYPES.isdisjoint(words(parameter)):
+            return False
+        return not (searching and text.casefold() in _WORDS)
+    angled = _ANGLED.fullmatch(text)
+    if angled is not None:
+        inner = angled[1] or angled[2]
+        if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
+            return True
+        if _ASKING.match(inner):
+            return True
+        # `<div>` is something to look for, and `{id}` a part of many templates.
+        return angled[1] is not None and not searching and _OF_MARKUP.isdisjoint(words(parameter))
+    example = _EXAMPLE.fullmatch(text)
+    if example is not None:
+        return squash(example[1]) == own or squash(example[1]) in map(squash, words(parameter))
+    return squash(text) == own
