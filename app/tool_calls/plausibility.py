@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.tool_calls.leaks import KEY_MARKUP, leak
+from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind
 from app.tool_calls.names import words
 from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
@@ -46,10 +46,19 @@ _CHARACTERS: Final = frozenset({"key", "keys", "keystroke", "keystrokes", "char"
 
 
 @frozen
+class Named:
+    """A required string that must name something."""
+
+    key: str
+    values: frozenset[str]  # that the schema names
+    holds: str
+
+
+@frozen
 class Plan:
     """Where to look in an object of one schema: made once, walked for each call."""
 
-    strings: tuple[tuple[str, frozenset[str]], ...] = ()  # parameter, values the schema names
+    strings: tuple[Named, ...] = ()
     objects: tuple[tuple[str, Plan], ...] = ()
     arrays: tuple[tuple[str, Plan], ...] = ()
 
@@ -76,7 +85,7 @@ class _Planner:
         for key, raw in properties.items():
             sub = self._resolved(raw)
             if key in required and self._must_name(key, sub):
-                strings.append((key, frozenset(_named_values(sub))))
+                strings.append(self._named(key, sub))
             elif isinstance(sub.get("properties"), dict):
                 objects.append((key, self.plan(sub, depth + 1)))
             elif isinstance(sub.get("items"), dict):
@@ -111,6 +120,9 @@ class _Planner:
             else:
                 return schema
         return {}
+
+    def _named(self, key: str, schema: dict[str, Any]) -> Named:
+        return Named(key, frozenset(_named_values(schema)), self.vocabulary.holds(key))
 
     def _must_name(self, key: str, schema: dict[str, Any]) -> bool:
         kind = schema.get("type")
@@ -152,8 +164,8 @@ class Implausible:
 
 def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Implausible]:
     """What in a valid object is empty or a placeholder where it must name something."""
-    for key, named in plan.strings:
-        text = value.get(key)
+    for named in plan.strings:
+        key, text = named.key, value.get(named.key)
         if not isinstance(text, str):
             continue
         if not text or (text.isspace() and _CHARACTERS.isdisjoint(words(key))):
@@ -161,10 +173,13 @@ def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Im
         elif (
             len(text) <= MAX_PLACEHOLDER
             and is_placeholder(text, key)
-            and text not in named
+            and text not in named.values
             and not known(text)
         ):
             yield Implausible("placeholder", key, text)
+        # `leaked_markup` is asked only where there is a `<`.
+        elif "[" in text and "<" not in text and _is_left_behind(text, named.holds, known):
+            yield Implausible("leaked_markup", key, text)
     for key, plan_inside in plan.objects:
         inside = value.get(key)
         if isinstance(inside, dict):
@@ -192,9 +207,23 @@ def leaked_markup(
                 stack.append((key, sub, vocabulary.must_name(key)))
         elif isinstance(item, list):
             stack.extend((path, sub, checked) for sub in item)
-        elif isinstance(item, str) and checked and len(item) <= MAX_MARKED:
-            searching = not SEARCHING.union(("query", "search")).isdisjoint(words(path))
-            found = leak(item, searching)
-            if found and not known(found):
-                return Implausible("leaked_markup", path, item)
+        elif isinstance(item, str) and checked and _holds_leak(item, path, vocabulary, known):
+            return Implausible("leaked_markup", path, item)
     return None
+
+
+def _holds_leak(item: str, parameter: str, vocabulary: Vocabulary, known: Lookup) -> bool:
+    if "<" not in item:
+        return False
+    if len(item) <= MAX_MARKED:
+        searching = not SEARCHING.union(("query", "search")).isdisjoint(words(parameter))
+        found = leak(item, searching)
+        if found and not known(found):
+            return True
+    return _is_left_behind(item, vocabulary.holds(parameter), known)
+
+
+def _is_left_behind(item: str, holds: str, known: Lookup) -> bool:
+    """Whether a marker was left in `item`. A path is known only as a whole, a marker by itself."""
+    marker = left_behind(item, holds)
+    return bool(marker) and not known(item if holds == "place" else marker)

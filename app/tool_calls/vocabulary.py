@@ -33,16 +33,37 @@ _FREE_TEXT: Final = """
     header headers filter filters line lines block remark remarks annotation docstring
 """
 
+# Those of the first list whose value points at one thing, and has no markup of any kind in it.
+_PLACES: Final = """
+    path file filename filepath dir directory folder url uri link href host hostname domain endpoint
+    address email id uuid guid identifier username account symbol ticker city country state region
+    location place destination street zip zipcode timezone locale currency date day month year repo
+    repository branch commit version phone
+"""
+
 NAMING: Final = frozenset(_NAMING.split())
 FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
+PLACES: Final = frozenset(_PLACES.split())
+_COMMANDS: Final = frozenset({"command", "cmd"})
 # What holds patterns to look for: anything may be one.
 SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
+# What may well be markup, or a part of it: patterns, and the tokens of templates themselves.
+_OF_MARKUP: Final = SEARCHING | {"selector", "element", "tag", "component", "token", "marker",
+    "stop", "sequence"}  # fmt: skip
 
 # Last words that say only that there are characters: the word before them decides.
 _VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})
 _EMPTY_ENDINGS: Final = frozenset({"here", "str", "arg", "param", "parameter", "field"})
 # `new_source`, `old_block`: what edits put in and take out, unless it is a name or a path.
 _CHANGES: Final = frozenset({"new", "old", "insert", "inserted", "updated"})
+
+
+def deciding(parameter: str) -> list[str]:
+    """The words of a parameter's name, without numbers and endings that say nothing."""
+    listed = [word for word in words(parameter) if not word.isdecimal()]
+    while len(listed) > 1 and listed[-1] in _EMPTY_ENDINGS:
+        listed.pop()
+    return listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,11 +78,26 @@ class Vocabulary:
     free_text: frozenset[str] = FREE_TEXT
     unlisted: bool = True
 
+    def holds(self, parameter: str) -> str:
+        """What tells markup from a value: a ``place``, ``command`` or other ``name``; "" a text."""
+        listed = deciding(parameter)
+        if len(listed) > 1 and listed[-1] in _VAGUE:
+            listed = listed[:-1]
+        last = listed[-1] if listed else ""
+        if last in _OF_MARKUP or not self.must_name(parameter):
+            return ""
+        for word in (last, last.removesuffix("s")):
+            if word in _COMMANDS:
+                return "command"
+            if word in PLACES:
+                return "place"
+            if word in self.naming:
+                return "name"
+        return ""
+
     def must_name(self, parameter: str) -> bool:
         """Whether a required string parameter of this name must not be empty."""
-        listed = [word for word in words(parameter) if not word.isdecimal()]
-        while len(listed) > 1 and listed[-1] in _EMPTY_ENDINGS:
-            listed.pop()
+        listed = deciding(parameter)
         if not listed:
             return self.unlisted
         last, before = listed[-1], listed[:-1]

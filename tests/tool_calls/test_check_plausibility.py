@@ -10,14 +10,7 @@ import pytest
 from app.tool_calls.check import Options
 from app.tool_calls.conversation import conversation_lookup
 from app.tool_calls.vocabulary import Vocabulary
-from tests.tool_calls.calls import check, kinds, one, parameters
-
-STRING = {"type": "string"}
-
-
-def of(name: str, value: str, schema: Any = STRING, options: Options | None = None) -> list[str]:
-    tools = one(parameters(name, **{name: schema}))
-    return kinds(json.dumps({name: value}), tools, options=options or Options())
+from tests.tool_calls.calls import STRING, check, kinds, of, one, parameters, said
 
 
 @pytest.mark.parametrize(
@@ -152,10 +145,6 @@ def test_values_that_the_schema_names_are_no_placeholders() -> None:
     assert of("type", "string", {**STRING, "enum": ["string", "number"]}) == []
     assert of("api_key", "YOUR_API_KEY", {**STRING, "default": "YOUR_API_KEY"}) == []
     assert of("query", "TODO", {**STRING, "examples": ["TODO"]}) == []
-
-
-def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:
-    return [{"role": role, "content": text} for text in texts]
 
 
 @pytest.mark.parametrize(
