@@ -13,11 +13,12 @@ _OF_MARKUP: Final = frozenset({"query", "search", "selector", "element", "tag", 
 
 # What a placeholder begins with; everything else is settled by one comparison with the name.
 _SUSPICIOUS: Final = re.compile(
-    r"\s*(?:[<\[{…]|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
+    r"\s*(?:[<\[{…]|\$\{|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
     re.IGNORECASE,
 )
 _DOTS: Final = re.compile(r"\.{3,}|…|<\.{3}>|<…>|\[\.{3}\]|\[…\]")
 _ANGLED: Final = re.compile(r"<\s*([\w][\w .-]*?)\s*>|\{\{?\s*([\w][\w .-]*?)\s*\}\}?")
+_PLAIN: Final = re.compile(r"\[\s*([\w][\w .-]*?)\s*\]|\$\{\s*([\w][\w.-]*?)\s*\}")
 _BRACKETED: Final = re.compile(
     r"\[\s*(?:insert|your|enter|add|specify|provide|fill|replace|put)\b[^\[\]]*\]", re.IGNORECASE
 )
@@ -28,6 +29,16 @@ _YOURS: Final = re.compile(
 _EXAMPLE: Final = re.compile(
     r"(?:example|dummy|placeholder|insert|enter)[ _-]([\w -]+)", re.IGNORECASE
 )
+# city_placeholder, CITY_HERE: a name with what says that it is only that …
+_MARKED_NAME: Final = re.compile(r"([\w-]+?)[_-](?:placeholder|here)", re.IGNORECASE)
+# … but an icon or a class may be called so.
+_DRAWN: Final = frozenset({"image", "img", "icon", "picture", "photo", "avatar", "logo",
+    "thumbnail", "class", "style", "component", "asset"})  # fmt: skip
+# What a name is dressed up with, and whose values are written in brackets themselves.
+_DRESS: Final = frozenset({"here", "your", "insert", "enter", "value", "placeholder", "the",
+    "actual"})  # fmt: skip
+_WRITTEN_SO: Final = frozenset({"column", "columns", "field", "fields", "table", "schema",
+    "database", "selector", "attribute", "template", "format"})  # fmt: skip
 _WORDS: Final = frozenset({"todo", "tbd", "fixme"})
 _STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
 # Parameters for which "string" is a value: a column's type, a field's kind.
@@ -44,7 +55,7 @@ def is_placeholder(value: str, parameter: str) -> bool:
     """Whether `value` only stands for a value of `parameter`."""
     if not _SUSPICIOUS.match(value):
         return value.casefold() == parameter.casefold() or (
-            len(value) < len(parameter) + 4 and squash(value) == squash(parameter)
+            len(value) < len(parameter) + 16 and _names_itself(value, parameter)
         )
     text = value.strip()
     if _DOTS.fullmatch(text) or _BRACKETED.fullmatch(text) or _YOURS.fullmatch(text):
@@ -55,16 +66,53 @@ def is_placeholder(value: str, parameter: str) -> bool:
         if text.casefold() == "string" and not _TYPES.isdisjoint(words(parameter)):
             return False
         return not (searching and text.casefold() in _WORDS)
-    angled = _ANGLED.fullmatch(text)
-    if angled is not None:
-        inner = angled[1] or angled[2]
-        if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
-            return True
-        if _ASKING.match(inner):
-            return True
-        # `<div>` is something to look for, and `{id}` a part of many templates.
-        return angled[1] is not None and not searching and _OF_MARKUP.isdisjoint(words(parameter))
+    enclosed = _in_brackets(text, parameter, searching)
+    if enclosed is not None:
+        return enclosed
     example = _EXAMPLE.fullmatch(text)
     if example is not None:
         return squash(example[1]) == own or squash(example[1]) in map(squash, words(parameter))
     return squash(text) == own
+
+
+def _in_brackets(text: str, parameter: str, searching: bool) -> bool | None:
+    """Whether `<city>`, `{city}`, `[city]` or `${city}` is a placeholder; None where it is none."""
+    angled = _ANGLED.fullmatch(text)
+    if angled is not None:
+        inner = (angled[1] or angled[2]).replace(" ", "_")
+        if inner.casefold() in _TAGLESS or _names_itself(inner, parameter):
+            return True
+        if _ASKING.match(inner) or (angled[2] and not searching and _is_own(inner, parameter)):
+            return True
+        # `<div>` is something to look for, and `{id}` a part of many templates.
+        return angled[1] is not None and not searching and _OF_MARKUP.isdisjoint(words(parameter))
+    plain = _PLAIN.fullmatch(text)
+    if plain is None:
+        return None
+    # `[ab]` is a pattern, and ${API_KEY} is how a configuration names a secret.
+    inner = plain[1] or plain[2]
+    return not searching and not (plain[2] and inner.isupper()) and _is_own(inner, parameter)
+
+
+def _names_itself(value: str, parameter: str) -> bool:
+    """``city``, ``city_here``, ``CITY_PLACEHOLDER`` for the parameter `city`."""
+    marked = _MARKED_NAME.fullmatch(value.strip())
+    if marked is None:
+        return squash(value) == squash(parameter)
+    drawn = not _DRAWN.isdisjoint(words(parameter))
+    return squash(marked[1]) == squash(parameter) and not drawn
+
+
+def _is_own(inner: str, parameter: str) -> bool:
+    """Whether what stands in brackets is the parameter's own name, or words of it.
+
+    ``[city]`` for `city_name`, ``[city name here]`` for `city`; not ``[name]`` for `column_name`.
+    """
+    if squash(inner) == squash(parameter):
+        return True
+    meant, own = set(words(inner)) - _DRESS, set(words(parameter))
+    if not meant - {"name"}:
+        return False
+    if meant - {"name"} == own - {"name"}:
+        return True
+    return meant <= own and own.isdisjoint(_WRITTEN_SO)

@@ -112,6 +112,70 @@ def test_placeholders(value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("city", "[city]"),
+        ("city", "[City]"),
+        ("city", "[ city name ]"),
+        ("city", "[city here]"),
+        ("city_name", "[city]"),
+        ("start_date", "[date]"),
+        ("start_date", "[START_DATE]"),
+        ("filePath", "[file path]"),
+        ("user_id", "[id]"),
+        ("query", "[query]"),
+        ("city", "${city}"),
+        ("start_date", "${startDate}"),
+        ("order_id", "${id}"),
+        ("city_name", "{city}"),
+        ("city", "{{city_here}}"),
+        ("city", "<city_here>"),
+        ("query", "<query_here>"),
+        ("query", "<query placeholder>"),
+        ("city", "city_placeholder"),
+        ("city", "city_here"),
+        ("api_key", "API_KEY_PLACEHOLDER"),
+        ("start_date", "start-date-placeholder"),
+    ],
+)
+def test_a_parameters_own_name_in_brackets_is_a_placeholder(name: str, value: str) -> None:
+    assert of(name, value) == ["placeholder"]
+    assert of("content", value) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("path", "[id]"),
+        ("path", "app/[path]/page.tsx"),
+        ("pattern", "[pattern]"),
+        ("glob", "[glob]"),
+        ("regex", "[a-z]"),
+        ("column_name", "[name]"),
+        ("column_name", "[date]"),
+        ("name", "[1]"),
+        ("title", "[REC]"),
+        ("key", "[Escape]"),
+        ("api_key", "${API_KEY}"),
+        ("path", "${HOME}"),
+        ("path", "${workspaceFolder}"),
+        ("path", "${path}/a"),
+        ("filename_template", "{name}_{date}"),
+        ("name_format", "{date}"),
+        ("icon", "icon-placeholder"),
+        ("image_name", "image_placeholder"),
+        ("path", "placeholder.png"),
+        ("city", "is it here"),
+        ("query", "what is here"),
+        ("place", "nowhere"),
+        ("ids", "[1, 2]"),
+    ],
+)
+def test_brackets_and_endings_that_are_no_placeholder(name: str, value: str) -> None:
+    assert of(name, value) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
         ("query", "how to query"),
         ("query", "<div>"),
         ("query", "string theory"),
