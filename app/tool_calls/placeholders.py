@@ -41,8 +41,6 @@ _WRITTEN_SO: Final = frozenset({"column", "columns", "field", "fields", "table",
     "database", "selector", "attribute", "template", "format"})  # fmt: skip
 _WORDS: Final = frozenset({"todo", "tbd", "fixme"})
 _STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
-# Parameters for which "string" is a value: a column's type, a field's kind.
-_TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
 _ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
 # Between angle brackets these are no tag, whatever the parameter is.
 _TAGLESS: Final = frozenset(
@@ -63,8 +61,6 @@ def is_placeholder(value: str, parameter: str) -> bool:
     own = squash(parameter)
     searching = not SEARCHING.isdisjoint(words(parameter))
     if text.casefold() in _STAND_INS:
-        if text.casefold() == "string" and not _TYPES.isdisjoint(words(parameter)):
-            return False
         return not (searching and text.casefold() in _WORDS)
     enclosed = _in_brackets(text, parameter, searching)
     if enclosed is not None:

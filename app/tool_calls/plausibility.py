@@ -17,7 +17,7 @@ from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind
 from app.tool_calls.names import words
 from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
-from app.tool_calls.vocabulary import SEARCHING, Vocabulary
+from app.tool_calls.vocabulary import SEARCHING, Vocabulary, is_of_types, may_be_blank
 
 from ..frozen import frozen
 
@@ -40,18 +40,24 @@ _MUST_NOT_BE: Final = re.compile(
     r"(?:\bnot|\bcannot|n't|\bnever|\bnon)\b[\w \-,]{0,24}\b(?:empty|blank)\b", re.IGNORECASE
 )
 
-# A blank is a value of keys that are pressed, and of characters that are typed or split at.
-_CHARACTERS: Final = frozenset({"key", "keys", "keystroke", "keystrokes", "char", "chars",
-    "character", "characters", "hotkey", "shortcut"})  # fmt: skip
-
 
 @frozen
 class Named:
-    """A required string that must name something."""
+    """A required string that must name something, and what its schema allows it all the same."""
 
     key: str
     values: frozenset[str]  # that the schema names
-    holds: str
+    nullable: bool  # "" is nothing, as null would be
+    blank: bool  # a space is a value
+    of_types: bool  # "string" is a value
+    holds: str  # see `Vocabulary`: what tells a leaked marker
+
+    def is_missing(self, text: str) -> bool:
+        return (not self.nullable) if not text else text.isspace() and not self.blank
+
+    def allows(self, text: str) -> bool:
+        """Whether a placeholder's text is a value here."""
+        return text in self.values or (self.of_types and text.strip().casefold() == "string")
 
 
 @frozen
@@ -98,6 +104,7 @@ class _Planner:
 
     def _resolved(self, schema: object) -> dict[str, Any]:
         """`schema` behind its references, and behind the one real branch of an optional."""
+        nullable = False
         for _ in range(MAX_PLAN_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -113,16 +120,24 @@ class _Planner:
                 ]
                 if len(real) != 1 or not isinstance(real[0], dict):
                     return schema
+                nullable = nullable or len(real) < len(branches)
                 schema = {
                     **{k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")},
                     **real[0],
                 }
             else:
-                return schema
+                return {**schema, "nullable": True} if nullable else schema
         return {}
 
     def _named(self, key: str, schema: dict[str, Any]) -> Named:
-        return Named(key, frozenset(_named_values(schema)), self.vocabulary.holds(key))
+        return Named(
+            key,
+            frozenset(_named_values(schema)),
+            nullable=_is_nullable(schema),
+            blank=may_be_blank(key),
+            of_types=is_of_types(key, _description(schema)),
+            holds=self.vocabulary.holds(key),
+        )
 
     def _must_name(self, key: str, schema: dict[str, Any]) -> bool:
         kind = schema.get("type")
@@ -131,7 +146,7 @@ class _Planner:
             return False
         if "" in _named_values(schema) or schema.get("minLength") == 0:
             return False
-        description = str(schema.get("description", ""))[:2_000]
+        description = _description(schema)
         if _MAY_BE_EMPTY.search(description) and not _MUST_NOT_BE.search(description):
             return False
         if any(schema.get(keyword) for keyword in ("enum", "format", "pattern", "minLength")):
@@ -142,6 +157,24 @@ class _Planner:
 def make_plan(schema: object, vocabulary: Vocabulary) -> Plan:
     """The plan for the schema as the client sent it (descriptions count); never raises."""
     return _Planner(schema, vocabulary).plan(schema)
+
+
+def _description(schema: dict[str, Any]) -> str:
+    return str(schema.get("description", ""))[:2_000]
+
+
+def _is_nullable(schema: dict[str, Any]) -> bool:
+    """Whether the schema takes null, so that "" may stand for it: not where it has a format.
+
+    OpenAI's strict mode makes each parameter required, and those that were optional nullable.
+    """
+    kind = schema.get("type")
+    null = (
+        schema.get("nullable") is True
+        or (isinstance(kind, list) and "null" in kind)
+        or schema.get("default", "") is None
+    )
+    return null and not schema.get("format") and not _MUST_NOT_BE.search(_description(schema))
 
 
 def _named_values(schema: dict[str, Any]) -> list[str]:
@@ -165,21 +198,21 @@ class Implausible:
 def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Implausible]:
     """What in a valid object is empty or a placeholder where it must name something."""
     for named in plan.strings:
-        key, text = named.key, value.get(named.key)
+        text = value.get(named.key)
         if not isinstance(text, str):
             continue
-        if not text or (text.isspace() and _CHARACTERS.isdisjoint(words(key))):
-            yield Implausible("empty_value", key, text)
+        if named.is_missing(text):
+            yield Implausible("empty_value", named.key, text)
         elif (
             len(text) <= MAX_PLACEHOLDER
-            and is_placeholder(text, key)
-            and text not in named.values
+            and is_placeholder(text, named.key)
+            and not named.allows(text)
             and not known(text)
         ):
-            yield Implausible("placeholder", key, text)
+            yield Implausible("placeholder", named.key, text)
         # `leaked_markup` is asked only where there is a `<`.
         elif "[" in text and "<" not in text and _is_left_behind(text, named.holds, known):
-            yield Implausible("leaked_markup", key, text)
+            yield Implausible("leaked_markup", named.key, text)
     for key, plan_inside in plan.objects:
         inside = value.get(key)
         if isinstance(inside, dict):
