@@ -22,6 +22,11 @@ _BORROWED: Final = frozenset(
      ("en", "passant"), ("en", "vogue")}
 )  # fmt: skip
 
+# English words that a letter goes with: `vitamin e oil`.
+_LABELLED: Final = frozenset(
+    {"type", "vitamin", "generation", "grade", "class", "category", "level", "section", "option"}
+)
+
 # Words that make a text English, and are none in the languages of the short joins.
 _ENGLISH_WORDS: Final = """
     the can how what where when why which who should could would will may your you our their they
@@ -44,7 +49,8 @@ _WORDS_BEFORE_OF: Final = """
     conduct letter statement certificate power sense sea city town county university department
     ministry museum museums bank world king queen lord house heart castle church tower gulf bay
     isle lake statue garden quality game games call fall out because instead ahead all one some
-    most any full made afraid capable
+    most any full made afraid capable lots plenty dozens hundreds thousands millions photo photos
+    picture pictures image images book books story stories name names love fear god gods art
 """
 _ENGLISH: Final = frozenset(_ENGLISH_WORDS.split())
 _DUTCH: Final = frozenset(_DUTCH_WORDS.split())
@@ -68,7 +74,8 @@ def _is_joined_abroad(parts: list[str]) -> bool:
     return any(
         (word in _SHORT_JOINS or (loud and len(word) > 1 and word.lower() in _SHORT_JOINS))
         and (word, after.lower()) not in _BORROWED
-        for word, after in pairwise(parts[1:])
+        and not (len(word) == 1 and before.lower() in _LABELLED)
+        for before, word, after in zip(parts, parts[1:], parts[2:], strict=False)
     )
 
 
