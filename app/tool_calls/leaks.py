@@ -2,7 +2,7 @@
 
 `</parameter>` and `</s>` are also what people write about, search for and put into files. They are
 a leak only where the parameter tells (`Vocabulary.holds`): a path has none at all; a command has
-none at its very end; another name has none that sticks to its end.
+none at its very end; another name has none that sticks to its end, and a pattern no two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _MARKER: Final = (
     r"|\[/?(?:TOOL_CALLS|ARGS|END_TOOL_REQUEST)\])"
 )
 _ANY: Final = re.compile(_MARKER)
-_AT_END: Final = re.compile(rf"{_MARKER}(?:\s*{_MARKER})*\s*\Z")
+# A turn that ended goes on with the next one's beginning: `ls<|im_end|>\n<|im_start|>assistant`.
+_AT_END: Final = re.compile(
+    rf"{_MARKER}(?:\s*(?:{_MARKER}|(?:assistant|user|model|commentary|analysis|final)\b))*\s*\Z"
+)
 _AT_START: Final = re.compile(
     r"\s*(?:<(?:function|parameter)=[^<>\n]{1,100}>|<(?:invoke|parameter) name=|<\|\"\|>|<escape>)"
 )
@@ -71,13 +74,12 @@ def left_behind(value: str, holds: str) -> str:
         for found in _ANY.finditer(value):
             if value[: found.start()][-1:] not in _QUOTES and not _is_closed(value, found):
                 return found[0]
-    tail = max(0, len(value) - MAX_TAIL)
-    found_at_end = _AT_END.search(value, tail) if value.rstrip()[-1:] in (">", "]", "[") else None
-    if found_at_end is None:
-        return ""
-    first = _ANY.match(value, found_at_end.start())
+    tail = _AT_END.search(value, max(0, len(value) - MAX_TAIL))
+    first = _ANY.match(value, tail.start()) if tail is not None else None
     if first is None or _is_closed(value, first) or value[: first.start()][-1:] == "=":
         return ""
+    if holds == "pattern" and len(_ANY.findall(value, first.start())) == 1:
+        return ""  # what is looked for in files may end with one
     return first[0] if _sticks(value[: first.start()], first[0], holds) else ""
 
 

@@ -37,6 +37,7 @@ _DRAWN: Final = frozenset({"image", "img", "icon", "picture", "photo", "avatar",
 # What a name is dressed up with, and whose values are written in brackets themselves.
 _DRESS: Final = frozenset({"here", "your", "insert", "enter", "value", "placeholder", "the",
     "actual"})  # fmt: skip
+_ADDED: Final = frozenset({"name", "address", "number", "term", "terms", "file", "full"})
 _WRITTEN_SO: Final = frozenset({"column", "columns", "field", "fields", "table", "schema",
     "database", "selector", "attribute", "template", "format"})  # fmt: skip
 _WORDS: Final = frozenset({"todo", "tbd", "fixme"})
@@ -76,7 +77,9 @@ def _in_brackets(text: str, parameter: str, searching: bool) -> bool | None:
     angled = _ANGLED.fullmatch(text)
     if angled is not None:
         inner = (angled[1] or angled[2]).replace(" ", "_")
-        if inner.casefold() in _TAGLESS or _names_itself(inner, parameter):
+        if inner.casefold().endswith("_here") or inner.casefold() in _TAGLESS:
+            return True
+        if _names_itself(inner, parameter):
             return True
         if _ASKING.match(inner) or (angled[2] and not searching and _is_own(inner, parameter)):
             return True
@@ -104,11 +107,9 @@ def _is_own(inner: str, parameter: str) -> bool:
 
     ``[city]`` for `city_name`, ``[city name here]`` for `city`; not ``[name]`` for `column_name`.
     """
-    if squash(inner) == squash(parameter):
+    if squash(inner) == squash(parameter) or inner.casefold() == "placeholder":
         return True
     meant, own = set(words(inner)) - _DRESS, set(words(parameter))
-    if not meant - {"name"}:
-        return False
-    if meant - {"name"} == own - {"name"}:
-        return True
-    return meant <= own and own.isdisjoint(_WRITTEN_SO)
+    if meant - {"name"} and meant <= own:
+        return own.isdisjoint(_WRITTEN_SO)
+    return bool(own - _ADDED) and meant - _ADDED == own - _ADDED

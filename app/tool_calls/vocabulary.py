@@ -34,12 +34,12 @@ _FREE_TEXT: Final = """
     header headers filter filters line lines block remark remarks annotation docstring
 """
 
-# Those of the first list whose value points at one thing, and has no markup of any kind in it.
+# Those whose value points at one thing, and has no markup of any kind in it.
 _PLACES: Final = """
     path file filename filepath dir directory folder url uri link href host hostname domain endpoint
     address email id uuid guid identifier username account symbol ticker city country state region
     location place destination street zip zipcode timezone locale currency date day month year repo
-    repository branch commit version phone
+    repository branch commit version phone timestamp
 """
 
 # Things of the world, whose type is never "string" …
@@ -55,12 +55,13 @@ _WORLD: Final = """
 NAMING: Final = frozenset(_NAMING.split())
 FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
 PLACES: Final = frozenset(_PLACES.split())
-_COMMANDS: Final = frozenset({"command", "cmd"})
+_COMMANDS: Final = frozenset({"command", "cmd", "sql", "bash", "shell"})
 # What holds patterns to look for: anything may be one.
 SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
-# What may well be markup, or a part of it: patterns, and the tokens of templates themselves.
-_OF_MARKUP: Final = SEARCHING | {"selector", "element", "tag", "component", "token", "marker",
-    "stop", "sequence"}  # fmt: skip
+# What may well be markup, or a token of a template.
+_OF_MARKUP: Final = frozenset(
+    {"selector", "element", "tag", "component", "token", "marker", "stop", "sequence"}
+)
 
 # Parameters for which "string" is a value: a column's type, a field's kind …
 _TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
@@ -106,7 +107,7 @@ class Vocabulary:
     unlisted: bool = True
 
     def holds(self, parameter: str) -> str:
-        """What tells markup from a value: a ``place``, ``command`` or other ``name``; "" a text."""
+        """How markup is told from a value: ``place``, ``command``, ``pattern``, ``name``, ""."""
         listed = deciding(parameter)
         if len(listed) > 1 and listed[-1] in _VAGUE:
             listed = listed[:-1]
@@ -116,6 +117,8 @@ class Vocabulary:
         for word in (last, last.removesuffix("s")):
             if word in _COMMANDS:
                 return "command"
+            if word in SEARCHING:
+                return "pattern"
             if word in PLACES:
                 return "place"
             if word in self.naming:

@@ -31,6 +31,7 @@ MARKERS = [
         ("query", "best cats"),
         ("title", "A day"),
         ("command", "ls -la src/"),
+        ("sql", "select 1"),
         ("cmd", "grep 'a' b | wc -l"),
     ],
 )
@@ -59,6 +60,19 @@ def test_a_marker_at_the_end_of_a_long_command() -> None:
     command = "cd src && " + "make all && " * 100 + "ls"
     assert of("command", command) == []
     assert of("command", f"{command}\n</parameter>\n</function>") == ["leaked_markup"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("command", "npm test<|im_end|>\n<|im_start|>assistant"),
+        ("query", "cats<end_of_turn>\n<start_of_turn>model\n"),
+        ("glob_pattern", "**/*.py</parameter>\n</function>"),
+        ("pattern", "TODO\n</parameter>\n</invoke>\n</minimax:tool_call>"),
+    ],
+)
+def test_several_markers_at_the_end_of_a_value(name: str, value: str) -> None:
+    assert of(name, value) == ["leaked_markup"]
 
 
 @pytest.mark.parametrize(
