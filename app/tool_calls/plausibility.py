@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.tool_calls.names import squash, words
+from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind
+from app.tool_calls.names import words
+from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
-from app.tool_calls.vocabulary import Vocabulary
+from app.tool_calls.vocabulary import SEARCHING, Vocabulary, is_of_types, may_be_blank
 
 from ..frozen import frozen
 
@@ -37,54 +39,32 @@ _MAY_BE_EMPTY: Final = re.compile(
 _MUST_NOT_BE: Final = re.compile(
     r"(?:\bnot|\bcannot|n't|\bnever|\bnon)\b[\w \-,]{0,24}\b(?:empty|blank)\b", re.IGNORECASE
 )
-_SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
 
-# What `<div>` may be a value of.
-_OF_MARKUP: Final = frozenset({"query", "search", "selector", "element", "tag", "component"})
 
-# What a placeholder begins with; everything else is settled by one comparison with the name.
-_SUSPICIOUS: Final = re.compile(
-    r"\s*(?:[<\[{…]|\.\.\.|your|insert|enter|example|dummy|placeholder|todo|tbd|fixme|string)",
-    re.IGNORECASE,
-)
-_DOTS: Final = re.compile(r"\.{3,}|…|<\.{3}>|<…>|\[\.{3}\]|\[…\]")
-_ANGLED: Final = re.compile(r"<\s*([\w][\w .-]*?)\s*>|\{\{?\s*([\w][\w .-]*?)\s*\}\}?")
-_BRACKETED: Final = re.compile(
-    r"\[\s*(?:insert|your|enter|add|specify|provide|fill|replace|put)\b[^\[\]]*\]", re.IGNORECASE
-)
-# YOUR_API_KEY, your-api-key, your_city_here; "Your Name" is a film.
-_YOURS: Final = re.compile(
-    r"your[_-]\w[\w-]*|(?:your|insert|enter)[ _-](?:[\w-]+[ _-]){0,6}here", re.IGNORECASE
-)
-_EXAMPLE: Final = re.compile(
-    r"(?:example|dummy|placeholder|insert|enter)[ _-]([\w -]+)", re.IGNORECASE
-)
-_WORDS: Final = frozenset({"todo", "tbd", "fixme"})
-_STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
-# Parameters for which "string" is a value: a column's type, a field's kind.
-_TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
-# … and a blank: keys that are pressed, characters that are typed or split at.
-_CHARACTERS: Final = frozenset({"key", "keys", "keystroke", "keystrokes", "char", "chars",
-    "character", "characters", "hotkey", "shortcut"})  # fmt: skip
-_ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
-# Between angle brackets these are no tag, whatever the parameter is.
-_TAGLESS: Final = frozenset(
-    {"path", "query", "value", "string", "url", "file", "filename", "filepath", "api_key", "name",
-     "id", "placeholder", "todo", "text_here", "city", "command"}
-)  # fmt: skip
+@frozen
+class Named:
+    """A required string that must name something, and what its schema allows it all the same."""
 
-# Template tokens of tool calls, which a lenient server may leave inside names and values.
-_MARKUP: Final = re.compile(
-    r"<\|?/?tool_calls?(?:_\w+)?\|?>|</?arg_(?:key|value)\b>?|<\|(?:channel|constrain|recipient)\|>"
-    r"|<\|python_tag\|>|<｜tool[▁_]"
-)
+    key: str
+    values: frozenset[str]  # that the schema names
+    nullable: bool  # "" is nothing, as null would be
+    blank: bool  # a space is a value
+    of_types: bool  # "string" is a value
+    holds: str  # see `Vocabulary`: what tells a leaked marker
+
+    def is_missing(self, text: str) -> bool:
+        return (not self.nullable) if not text else text.isspace() and not self.blank
+
+    def allows(self, text: str) -> bool:
+        """Whether a placeholder's text is a value here."""
+        return text in self.values or (self.of_types and text.strip().casefold() == "string")
 
 
 @frozen
 class Plan:
     """Where to look in an object of one schema: made once, walked for each call."""
 
-    strings: tuple[tuple[str, frozenset[str]], ...] = ()  # parameter, values the schema names
+    strings: tuple[Named, ...] = ()
     objects: tuple[tuple[str, Plan], ...] = ()
     arrays: tuple[tuple[str, Plan], ...] = ()
 
@@ -111,7 +91,7 @@ class _Planner:
         for key, raw in properties.items():
             sub = self._resolved(raw)
             if key in required and self._must_name(key, sub):
-                strings.append((key, frozenset(_named_values(sub))))
+                strings.append(self._named(key, sub))
             elif isinstance(sub.get("properties"), dict):
                 objects.append((key, self.plan(sub, depth + 1)))
             elif isinstance(sub.get("items"), dict):
@@ -124,6 +104,7 @@ class _Planner:
 
     def _resolved(self, schema: object) -> dict[str, Any]:
         """`schema` behind its references, and behind the one real branch of an optional."""
+        nullable = False
         for _ in range(MAX_PLAN_DEPTH):
             if not isinstance(schema, dict):
                 return {}
@@ -139,13 +120,24 @@ class _Planner:
                 ]
                 if len(real) != 1 or not isinstance(real[0], dict):
                     return schema
+                nullable = nullable or len(real) < len(branches)
                 schema = {
                     **{k: v for k, v in schema.items() if k not in ("anyOf", "oneOf")},
                     **real[0],
                 }
             else:
-                return schema
+                return {**schema, "nullable": True} if nullable else schema
         return {}
+
+    def _named(self, key: str, schema: dict[str, Any]) -> Named:
+        return Named(
+            key,
+            frozenset(_named_values(schema)),
+            nullable=_is_nullable(schema),
+            blank=may_be_blank(key),
+            of_types=is_of_types(key, _description(schema)),
+            holds=self.vocabulary.holds(key),
+        )
 
     def _must_name(self, key: str, schema: dict[str, Any]) -> bool:
         kind = schema.get("type")
@@ -154,7 +146,7 @@ class _Planner:
             return False
         if "" in _named_values(schema) or schema.get("minLength") == 0:
             return False
-        description = str(schema.get("description", ""))[:2_000]
+        description = _description(schema)
         if _MAY_BE_EMPTY.search(description) and not _MUST_NOT_BE.search(description):
             return False
         if any(schema.get(keyword) for keyword in ("enum", "format", "pattern", "minLength")):
@@ -165,6 +157,24 @@ class _Planner:
 def make_plan(schema: object, vocabulary: Vocabulary) -> Plan:
     """The plan for the schema as the client sent it (descriptions count); never raises."""
     return _Planner(schema, vocabulary).plan(schema)
+
+
+def _description(schema: dict[str, Any]) -> str:
+    return str(schema.get("description", ""))[:2_000]
+
+
+def _is_nullable(schema: dict[str, Any]) -> bool:
+    """Whether the schema takes null, so that "" may stand for it: not where it has a format.
+
+    OpenAI's strict mode makes each parameter required, and those that were optional nullable.
+    """
+    kind = schema.get("type")
+    null = (
+        schema.get("nullable") is True
+        or (isinstance(kind, list) and "null" in kind)
+        or schema.get("default", "") is None
+    )
+    return null and not schema.get("format") and not _MUST_NOT_BE.search(_description(schema))
 
 
 def _named_values(schema: dict[str, Any]) -> list[str]:
@@ -187,19 +197,22 @@ class Implausible:
 
 def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Implausible]:
     """What in a valid object is empty or a placeholder where it must name something."""
-    for key, named in plan.strings:
-        text = value.get(key)
+    for named in plan.strings:
+        text = value.get(named.key)
         if not isinstance(text, str):
             continue
-        if not text or (text.isspace() and _CHARACTERS.isdisjoint(words(key))):
-            yield Implausible("empty_value", key, text)
+        if named.is_missing(text):
+            yield Implausible("empty_value", named.key, text)
         elif (
             len(text) <= MAX_PLACEHOLDER
-            and is_placeholder(text, key)
-            and text not in named
+            and is_placeholder(text, named.key)
+            and not named.allows(text)
             and not known(text)
         ):
-            yield Implausible("placeholder", key, text)
+            yield Implausible("placeholder", named.key, text)
+        # `leaked_markup` is asked only where there is a `<`.
+        elif "[" in text and "<" not in text and _is_left_behind(text, named.holds, known):
+            yield Implausible("leaked_markup", named.key, text)
     for key, plan_inside in plan.objects:
         inside = value.get(key)
         if isinstance(inside, dict):
@@ -213,36 +226,6 @@ def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Im
                     yield Implausible(found.kind, f"{key}[{at}].{found.path}", found.value)
 
 
-def is_placeholder(value: str, parameter: str) -> bool:
-    """Whether `value` only stands for a value of `parameter`."""
-    if not _SUSPICIOUS.match(value):
-        return value.casefold() == parameter.casefold() or (
-            len(value) < len(parameter) + 4 and squash(value) == squash(parameter)
-        )
-    text = value.strip()
-    if _DOTS.fullmatch(text) or _BRACKETED.fullmatch(text) or _YOURS.fullmatch(text):
-        return True
-    own = squash(parameter)
-    searching = not _SEARCHING.isdisjoint(words(parameter))
-    if text.casefold() in _STAND_INS:
-        if text.casefold() == "string" and not _TYPES.isdisjoint(words(parameter)):
-            return False
-        return not (searching and text.casefold() in _WORDS)
-    angled = _ANGLED.fullmatch(text)
-    if angled is not None:
-        inner = angled[1] or angled[2]
-        if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
-            return True
-        if _ASKING.match(inner):
-            return True
-        # `<div>` is something to look for, and `{id}` a part of many templates.
-        return angled[1] is not None and not searching and _OF_MARKUP.isdisjoint(words(parameter))
-    example = _EXAMPLE.fullmatch(text)
-    if example is not None:
-        return squash(example[1]) == own or squash(example[1]) in map(squash, words(parameter))
-    return squash(text) == own
-
-
 def leaked_markup(
     value: dict[str, Any], vocabulary: Vocabulary, known: Lookup
 ) -> Implausible | None:
@@ -252,40 +235,28 @@ def leaked_markup(
         path, item, checked = stack.pop()
         if isinstance(item, dict):
             for key, sub in item.items():
-                if "<" in key and _KEY_MARKUP.search(key):
+                if "<" in key and KEY_MARKUP.search(key):
                     return Implausible("leaked_markup", path, key)
                 stack.append((key, sub, vocabulary.must_name(key)))
         elif isinstance(item, list):
             stack.extend((path, sub, checked) for sub in item)
-        elif isinstance(item, str) and checked and len(item) <= MAX_MARKED:
-            searching = not _SEARCHING.union(("query", "search")).isdisjoint(words(path))
-            found = _leak(item, searching)
-            if found and not known(found):
-                return Implausible("leaked_markup", path, item)
+        elif isinstance(item, str) and checked and _holds_leak(item, path, vocabulary, known):
+            return Implausible("leaked_markup", path, item)
     return None
 
 
-def _leak(value: str, searching: bool) -> str:
-    """The markup in `value` that is a template's and no one's word; "" where there is none.
-
-    Who looks for `<tool_call>` or writes about it puts it in quotes or between spaces. What a
-    server left behind sticks to a value, to more markup, or to the call's JSON.
-    """
-    for found in _MARKUP.finditer(value):
-        before, after = value[: found.start()], value[found.end() :]
-        if before[-1:] in _MENTIONS:
-            continue
-        left, right = before[-1:].isalnum(), after[:1].isalnum()
-        ends = found[0].startswith(("</", "<|/")) and not after.strip() and bool(before.strip())
-        if searching:
-            leaks = (left and right) or (ends and not before[-1].isspace())
-        else:
-            leaks = left or right or ends or found[0] == value.strip()
-        if leaks or _GOES_ON.match(after):
-            return found[0]
-    return ""
+def _holds_leak(item: str, parameter: str, vocabulary: Vocabulary, known: Lookup) -> bool:
+    if "<" not in item:
+        return False
+    if len(item) <= MAX_MARKED:
+        searching = not SEARCHING.union(("query", "search")).isdisjoint(words(parameter))
+        found = leak(item, searching)
+        if found and not known(found):
+            return True
+    return _is_left_behind(item, vocabulary.holds(parameter), known)
 
 
-_MENTIONS: Final = frozenset("\"'`“‘«/\\([=^|")
-_GOES_ON: Final = re.compile(rf"\s*(?:\{{|{_MARKUP.pattern})")
-_KEY_MARKUP: Final = re.compile(r"<\|?/?(?:arg_|tool_call|parameter|function|invoke)")
+def _is_left_behind(item: str, holds: str, known: Lookup) -> bool:
+    """Whether a marker was left in `item`. A path is known only as a whole, a marker by itself."""
+    marker = left_behind(item, holds)
+    return bool(marker) and not known(item if holds == "place" else marker)

@@ -7,6 +7,7 @@ word: its last word says what it is (`message_id` is an id, `file_content` is co
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,14 +34,64 @@ _FREE_TEXT: Final = """
     header headers filter filters line lines block remark remarks annotation docstring
 """
 
+# Those whose value points at one thing, and has no markup of any kind in it.
+_PLACES: Final = """
+    path file filename filepath dir directory folder url uri link href host hostname domain endpoint
+    address email id uuid guid identifier username account symbol ticker city country state region
+    location place destination street zip zipcode timezone locale currency date day month year repo
+    repository branch commit version phone timestamp
+"""
+
+# Things of the world, whose type is never "string" …
+_WORLD: Final = """
+    room car vehicle hotel flight seat ticket cabin cuisine food meal dish drink pizza coffee wine
+    event concert venue activity trip travel tour transport transportation transit house home
+    apartment housing accommodation building animal pet dog cat plant flower weather job employment
+    loan mortgage insurance account card payment shipping delivery restaurant sport music body skin
+    hair blood clothing clothes shoe fabric fuel engine crime court case diet workout exercise
+    appointment doctor degree bike boat train bus museum therapy massage
+"""
+
 NAMING: Final = frozenset(_NAMING.split())
 FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
+PLACES: Final = frozenset(_PLACES.split())
+_COMMANDS: Final = frozenset({"command", "cmd", "sql", "bash", "shell"})
+# What holds patterns to look for: anything may be one.
+SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
+# What may well be markup, or a token of a template.
+_OF_MARKUP: Final = frozenset(
+    {"selector", "element", "tag", "component", "token", "marker", "stop", "sequence"}
+)
+
+# Parameters for which "string" is a value: a column's type, a field's kind …
+_TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
+_THINGS: Final = frozenset(_WORLD.split())
+# … if the description doesn't speak of data.
+_OF_DATA: Final = re.compile(
+    r"\b(?:data|datum|columns?|variables?|fields?|schemas?|strings?|integers?|int|bool\w*|json"
+    r"|parameters?|arguments?|primitives?|sql)\b|\bdatatype",
+    re.IGNORECASE,
+)
+# A blank is a key that is pressed, and a character that is typed or split at; it is no `api_key`.
+_CHARACTERS: Final = frozenset({"keystroke", "keystrokes", "char", "chars", "character",
+    "characters", "hotkey", "shortcut"})  # fmt: skip
+_KEYS: Final = frozenset({"key", "keys"})
+_PRESSED: Final = _KEYS | {"press", "pressed", "keyboard", "to", "send", "hot", "hold", "down",
+    "up", "modifier", "combination", "combo", "shortcut"}  # fmt: skip
 
 # Last words that say only that there are characters: the word before them decides.
 _VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})
 _EMPTY_ENDINGS: Final = frozenset({"here", "str", "arg", "param", "parameter", "field"})
 # `new_source`, `old_block`: what edits put in and take out, unless it is a name or a path.
 _CHANGES: Final = frozenset({"new", "old", "insert", "inserted", "updated"})
+
+
+def deciding(parameter: str) -> list[str]:
+    """The words of a parameter's name, without numbers and endings that say nothing."""
+    listed = [word for word in words(parameter) if not word.isdecimal()]
+    while len(listed) > 1 and listed[-1] in _EMPTY_ENDINGS:
+        listed.pop()
+    return listed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,11 +106,28 @@ class Vocabulary:
     free_text: frozenset[str] = FREE_TEXT
     unlisted: bool = True
 
+    def holds(self, parameter: str) -> str:
+        """How markup is told from a value: ``place``, ``command``, ``pattern``, ``name``, ""."""
+        listed = deciding(parameter)
+        if len(listed) > 1 and listed[-1] in _VAGUE:
+            listed = listed[:-1]
+        last = listed[-1] if listed else ""
+        if last in _OF_MARKUP or not self.must_name(parameter):
+            return ""
+        for word in (last, last.removesuffix("s")):
+            if word in _COMMANDS:
+                return "command"
+            if word in SEARCHING:
+                return "pattern"
+            if word in PLACES:
+                return "place"
+            if word in self.naming:
+                return "name"
+        return ""
+
     def must_name(self, parameter: str) -> bool:
         """Whether a required string parameter of this name must not be empty."""
-        listed = [word for word in words(parameter) if not word.isdecimal()]
-        while len(listed) > 1 and listed[-1] in _EMPTY_ENDINGS:
-            listed.pop()
+        listed = deciding(parameter)
         if not listed:
             return self.unlisted
         last, before = listed[-1], listed[:-1]
@@ -70,6 +138,26 @@ class Vocabulary:
         if last in self.free_text or not _CHANGES.isdisjoint(before):
             return False
         return self.unlisted or any(word in self.naming for word in before)
+
+
+def may_be_blank(parameter: str) -> bool:
+    """Whether a space is a value of this parameter: a key that is pressed, or a character."""
+    listed = deciding(parameter)
+    if not listed or listed[-1] in _CHARACTERS:
+        return bool(listed)
+    return not _KEYS.isdisjoint(listed) and _PRESSED.issuperset(listed)
+
+
+def is_of_types(parameter: str, description: str) -> bool:
+    """Whether "string" may be a value: of `type` and `column_type`, not of `room_type`.
+
+    Only of things of the world it is sure that their type is none of data.
+    """
+    listed = deciding(parameter)
+    if _TYPES.isdisjoint(listed):
+        return False
+    things = len(listed) > 1 and listed[-1] in _TYPES and listed[-2] in _THINGS
+    return not things or _OF_DATA.search(description) is not None
 
 
 DEFAULT: Final = Vocabulary()

@@ -10,6 +10,7 @@ from app.tool_calls.plausibility import Lookup
 from app.tool_calls.schemas import ToolSet, tool_set
 
 OPTIONS = Options()
+STRING = {"type": "string"}
 
 
 def tool(name: str, parameters: Any = None) -> dict[str, Any]:
@@ -71,3 +72,14 @@ def kinds(
         assert checked.arguments == arguments
         assert checked.repairs == ()
     return [failure.kind for failure in checked.failures]
+
+
+def of(name: str, value: str, schema: Any = STRING, options: Options | None = None) -> list[str]:
+    """The kinds of what is wrong with `value` for a required parameter `name`."""
+    tools = one(parameters(name, **{name: schema}))
+    return kinds(json.dumps({name: value}), tools, options=options or Options())
+
+
+def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:
+    """The messages of a conversation in which these were said."""
+    return [{"role": role, "content": text} for text in texts]

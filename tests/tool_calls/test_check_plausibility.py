@@ -10,14 +10,16 @@ import pytest
 from app.tool_calls.check import Options
 from app.tool_calls.conversation import conversation_lookup
 from app.tool_calls.vocabulary import Vocabulary
-from tests.tool_calls.calls import check, kinds, one, parameters
+from tests.tool_calls.calls import STRING, check, kinds, of, one, parameters, said
 
-STRING = {"type": "string"}
-
-
-def of(name: str, value: str, schema: Any = STRING, options: Options | None = None) -> list[str]:
-    tools = one(parameters(name, **{name: schema}))
-    return kinds(json.dumps({name: value}), tools, options=options or Options())
+NULLABLE: list[dict[str, Any]] = [
+    {"type": ["string", "null"]},
+    {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    {"oneOf": [{"type": "null"}, {"type": "string"}]},
+    {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
+    {"type": "string", "nullable": True},
+    {"type": "string", "default": None},
+]
 
 
 @pytest.mark.parametrize(
@@ -99,10 +101,31 @@ def test_nested_parameters_are_looked_at() -> None:
 
 
 def test_optional_types_and_references_are_looked_at() -> None:
-    assert of("path", "", {"type": ["string", "null"]}) == ["empty_value"]
-    assert of("path", "", {"anyOf": [{"type": "string"}, {"type": "null"}]}) == ["empty_value"]
+    for schema in NULLABLE:
+        assert of("path", "<path>", schema) == ["placeholder"]
+        assert of("path", " ", schema) == ["empty_value"]
     tools = one({"$defs": {"p": STRING}, **parameters("path", path={"$ref": "#/$defs/p"})})
     assert kinds('{"path": ""}', tools) == ["empty_value"]
+
+
+@pytest.mark.parametrize("schema", NULLABLE)
+def test_nothing_may_stand_for_null(schema: Any) -> None:
+    for name in ("path", "query", "api_key"):
+        assert of(name, "", schema) == []
+    assert of("content", "", {**schema, "description": "Never empty"}) == []
+    assert of("path", "", {**schema, "description": "Null for all. Never empty."}) != []
+
+
+def test_nothing_may_stand_for_null_behind_references() -> None:
+    optional = {"anyOf": [{"$ref": "#/$defs/p"}, {"type": "null"}]}
+    inner = parameters("path", path=optional)
+    tools = one({"$defs": {"p": STRING}, **parameters("file", file=inner)})
+    assert kinds('{"file": {"path": ""}}', tools) == []
+    assert kinds('{"file": {"path": "<path>"}}', tools) == ["placeholder"]
+
+
+def test_nothing_is_no_date_though_null_may_stand_there() -> None:
+    assert of("start", "", {"type": ["string", "null"], "format": "date"}) == ["empty_value"]
 
 
 @pytest.mark.parametrize(
@@ -114,6 +137,76 @@ def test_optional_types_and_references_are_looked_at() -> None:
 )  # fmt: skip
 def test_placeholders(value: str) -> None:
     assert of("query", value) == ["placeholder"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("city", "[city]"),
+        ("city", "[City]"),
+        ("city", "[ city name ]"),
+        ("city", "[city here]"),
+        ("city_name", "[city]"),
+        ("start_date", "[date]"),
+        ("start_date", "[START_DATE]"),
+        ("filePath", "[file path]"),
+        ("user_id", "[id]"),
+        ("query", "[query]"),
+        ("path", "[file path]"),
+        ("email", "[email address]"),
+        ("order_id", "[placeholder]"),
+        ("query", "<search query here>"),
+        ("city", "${city}"),
+        ("start_date", "${startDate}"),
+        ("order_id", "${id}"),
+        ("city_name", "{city}"),
+        ("city", "{{city_here}}"),
+        ("city", "<city_here>"),
+        ("query", "<query_here>"),
+        ("query", "<query placeholder>"),
+        ("city", "city_placeholder"),
+        ("city", "city_here"),
+        ("api_key", "API_KEY_PLACEHOLDER"),
+        ("start_date", "start-date-placeholder"),
+    ],
+)
+def test_a_parameters_own_name_in_brackets_is_a_placeholder(name: str, value: str) -> None:
+    assert of(name, value) == ["placeholder"]
+    assert of("content", value) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("path", "[id]"),
+        ("path", "app/[path]/page.tsx"),
+        ("city", "[New York City]"),
+        ("file_name", "[name]"),
+        ("pattern", "[pattern]"),
+        ("glob", "[glob]"),
+        ("regex", "[a-z]"),
+        ("column_name", "[name]"),
+        ("column_name", "[date]"),
+        ("name", "[1]"),
+        ("title", "[REC]"),
+        ("key", "[Escape]"),
+        ("api_key", "${API_KEY}"),
+        ("path", "${HOME}"),
+        ("path", "${workspaceFolder}"),
+        ("path", "${path}/a"),
+        ("filename_template", "{name}_{date}"),
+        ("name_format", "{date}"),
+        ("icon", "icon-placeholder"),
+        ("image_name", "image_placeholder"),
+        ("path", "placeholder.png"),
+        ("city", "is it here"),
+        ("query", "what is here"),
+        ("place", "nowhere"),
+        ("ids", "[1, 2]"),
+    ],
+)
+def test_brackets_and_endings_that_are_no_placeholder(name: str, value: str) -> None:
+    assert of(name, value) == []
 
 
 @pytest.mark.parametrize(
@@ -152,10 +245,6 @@ def test_values_that_the_schema_names_are_no_placeholders() -> None:
     assert of("type", "string", {**STRING, "enum": ["string", "number"]}) == []
     assert of("api_key", "YOUR_API_KEY", {**STRING, "default": "YOUR_API_KEY"}) == []
     assert of("query", "TODO", {**STRING, "examples": ["TODO"]}) == []
-
-
-def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:
-    return [{"role": role, "content": text} for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -248,15 +337,40 @@ def test_markup_that_is_talked_about() -> None:
     assert kinds('{"command": "grep -r \\"<|tool_call_begin|>\\" ."}', tools, known=known) == []
 
 
-@pytest.mark.parametrize("name", ["type", "column_type", "dataType", "dtype", "format"])
+@pytest.mark.parametrize(
+    "name",
+    ["type", "column_type", "dataType", "dtype", "format", "node_type", "key_type", "return_type",
+     "kind", "property_type"],
+)  # fmt: skip
 def test_string_is_a_type(name: str) -> None:
     assert of(name, "string") == []
 
 
-@pytest.mark.parametrize("name", ["key", "keys", "char", "keystroke"])
+@pytest.mark.parametrize(
+    "name", ["room_type", "carType", "event_type", "cuisine_type", "meal_kind", "account_types"]
+)
+def test_string_is_no_type_of_a_thing_of_the_world(name: str) -> None:
+    assert of(name, "string") == of(name, "String") == ["placeholder"]
+    spoken = {**STRING, "description": "Data type of the column, e.g. string or integer"}
+    assert of(name, "string", spoken) == []
+    assert of(name, "string", {**STRING, "enum": ["string", "number"]}) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["key", "keys", "char", "keystroke", "press_key", "hotkey", "split_character", "key2"]
+)
 def test_a_blank_is_a_key(name: str) -> None:
     assert of(name, " ") == []
     assert of(name, "") == ["empty_value"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["api_key", "accessKey", "primary_key", "key_name", "key_id", "cache_key", "character_name",
+     "shortcut_path", "to", "send_to"],
+)  # fmt: skip
+def test_a_blank_is_no_key_that_opens_something(name: str) -> None:
+    assert of(name, " ") == of(name, "") == ["empty_value"]
 
 
 @pytest.mark.parametrize("name", ["query", "search", "selector", "element", "tag"])

@@ -107,6 +107,31 @@ def test_a_value_that_would_be_a_guess(schema: Any, came: Any) -> None:
     assert kinds(json.dumps({"value": came}), one(parameters("value", value=schema))) != []
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["World of Warcraft", "Museum of Modern Art", "chest of drawers", "Lord of the Rings",
+     "Age of Empires", "cup of coffee", "state of the art", "Types of clouds", "Bank of America",
+     "the fall of Rome", "end of life", "Can I sign up online?", "can i sign up online",
+     "How do I reset it", "Should I invest now?", "Vitamin E oil", "vitamin e oil", "type O blood",
+     "Generation Y jobs", "Uncle Dan stories", "Best OG skins", "where are en suite rooms",
+     "photos of cats", "hotel en suite", "Smith et al 2019", "King Philip I of Spain"],
+)  # fmt: skip
+def test_a_word_that_joins_in_another_language_is_none_in_english(text: str) -> None:
+    tools = one(parameters("value", value=STRINGS))
+    assert mended(json.dumps({"value": text}), tools) == ({"value": [text]}, ("array_from_value",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["melk of brood", "Melk of brood", "rijst of pasta", "een Fiat of een Opel",
+     "kip of vlees", "brood en melk", "BROOD EN MELK", "chleb i mleko", "pane e latte",
+     "agua o leche", "pan y leche", "pommes et poires", "thé ou café", "roti dan susu",
+     "ekmek ve süt", "brød og melk", "хлеб и молоко", "Brot UND Milch", "bread AND milk"],
+)  # fmt: skip
+def test_a_word_that_joins_in_the_language_of_the_text(text: str) -> None:
+    assert kinds(json.dumps({"value": text}), one(parameters("value", value=STRINGS))) != []
+
+
 def test_an_allowed_string_stays_a_string() -> None:
     for kind in ("string", ["string", "integer"], {}):
         schema = kind if isinstance(kind, dict) else {"type": kind}
