@@ -17,6 +17,7 @@ import orjson
 
 from app.tool_calls import explain
 from app.tool_calls.json_text import Unreadable, parse, write
+from app.tool_calls.leaks import may_hold_markup
 from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
 from app.tool_calls.plausibility import Lookup, implausible, leaked_markup
 from app.tool_calls.repair.loss import keeps_everything
@@ -143,7 +144,7 @@ def _is_good(
         plan = schema.plan(options.vocabulary)
         if plan and next(implausible(value, plan, known), None) is not None:
             return False
-        if "<" in text and leaked_markup(value, options.vocabulary, known) is not None:
+        if may_hold_markup(text) and leaked_markup(value, options.vocabulary, known) is not None:
             return False
     return True
 
@@ -168,7 +169,7 @@ class _Call:
 
     def checked(self) -> Checked:
         text, schema = self._named()
-        self.marked = "<" in text
+        self.marked = may_hold_markup(text)
         self.repair = self.repair and len(text) <= self.options.max_mended
         self.most_errors = self.options.most_errors(text)
         mended = self._mended(text, schema)

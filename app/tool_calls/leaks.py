@@ -29,6 +29,7 @@ _MARKER: Final = (
     r"|<\|/?\w{1,40}\|?>|<\|\"\|>|</?｜[^<>\n]{1,60}>|\]<\]minimax\[>\["
     r"|\[/?(?:TOOL_CALLS|ARGS|END_TOOL_REQUEST)\])"
 )
+_BRACKETED: Final = ("TOOL_CALLS]", "ARGS]", "END_TOOL_REQUEST]")
 _ANY: Final = re.compile(_MARKER)
 # A turn that ended goes on with the next one's beginning: `ls<|im_end|>\n<|im_start|>assistant`.
 _AT_END: Final = re.compile(
@@ -40,6 +41,11 @@ _AT_START: Final = re.compile(
 _CLOSES: Final = re.compile(r"</([\w:]+)>")
 # Whoever looks for a marker or prints it writes it so; a path ends with `/` before a leak, too.
 _QUOTES: Final = frozenset("\"'`“‘«=^")
+
+
+def may_hold_markup(text: str) -> bool:
+    """Whether a call's arguments, as text, need a look at all: most hold no `<`."""
+    return "<" in text or "\\u003c" in text or any(word in text for word in _BRACKETED)
 
 
 def leak(value: str, searching: bool) -> str:
@@ -72,6 +78,8 @@ def left_behind(value: str, holds: str) -> str:
         return begins[0].strip()
     if holds == "place":
         for found in _ANY.finditer(value):
+            if found[0][0] == "[" and value[found.end() :].strip():
+                continue  # words in brackets may be a name's own, but for its end
             if value[: found.start()][-1:] not in _QUOTES and not _is_closed(value, found):
                 return found[0]
     tail = _AT_END.search(value, max(0, len(value) - MAX_TAIL))

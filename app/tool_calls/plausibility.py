@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind
+from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind, may_hold_markup
 from app.tool_calls.names import words
 from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
@@ -50,7 +50,6 @@ class Named:
     nullable: bool  # "" is nothing, as null would be
     blank: bool  # a space is a value
     of_types: bool  # "string" is a value
-    holds: str  # see `Vocabulary`: what tells a leaked marker
 
     def is_missing(self, text: str) -> bool:
         return (not self.nullable) if not text else text.isspace() and not self.blank
@@ -136,7 +135,6 @@ class _Planner:
             nullable=_is_nullable(schema),
             blank=may_be_blank(key),
             of_types=is_of_types(key, _description(schema)),
-            holds=self.vocabulary.holds(key),
         )
 
     def _must_name(self, key: str, schema: dict[str, Any]) -> bool:
@@ -210,9 +208,6 @@ def implausible(value: dict[str, Any], plan: Plan, known: Lookup) -> Iterator[Im
             and not known(text)
         ):
             yield Implausible("placeholder", named.key, text)
-        # `leaked_markup` is asked only where there is a `<`.
-        elif "[" in text and "<" not in text and _is_left_behind(text, named.holds, known):
-            yield Implausible("leaked_markup", named.key, text)
     for key, plan_inside in plan.objects:
         inside = value.get(key)
         if isinstance(inside, dict):
@@ -246,7 +241,7 @@ def leaked_markup(
 
 
 def _holds_leak(item: str, parameter: str, vocabulary: Vocabulary, known: Lookup) -> bool:
-    if "<" not in item:
+    if not may_hold_markup(item):
         return False
     if len(item) <= MAX_MARKED:
         searching = not SEARCHING.union(("query", "search")).isdisjoint(words(parameter))

@@ -43,11 +43,13 @@ def test_a_marker_of_a_template_at_the_end_of_a_value(name: str, value: str, mar
 @pytest.mark.parametrize("marker", MARKERS)
 def test_a_marker_anywhere_in_a_path(marker: str) -> None:
     assert "leaked_markup" in of("path", marker)
-    assert of("path", f"src/a{marker}.py") == ["leaked_markup"]
-    assert of("file_path", f"a.py {marker} and more") == ["leaked_markup"]
+    if marker[0] != "[":
+        assert of("path", f"src/a{marker}.py") == ["leaked_markup"]
+        assert of("file_path", f"a.py {marker} and more") == ["leaked_markup"]
     tools = one(parameters(paths={"type": "array", "items": STRING}))
-    if "<" in marker:  # what is optional is looked at for these alone
-        assert kinds(json.dumps({"paths": ["a.py", f"b.py{marker}"]}), tools) == ["leaked_markup"]
+    text = json.dumps({"paths": ["a.py", f"b.py{marker}"]})
+    assert kinds(text, tools) == ["leaked_markup"]
+    assert kinds(text.replace("<", "\\u003c"), tools) == ["leaked_markup"]
 
 
 @pytest.mark.parametrize("opener", ["<parameter=path>", '<parameter name="path">', '<|"|>'])

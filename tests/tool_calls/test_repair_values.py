@@ -123,9 +123,9 @@ def test_a_word_that_joins_in_another_language_is_none_in_english(text: str) -> 
 
 @pytest.mark.parametrize(
     "text",
-    ["melk of brood", "Melk of brood", "rijst of pasta", "een Fiat of een Opel",
-     "kip of vlees", "brood en melk", "BROOD EN MELK", "chleb i mleko", "pane e latte",
-     "agua o leche", "pan y leche", "pommes et poires", "thé ou café", "roti dan susu",
+    ["rijst of pasta", "een Fiat of een Opel", "brood en melk", "BROOD EN MELK", "chleb i mleko",
+     "pane e latte", "agua o leche", "pan y leche", "pommes et poires", "thé ou café",
+     "roti dan susu",
      "ekmek ve süt", "brød og melk", "хлеб и молоко", "Brot UND Milch", "bread AND milk"],
 )  # fmt: skip
 def test_a_word_that_joins_in_the_language_of_the_text(text: str) -> None:
