@@ -28,12 +28,19 @@ _MARKUP = frozenset('{}[]()<>=;/\\|"&$@%^')
 _LINE_TO_FILL = re.compile(r"_{4,}|-{4,}|={4,}|\.{6,}|[─━═]{4,}")
 _FORM = 0.25  # of a form's characters are such lines, at the least
 _BULLET = re.compile(r"[ \t>]*(?:[-*+•◦▪–]|\(?(?:\d{1,4}|[A-Za-z])[.)]|\[[ xX]\])[ \t]")
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_STRING = re.compile(r'(?<!\\)"(?:[^"\\\n]|\\.)*"')
 _VALUE = re.compile(
     r"\b(?:0x[0-9a-f]+|true|false|null|none|nan|inf|undefined|\d[\d_.]*(?:e[+-]?\d+)?[a-z]{0,2})\b",
     re.IGNORECASE,
 )
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]+")
+_WRAP = re.compile(r"\s*\n\s*|(?:\\r)?\\n")  # also as escapes, within a string
+_LEAST_LEAD, _LEAST_LEAD_OF_WRAPPED, _LEAST_WRAPPED = 32, 16, 40
+# The letters of an SVG path, of which most have two numbers or more behind them.
+_DRAWS = frozenset("MLHVCSQTAZmlhvcsqtaz")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
+_NUMBERS_A_LETTER = 1.5
+_ESCAPED, _UNESCAPED = re.compile(r'\\+"'), re.compile(r'(?<!\\)"')
 _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 # What templates and tokenizers mark with, which a broken model writes without end.
 _SPECIAL = re.compile(
@@ -58,6 +65,8 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
     if _is_special(laps):
         return Kind.PROSE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
+        return Kind.DATA
+    if _is_drawn(laps):
         return Kind.DATA
     if _is_form(laps):
         return Kind.DATA
@@ -104,16 +113,31 @@ def _is_special(laps: str) -> bool:
 
 
 def _is_encoded(laps: str, before: str) -> bool:
-    """A run within base64 and the like: ``…iVBORw0KGgoAAAAAAAAA``."""
-    if any(char.isspace() for char in laps) or _ENCODED.fullmatch(laps) is None:
+    """A run within base64 and the like, wrapped or not: ``…iVBORw0KGgoAAAAAAAAA``."""
+    lines = _WRAP.split(laps)
+    if _ENCODED.fullmatch("".join(lines)) is None:
         return False
-    lead = _ENCODED.match(before[::-1])
-    if lead is None:
+    whole = set(map(len, lines[1:-1]))
+    if len(whole) > 1 or any(size < _LEAST_WRAPPED for size in whole):
         return False
-    word = lead.group()
+    lead = _ENCODED.match(_WRAP.sub("", before)[::-1])
+    word = lead.group() if lead else ""
+    # Lines of one length without a blank say much by themselves.
+    if len(word) < (_LEAST_LEAD_OF_WRAPPED if whole else _LEAST_LEAD):
+        return False
     return (
         any(map(str.isupper, word)) and any(map(str.islower, word)) and any(map(str.isdigit, word))
     )
+
+
+def _is_drawn(laps: str) -> bool:
+    """The path of a drawing, as SVG writes it: letters, and more numbers behind them."""
+    laps = laps.strip("+-.e")  # of a number that a lap begins or ends within
+    numbers = _NUMBER.findall(laps)
+    if not numbers:
+        return False
+    letters = "".join(_NUMBER.sub("", laps).replace(",", " ").split())
+    return set(letters) <= _DRAWS and len(numbers) >= _NUMBERS_A_LETTER * len(letters)
 
 
 def _is_table(laps: str, lines: list[str]) -> bool:
@@ -140,14 +164,19 @@ def _is_csv(lines: list[str]) -> bool:
 def _is_json(laps: str) -> bool:
     """Whether nothing is left but brackets, commas and values where the strings are taken out.
 
-    A lap may begin inside a string: then it is the other quotes that open one.
+    A lap may begin inside a string: then it is the other quotes that open one. JSON within a
+    string has escaped quotes.
     """
     laps = _BROKEN_WORDS.sub("", laps)
-    quote = laps.find('"')
-    if quote < 0:
+    return _is_strings(laps) or ('\\"' in laps and _is_strings(_ESCAPED.sub('"', laps)))
+
+
+def _is_strings(laps: str) -> bool:
+    quotes = [found.end() for found in _UNESCAPED.finditer(laps)]
+    if not quotes:
         return False
-    for part in (laps, laps[quote + 1 :]):
-        rest = _VALUE.sub("", _STRING.sub("", part.rpartition('"')[0] + '"'))
+    for begin in (0, quotes[0]):
+        rest = _VALUE.sub("", _STRING.sub("", laps[begin : quotes[-1]]))
         if not any(char.isalpha() for char in rest) and any(char in rest for char in "{[,:"):
             return True
     return False

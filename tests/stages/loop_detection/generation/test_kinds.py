@@ -189,6 +189,42 @@ def test_base64_passes_also_where_it_is_full_of_zeros() -> None:
     assert found("data:image/png;base64," + base64.b64encode(picture).decode()) is None
 
 
+@pytest.mark.parametrize("wrap", ["\n", "\r\n", "\n    ", "\\n"])
+def test_base64_that_is_wrapped_passes(wrap: str) -> None:
+    picture = bytes(range(256)) + bytes(600) + bytes(range(256))
+    code = base64.b64encode(picture).decode()
+    lines = [code[at : at + 76] for at in range(0, len(code), 76)]
+    assert found(wrap.join(lines)) is None
+
+
+def test_lines_of_one_length_are_not_encoded_without_a_lead() -> None:
+    hit = found(prose(200) + "\n" + ("a-line-of-one-length-" * 3 + "\n") * 30)
+    assert hit is not None
+    assert hit.end - hit.start <= 400
+
+
+def test_json_within_a_string_is_json() -> None:
+    name = r"\"arn:aws:devicefarm:us-west-2::device:123456789EXAMPLE\","
+    assert found('{"value": "[' + name * 20 + ']"}') is None
+    hit = found(prose(200) + r"He said \"no\", then she said \"yes\", and so it went on. " * 20)
+    assert hit is not None
+    assert hit.end - hit.start <= 400
+
+
+@pytest.mark.parametrize(
+    "one", ["M 36 36 \nL 36 36 \n", "m64 96c0-8.8 7.2-16 16-16h16c8.8 0 16 7.2 16 16v16z"]
+)
+def test_the_path_of_a_drawing_is_data(one: str) -> None:
+    assert found('<path d="' + one * (1900 // len(one)) + '"/>') is None
+    assert found('<path d="' + one * (4000 // len(one)) + '"/>') is not None
+
+
+def test_letters_with_a_number_each_are_no_drawing() -> None:
+    hit = found(prose(200) + "\n" + "T 1, H 2, A 3, " * 60)
+    assert hit is not None
+    assert hit.end - hit.start <= 400
+
+
 def test_words_by_nature_short() -> None:
     """Ten or so equal words or letters are how people write, and no loop."""
     for said in ("ha" * 60, "no, " * 40, "a" * 150, "!" * 120, "very " * 30, "🎉" * 100, "0" * 64):
