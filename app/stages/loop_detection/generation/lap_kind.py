@@ -48,6 +48,8 @@ _SPECIAL = re.compile(
     r"|<(?:pad|unk|bos|eos|mask|sep|cls|(?:start|end)_of_(?:turn|text)|unused\d+|reserved_\w+)>",
     re.IGNORECASE,
 )
+# In quotes they are what code or a configuration says of them.
+_UNQUOTED = re.compile(rf"(?<![\"'`])(?:{_SPECIAL.pattern})(?![\"'`])", re.IGNORECASE)
 # Code and markup have brackets, quotes, assignments, and more than two signs and letters.
 _STRUCTURE = frozenset('{}[]()<>=;"')
 _LEAST_LAP, _LEAST_CHARACTERS = 9, 3
@@ -59,11 +61,12 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
 
     ``period``: how long one lap is.
     """
-    characters = set(laps) - _WHITE
     if not laps.strip():
         return Kind.BLANK
-    if _is_special(laps):
+    laps = _without_special(laps)
+    if not laps.strip():
         return Kind.PROSE
+    characters = set(laps) - _WHITE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
         return Kind.DATA
     if _is_drawn(laps):
@@ -104,12 +107,18 @@ def _is_form(laps: str) -> bool:
     return lines > 0 and lines >= _FORM * len("".join(laps.split()))
 
 
-def _is_special(laps: str) -> bool:
+def _without_special(laps: str) -> str:
+    """What a chat template's marks stand around; nothing where they are nearly all there is."""
     if "<" not in laps and "[" not in laps:
-        return False
-    # A lap may begin inside one.
+        return laps
     rest = _SPECIAL.sub("", laps)
-    return rest != laps and len("".join(rest.split())) * 8 <= len(laps)
+    if rest != laps and len("".join(rest.split())) * 8 <= len(laps):
+        return ""
+    marks = list(_UNQUOTED.finditer(laps))
+    if not marks:
+        return laps
+    # A lap may begin inside one.
+    return _UNQUOTED.sub("", laps[marks[0].start() : marks[-1].end()])
 
 
 def _is_encoded(laps: str, before: str) -> bool:

@@ -189,6 +189,28 @@ def test_base64_passes_also_where_it_is_full_of_zeros() -> None:
     assert found("data:image/png;base64," + base64.b64encode(picture).decode()) is None
 
 
+CHAT_TEMPLATES = [
+    "<|im_end|>\n<|im_start|>assistant\n",
+    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<|start|>assistant<|channel|>analysis<|message|>",
+    "<|user|>\n<|assistant|>\n",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "<start_of_turn>model\n<end_of_turn>\n",
+]
+
+
+@pytest.mark.parametrize("one", CHAT_TEMPLATES)
+@pytest.mark.parametrize("lead", [0, 7, 33])
+def test_a_chat_template_without_end_is_no_table(one: str, lead: int) -> None:
+    hit = found(prose(100 + lead) + "\n" + one * 60)
+    assert hit is not None
+    assert hit.end - hit.start <= 9 * len(one) + 49
+
+
+def test_a_table_of_special_tokens_is_a_table() -> None:
+    assert found("| <|im_end|> | 151645 | yes |\n" * 60) is None
+
+
 @pytest.mark.parametrize("wrap", ["\n", "\r\n", "\n    ", "\\n"])
 def test_base64_that_is_wrapped_passes(wrap: str) -> None:
     picture = bytes(range(256)) + bytes(600) + bytes(range(256))
