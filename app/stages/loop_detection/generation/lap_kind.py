@@ -11,6 +11,8 @@ import re
 import string
 from collections.abc import Callable
 
+from .sentences import has_sentences, without_formulas
+
 
 class Kind(enum.Enum):
     PROSE = "prose"
@@ -40,6 +42,9 @@ _LEAST_LEAD, _LEAST_LEAD_OF_WRAPPED, _LEAST_WRAPPED = 32, 16, 40
 _DRAWS = frozenset("MLHVCSQTAZmlhvcsqtaz")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
 _NUMBERS_A_LETTER = 1.5
+# What stands in brackets, and a bar that stands between cells: blanks or words on both its sides.
+_BRACKETS = re.compile(r"\([^()\n]*\)|\{[^{}\n]*\}|\$[^$\n]+\$")
+_CELLS = re.compile(r"(?<!\S)\|(?!\S)|(?<=\S)\|(?=\w)")
 _ESCAPED, _UNESCAPED = re.compile(r'\\+"'), re.compile(r'(?<!\\)"')
 _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 # What templates and tokenizers mark with, which a broken model writes without end.
@@ -74,9 +79,12 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
     if _is_form(laps):
         return Kind.DATA
     lines = _whole_lines(laps)
-    if _is_table(laps, lines) or _is_csv(lines) or _is_json(laps):
+    if _is_csv(lines) or _is_json(laps):
         return Kind.DATA
-    if (period >= _LEAST_LAP or lines) and _is_markup(laps, characters):
+    parts = without_formulas(laps)
+    markup = (period >= _LEAST_LAP or bool(lines)) and all(map(_is_markup, parts))
+    told = (markup or "|" in laps) and any(map(has_sentences, parts))
+    if _is_table(laps, lines, told=told) or (markup and not told):
         return Kind.DATA
     if lines and _share(lines, _BULLET.match) >= _MOST:
         return Kind.LIST
@@ -149,15 +157,25 @@ def _is_drawn(laps: str) -> bool:
     return set(letters) <= _DRAWS and len(numbers) >= _NUMBERS_A_LETTER * len(letters)
 
 
-def _is_table(laps: str, lines: list[str]) -> bool:
+def _is_table(laps: str, lines: list[str], *, told: bool) -> bool:
     if not lines:
-        return laps.count("|") * 40 > len(laps)
-    return _share(lines, _is_row) >= _MOST
+        bars = len(_CELLS.findall(_BRACKETS.sub("", laps))) if told else laps.count("|")
+        return bars * 40 > len(laps)
+    return _share(lines, _is_told_row if told else _is_row) >= _MOST
 
 
 def _is_row(line: str) -> bool:
     bare = line.strip()
     return bare.startswith(("|", "+-", "+=")) or bare.count("|") > 1 or "\t" in bare
+
+
+def _is_told_row(line: str) -> bool:
+    """The same among sentences, where the bars may be those of ``|x|`` and ``P(A|B)``."""
+    bare = line.strip()
+    if not _is_row(bare):
+        return False
+    framed = bare.startswith("|") and bare.endswith("|")
+    return "|" not in bare or framed or len(_CELLS.findall(_BRACKETS.sub("", bare))) > 1
 
 
 def _is_csv(lines: list[str]) -> bool:
@@ -191,8 +209,9 @@ def _is_strings(laps: str) -> bool:
     return False
 
 
-def _is_markup(laps: str, characters: set[str]) -> bool:
+def _is_markup(laps: str) -> bool:
     """Code and markup outside a fence, by its share of signs."""
+    characters = set(laps) - _WHITE
     if len(characters) < _LEAST_CHARACTERS or not characters & _STRUCTURE:
         return False
     dense = [char for char in laps if not char.isspace()]
