@@ -240,6 +240,7 @@ WITH_SENTENCES = {
     "a TeX table": "\\item & Let me check. & Yes. & \\$5/\\$6 & (a) \\\\ \n",
     "dollar quotes": "DO $$ BEGIN f(x); END $$;\nDO $$ BEGIN g(y); END $$;\n",
     "a pattern": '(r"G95 \\((GCC (?P<v>[0-9.]+)|.*?) \\(g95 (?P<w>.*)!\\) (?P<d>.*)\\).*"),\n',
+    "patterns with dollars": '_A = compile(rb"^[^:\\r\\n]*$|^$")\n_B = compile(r"^[^:\\r]*$|^$")\n',
     "special tokens in quotes": 'bos_token="<s>", eos_token="</s>", {pad: ("<pad>")},\n',
     "links": "- [x](/a/b/c) - Let me check. [y](/d/e/f), [z](/g)\n",
 }
