@@ -240,7 +240,6 @@ WITH_SENTENCES = {
     "a TeX table": "\\item & Let me check. & Yes. & \\$5/\\$6 & (a) \\\\ \n",
     "dollar quotes": "DO $$ BEGIN f(x); END $$;\nDO $$ BEGIN g(y); END $$;\n",
     "a pattern": '(r"G95 \\((GCC (?P<v>[0-9.]+)|.*?) \\(g95 (?P<w>.*)!\\) (?P<d>.*)\\).*"),\n',
-    "patterns with dollars": '_A = compile(rb"^[^:\\r\\n]*$|^$")\n_B = compile(r"^[^:\\r]*$|^$")\n',
     "special tokens in quotes": 'bos_token="<s>", eos_token="</s>", {pad: ("<pad>")},\n',
     "links": "- [x](/a/b/c) - Let me check. [y](/d/e/f), [z](/g)\n",
 }
@@ -251,6 +250,15 @@ def test_data_that_holds_sentences_is_data(name: str) -> None:
     one = WITH_SENTENCES[name]
     assert found(prose(200) + "\n" + one * (1980 // len(one))) is None
     assert found(prose(200) + "\n" + one * (4000 // len(one))) is not None
+
+
+def test_the_ends_of_patterns_enclose_no_formula() -> None:
+    bytes_, text = (
+        f'_VALID_HEADER_VALUE_RE = re.compile({r}"^\\S[^\\r\\n]*$|^$")\n' for r in ("rb", "r")
+    )
+    laps = (bytes_ + text) * 3
+    kinds = [kind_of(laps[at:], period=len(bytes_ + text)) for at in range(len(bytes_ + text))]
+    assert kinds.count(Kind.DATA) == len(kinds)
 
 
 CHAT_TEMPLATES = [
