@@ -11,6 +11,8 @@ import re
 import string
 from collections.abc import Callable
 
+from .sentences import has_sentences, without_formulas
+
 
 class Kind(enum.Enum):
     PROSE = "prose"
@@ -28,12 +30,22 @@ _MARKUP = frozenset('{}[]()<>=;/\\|"&$@%^')
 _LINE_TO_FILL = re.compile(r"_{4,}|-{4,}|={4,}|\.{6,}|[─━═]{4,}")
 _FORM = 0.25  # of a form's characters are such lines, at the least
 _BULLET = re.compile(r"[ \t>]*(?:[-*+•◦▪–]|\(?(?:\d{1,4}|[A-Za-z])[.)]|\[[ xX]\])[ \t]")
-_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')
+_STRING = re.compile(r'(?<!\\)"(?:[^"\\\n]|\\.)*"')
 _VALUE = re.compile(
     r"\b(?:0x[0-9a-f]+|true|false|null|none|nan|inf|undefined|\d[\d_.]*(?:e[+-]?\d+)?[a-z]{0,2})\b",
     re.IGNORECASE,
 )
-_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]{32,}")
+_ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]+")
+_WRAP = re.compile(r"\s*\n\s*|(?:\\r)?\\n")  # also as escapes, within a string
+_LEAST_LEAD, _LEAST_LEAD_OF_WRAPPED, _LEAST_WRAPPED = 32, 16, 40
+# The letters of an SVG path, of which most have two numbers or more behind them.
+_DRAWS = frozenset("MLHVCSQTAZmlhvcsqtaz")
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?")
+_NUMBERS_A_LETTER = 1.5
+# What stands in brackets, and a bar that stands between cells: blanks or words on both its sides.
+_BRACKETS = re.compile(r"\([^()\n]*\)|\{[^{}\n]*\}|\$[^$\n]+\$")
+_CELLS = re.compile(r"(?<!\S)\|(?!\S)|(?<=\S)\|(?=\w)")
+_ESCAPED, _UNESCAPED = re.compile(r'\\+"'), re.compile(r'(?<!\\)"')
 _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 # What templates and tokenizers mark with, which a broken model writes without end.
 _SPECIAL = re.compile(
@@ -41,6 +53,8 @@ _SPECIAL = re.compile(
     r"|<(?:pad|unk|bos|eos|mask|sep|cls|(?:start|end)_of_(?:turn|text)|unused\d+|reserved_\w+)>",
     re.IGNORECASE,
 )
+# In quotes they are what code or a configuration says of them.
+_UNQUOTED = re.compile(rf"(?<![\"'`])(?:{_SPECIAL.pattern})(?![\"'`])", re.IGNORECASE)
 # Code and markup have brackets, quotes, assignments, and more than two signs and letters.
 _STRUCTURE = frozenset('{}[]()<>=;"')
 _LEAST_LAP, _LEAST_CHARACTERS = 9, 3
@@ -52,19 +66,25 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
 
     ``period``: how long one lap is.
     """
-    characters = set(laps) - _WHITE
     if not laps.strip():
         return Kind.BLANK
-    if _is_special(laps):
+    laps = _without_special(laps)
+    if not laps.strip():
         return Kind.PROSE
+    characters = set(laps) - _WHITE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
+        return Kind.DATA
+    if _is_drawn(laps):
         return Kind.DATA
     if _is_form(laps):
         return Kind.DATA
     lines = _whole_lines(laps)
-    if _is_table(laps, lines) or _is_csv(lines) or _is_json(laps):
+    if _is_csv(lines) or _is_json(laps):
         return Kind.DATA
-    if (period >= _LEAST_LAP or lines) and _is_markup(laps, characters):
+    parts = without_formulas(laps)
+    markup = (period >= _LEAST_LAP or bool(lines)) and all(map(_is_markup, parts))
+    told = (markup or "|" in laps) and any(map(has_sentences, parts))
+    if _is_table(laps, lines, told=told) or (markup and not told):
         return Kind.DATA
     if lines and _share(lines, _BULLET.match) >= _MOST:
         return Kind.LIST
@@ -95,36 +115,67 @@ def _is_form(laps: str) -> bool:
     return lines > 0 and lines >= _FORM * len("".join(laps.split()))
 
 
-def _is_special(laps: str) -> bool:
+def _without_special(laps: str) -> str:
+    """What a chat template's marks stand around; nothing where they are nearly all there is."""
     if "<" not in laps and "[" not in laps:
-        return False
-    # A lap may begin inside one.
+        return laps
     rest = _SPECIAL.sub("", laps)
-    return rest != laps and len("".join(rest.split())) * 8 <= len(laps)
+    if rest != laps and len("".join(rest.split())) * 8 <= len(laps):
+        return ""
+    marks = list(_UNQUOTED.finditer(laps))
+    if not marks:
+        return laps
+    # A lap may begin inside one.
+    return _UNQUOTED.sub("", laps[marks[0].start() : marks[-1].end()])
 
 
 def _is_encoded(laps: str, before: str) -> bool:
-    """A run within base64 and the like: ``…iVBORw0KGgoAAAAAAAAA``."""
-    if any(char.isspace() for char in laps) or _ENCODED.fullmatch(laps) is None:
+    """A run within base64 and the like, wrapped or not: ``…iVBORw0KGgoAAAAAAAAA``."""
+    lines = _WRAP.split(laps)
+    if _ENCODED.fullmatch("".join(lines)) is None:
         return False
-    lead = _ENCODED.match(before[::-1])
-    if lead is None:
+    whole = set(map(len, lines[1:-1]))
+    if len(whole) > 1 or any(size < _LEAST_WRAPPED for size in whole):
         return False
-    word = lead.group()
+    lead = _ENCODED.match(_WRAP.sub("", before)[::-1])
+    word = lead.group() if lead else ""
+    # Lines of one length without a blank say much by themselves.
+    if len(word) < (_LEAST_LEAD_OF_WRAPPED if whole else _LEAST_LEAD):
+        return False
     return (
         any(map(str.isupper, word)) and any(map(str.islower, word)) and any(map(str.isdigit, word))
     )
 
 
-def _is_table(laps: str, lines: list[str]) -> bool:
+def _is_drawn(laps: str) -> bool:
+    """The path of a drawing, as SVG writes it: letters, and more numbers behind them."""
+    laps = laps.strip("+-.e")  # of a number that a lap begins or ends within
+    numbers = _NUMBER.findall(laps)
+    if not numbers:
+        return False
+    letters = "".join(_NUMBER.sub("", laps).replace(",", " ").split())
+    return set(letters) <= _DRAWS and len(numbers) >= _NUMBERS_A_LETTER * len(letters)
+
+
+def _is_table(laps: str, lines: list[str], *, told: bool) -> bool:
     if not lines:
-        return laps.count("|") * 40 > len(laps)
-    return _share(lines, _is_row) >= _MOST
+        bars = len(_CELLS.findall(_BRACKETS.sub("", laps))) if told else laps.count("|")
+        return bars * 40 > len(laps)
+    return _share(lines, _is_told_row if told else _is_row) >= _MOST
 
 
 def _is_row(line: str) -> bool:
     bare = line.strip()
     return bare.startswith(("|", "+-", "+=")) or bare.count("|") > 1 or "\t" in bare
+
+
+def _is_told_row(line: str) -> bool:
+    """The same among sentences, where the bars may be those of ``|x|`` and ``P(A|B)``."""
+    bare = line.strip()
+    if not _is_row(bare):
+        return False
+    framed = bare.startswith("|") and bare.endswith("|")
+    return "|" not in bare or framed or len(_CELLS.findall(_BRACKETS.sub("", bare))) > 1
 
 
 def _is_csv(lines: list[str]) -> bool:
@@ -140,21 +191,27 @@ def _is_csv(lines: list[str]) -> bool:
 def _is_json(laps: str) -> bool:
     """Whether nothing is left but brackets, commas and values where the strings are taken out.
 
-    A lap may begin inside a string: then it is the other quotes that open one.
+    A lap may begin inside a string: then it is the other quotes that open one. JSON within a
+    string has escaped quotes.
     """
     laps = _BROKEN_WORDS.sub("", laps)
-    quote = laps.find('"')
-    if quote < 0:
+    return _is_strings(laps) or ('\\"' in laps and _is_strings(_ESCAPED.sub('"', laps)))
+
+
+def _is_strings(laps: str) -> bool:
+    quotes = [found.end() for found in _UNESCAPED.finditer(laps)]
+    if not quotes:
         return False
-    for part in (laps, laps[quote + 1 :]):
-        rest = _VALUE.sub("", _STRING.sub("", part.rpartition('"')[0] + '"'))
+    for begin in (0, quotes[0]):
+        rest = _VALUE.sub("", _STRING.sub("", laps[begin : quotes[-1]]))
         if not any(char.isalpha() for char in rest) and any(char in rest for char in "{[,:"):
             return True
     return False
 
 
-def _is_markup(laps: str, characters: set[str]) -> bool:
+def _is_markup(laps: str) -> bool:
     """Code and markup outside a fence, by its share of signs."""
+    characters = set(laps) - _WHITE
     if len(characters) < _LEAST_CHARACTERS or not characters & _STRUCTURE:
         return False
     dense = [char for char in laps if not char.isspace()]

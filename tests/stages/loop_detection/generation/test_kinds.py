@@ -189,6 +189,136 @@ def test_base64_passes_also_where_it_is_full_of_zeros() -> None:
     assert found("data:image/png;base64," + base64.b64encode(picture).decode()) is None
 
 
+# A model's commonest loop while it thinks: a calculation, then "wait", then the same again.
+CALCULATIONS = {
+    "values": "f(x) = 2x + 1, f(1) = 3, f(2) = 5. So f(n) = 2n + 1. Let me check. ",
+    "lines": "f(1) = 3\nf(2) = 5\nf(3) = 7\nSo f(n) = 2n + 1.\nLet me check.\n",
+    "one word a sentence": "f(2) = 5. f(3) = 7. So f(n) = 2n+1. Yes. ",
+    "no full stop": "(a+b)^2 = a^2 + 2ab + b^2\nTherefore, (a+b)(a-b) = a^2 - b^2\n",
+    "between dollars": "$x = 2$, so $2x = 4$. Wait, $x = 3$? No, $x = 2$. ",
+    "displayed": r"$$\int_0^1 x^2 dx = \frac{1}{3}$$ so it is $\frac{1}{3}$. Wait, let me see. ",
+    "displayed on a line": "$$x^2 + y^2 = z^2$$\n\nSo the answer is $x = 3$.\n\n",
+    "displayed on three": "$$\nx^{2} = \\frac{1}{3}\n$$\nWait, let me check.\n",
+    "brackets": "\\[ x = \\frac{-b \\pm \\sqrt{b^2 - 4ac}}{2a} \\]\n\nHmm, let me check again.\n\n",
+    "parentheses": "\\(x = 2\\), so \\(2x = 4\\). Wait, \\(x = 3\\)? No. ",
+    "no delimiter": "\\frac{1}{2} + \\frac{1}{3} = \\frac{5}{6}\nSo the answer is \\frac{5}{6}.\n",
+    "aligned": "\\begin{align}\nx &= 2 \\\\\ny &= 3\n\\end{align}\nSo it is 5. Let me redo this.\n",
+    "a box alone": "\\[\n\\boxed{\\frac{4}{2}}\n\\]\n\n",
+    "a formula alone": "$\\frac{d}{dx}(x^2) = 2x$\n\n",
+    "a condition": "P(A|B) = P(B|A)P(A)/P(B) = (0.5)(0.2)/(0.1) = 1. Hmm, that is 1. ",
+    "amounts": "|x - 2| = 3, so x = 5 or x = -1.\nWait, |x - 2| = |3|, is that right?\n",
+    "sets": "{x | x > 0} = {x | -x < 0}, so it is the same set. Let me check.\n",
+    "in tags": "<think>f(2) = 5. Let me check. (2)(2) + 1 = 5.</think>\n",
+    "emphasis": "**Check:** (2)(3) = 6. (3)(4) = 12. **Wait**, (2)(3) = 6. ",
+    "another script": "所以 $x = 3$。等等，让我再检查一下。f(x) = (x-1)(x+2) = 0。",
+    "another language": "(f(1)) = (3), (f(2)) = (5). Also f(n) = 2n + 1. Das passt so. ",
+}
+
+
+@pytest.mark.parametrize("name", CALCULATIONS)
+@pytest.mark.parametrize("lead", [0, 33])
+def test_a_calculation_told_in_sentences_is_prose(name: str, lead: int) -> None:
+    one = CALCULATIONS[name]
+    hit = found(prose(100 + lead) + "\n" + one * (4000 // len(one)))
+    assert hit is not None
+    assert hit.end - hit.start <= max(4 * len(one), min(400, 9 * len(one) + 49)) + 1
+
+
+# Sentences in it don't make these prose.
+WITH_SENTENCES = {
+    "code": "if (x[i] > 0) {\n    // Let me check. Yes.\n    f(x[i]);\n} else {\n    g(&y);\n}\n",
+    "a comment in a block": '/*\n Check it.\n It must be.\n*/\nx[i] = f(y[i]); g(&z[i], "%d");\n',
+    "a docstring": 'def f(x):\n    """Let me check. Yes."""\n    return (x[0], (y[1]), {z})\n',
+    "a shell": 'echo "Done with it. Bye."; cd /a/b && ./x $A $B | y > /d/e\n',
+    "markup": "<p>\n  Let me check. Yes.\n</p>\n<br/><br/>\n",
+    "a template": "<%= f(x) %> <% if (y) { %> Let me check. <% } %>\n",
+    "JSON": '{"q": "Is it right?", "a": "Yes. It is.", "n": [1, 2]},\n',
+    "a style": "a { color: red; } /* Let me see. */ b > c { d: url(/x); }\n",
+    "a table": "| Is it right? | Yes. It is. | no |\n",
+    "a table without a frame": "Is it right? | Yes. It is. | no\n",
+    "a close table": "1|Is it right?|Yes. It is.|no\n",
+    "a TeX table": "\\item & Let me check. & Yes. & \\$5/\\$6 & (a) \\\\ \n",
+    "dollar quotes": "DO $$ BEGIN f(x); END $$;\nDO $$ BEGIN g(y); END $$;\n",
+    "a pattern": '(r"G95 \\((GCC (?P<v>[0-9.]+)|.*?) \\(g95 (?P<w>.*)!\\) (?P<d>.*)\\).*"),\n',
+    "special tokens in quotes": 'bos_token="<s>", eos_token="</s>", {pad: ("<pad>")},\n',
+    "links": "- [x](/a/b/c) - Let me check. [y](/d/e/f), [z](/g)\n",
+}
+
+
+@pytest.mark.parametrize("name", WITH_SENTENCES)
+def test_data_that_holds_sentences_is_data(name: str) -> None:
+    one = WITH_SENTENCES[name]
+    assert found(prose(200) + "\n" + one * (1980 // len(one))) is None
+    assert found(prose(200) + "\n" + one * (4000 // len(one))) is not None
+
+
+def test_the_ends_of_patterns_enclose_no_formula() -> None:
+    bytes_, text = (
+        f'_VALID_HEADER_VALUE_RE = re.compile({r}"^\\S[^\\r\\n]*$|^$")\n' for r in ("rb", "r")
+    )
+    laps = (bytes_ + text) * 3
+    kinds = [kind_of(laps[at:], period=len(bytes_ + text)) for at in range(len(bytes_ + text))]
+    assert kinds.count(Kind.DATA) == len(kinds)
+
+
+CHAT_TEMPLATES = [
+    "<|im_end|>\n<|im_start|>assistant\n",
+    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+    "<|start|>assistant<|channel|>analysis<|message|>",
+    "<|user|>\n<|assistant|>\n",
+    "<|im_start|>user\nHi<|im_end|>\n",
+    "<start_of_turn>model\n<end_of_turn>\n",
+]
+
+
+@pytest.mark.parametrize("one", CHAT_TEMPLATES)
+@pytest.mark.parametrize("lead", [0, 7, 33])
+def test_a_chat_template_without_end_is_no_table(one: str, lead: int) -> None:
+    hit = found(prose(100 + lead) + "\n" + one * 60)
+    assert hit is not None
+    assert hit.end - hit.start <= 9 * len(one) + 49
+
+
+def test_a_table_of_special_tokens_is_a_table() -> None:
+    assert found("| <|im_end|> | 151645 | yes |\n" * 60) is None
+
+
+@pytest.mark.parametrize("wrap", ["\n", "\r\n", "\n    ", "\\n"])
+def test_base64_that_is_wrapped_passes(wrap: str) -> None:
+    picture = bytes(range(256)) + bytes(600) + bytes(range(256))
+    code = base64.b64encode(picture).decode()
+    lines = [code[at : at + 76] for at in range(0, len(code), 76)]
+    assert found(wrap.join(lines)) is None
+
+
+def test_lines_of_one_length_are_not_encoded_without_a_lead() -> None:
+    hit = found(prose(200) + "\n" + ("a-line-of-one-length-" * 3 + "\n") * 30)
+    assert hit is not None
+    assert hit.end - hit.start <= 400
+
+
+def test_json_within_a_string_is_json() -> None:
+    name = r"\"arn:aws:devicefarm:us-west-2::device:123456789EXAMPLE\","
+    assert found('{"value": "[' + name * 20 + ']"}') is None
+    hit = found(prose(200) + r"He said \"no\", then she said \"yes\", and so it went on. " * 20)
+    assert hit is not None
+    assert hit.end - hit.start <= 400
+
+
+@pytest.mark.parametrize(
+    "one", ["M 36 36 \nL 36 36 \n", "m64 96c0-8.8 7.2-16 16-16h16c8.8 0 16 7.2 16 16v16z"]
+)
+def test_the_path_of_a_drawing_is_data(one: str) -> None:
+    assert found('<path d="' + one * (1900 // len(one)) + '"/>') is None
+    assert found('<path d="' + one * (4000 // len(one)) + '"/>') is not None
+
+
+def test_letters_with_a_number_each_are_no_drawing() -> None:
+    hit = found(prose(200) + "\n" + "T 1, H 2, A 3, " * 60)
+    assert hit is not None
+    assert hit.end - hit.start <= 400
+
+
 def test_words_by_nature_short() -> None:
     """Ten or so equal words or letters are how people write, and no loop."""
     for said in ("ha" * 60, "no, " * 40, "a" * 150, "!" * 120, "very " * 30, "🎉" * 100, "0" * 64):
