@@ -42,7 +42,17 @@ _OPENERS = sorted(
         for opener in row.openers
         if row.where in (Where.SPECIAL, Where.TAG, Where.FENCE) and opener != "```"
     }
-    | {"Action:", "commentary to=", "⏺", ">>>", "tool_code", '"name"', '"tool"', '"function"'}
+    | {
+        "Action:",
+        "commentary to=",
+        "to=functions.",
+        "⏺",
+        ">>>",
+        "tool_code",
+        '"name"',
+        '"tool"',
+        '"function"',
+    }
 )
 _OPENER = re.compile("|".join(map(re.escape, _OPENERS)) + r"|\A\s*\[")
 _OVERLAP = max(map(len, _OPENERS)) - 1
