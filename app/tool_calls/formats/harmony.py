@@ -8,6 +8,7 @@ from app.tool_calls.formats.base import (
     MAX_CALLS,
     Block,
     Call,
+    Follow,
     Format,
     Source,
     ToolSet,
@@ -21,6 +22,7 @@ from app.tool_calls.formats.literals import skip_space
 START = "<|start|>"
 CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
+CONSTRAIN = "<|constrain|>"
 # A reply may begin in the middle of its header, for the prompt ends with the speaker's role.
 RECIPIENT = "to=functions."
 # What is left of a header where a server takes the special tokens out.
@@ -48,22 +50,17 @@ def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
     return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
 
 
-def follow_recipient(text: str, pos: int, tools: ToolSet) -> Verdict:
-    """A tool's name, and then the channel or what the message is written in."""
-    name = _RECIPIENT.match(text, pos)
-    at = name.end() if name else pos
-    if at == len(text):
-        return Verdict.MAYBE if tools.could_start(text[pos:at].strip()) else Verdict.NO
-    return one_of(text, at, (CHANNEL, MESSAGE, "<|constrain|>"))
+def _name_then(*wanted: str) -> Follow:
+    """A judge of what stands behind `to=functions.`: a tool's name, then one of `wanted`."""
 
+    def judge(text: str, pos: int, tools: ToolSet) -> Verdict:
+        name = _RECIPIENT.match(text, pos)
+        at = name.end() if name else pos
+        if at == len(text):
+            return Verdict.MAYBE if tools.could_start(text[pos:at].strip()) else Verdict.NO
+        return one_of(text, at, wanted)
 
-def follow_bare(text: str, pos: int, tools: ToolSet) -> Verdict:
-    """A tool's name, and then its arguments, perhaps with the name of their format."""
-    name = _RECIPIENT.match(text, pos)
-    at = name.end() if name else pos
-    if at == len(text):
-        return Verdict.MAYBE if tools.could_start(text[pos:at].strip()) else Verdict.NO
-    return one_of(text, at, ("{", "json{", "json {", "<|constrain|>", MESSAGE))
+    return judge
 
 
 def read_bare(src: Source, start: int) -> Block | None:
@@ -111,6 +108,12 @@ def read(src: Source, start: int) -> Block | None:
 
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow),
-    Format("harmony", (RECIPIENT,), read, Where.LINE, follow_recipient),
-    Format("harmony", (BARE,), read_bare, Where.TAG, follow_bare),
+    Format("harmony", (RECIPIENT,), read, Where.LINE, _name_then(CHANNEL, MESSAGE, CONSTRAIN)),
+    Format(
+        "harmony",
+        (BARE,),
+        read_bare,
+        Where.TAG,
+        _name_then("{", "json{", "json {", CONSTRAIN, MESSAGE),
+    ),
 )
