@@ -15,10 +15,15 @@ from app.local_stack.tiers import demo_model
 from .running_stack import RunningStack, wait_until
 
 # What the proxy promises is a second. The model server then notices at its next token, once LiteLLM
-# has let go of the call: mostly at once, but it has been seen to keep one for 40 s, until its
-# garbage was collected.
+# has let go of the call: mostly at once, but it has been seen to keep one until its garbage was
+# collected, 40 s and more where it has nothing else to do. So it is given something.
 CANCELLED_SECONDS = 1.0
 IDLE_SECONDS = 60.0
+OTHER = {
+    "model": "fast",
+    "messages": [{"role": "user", "content": "Who are you?"}],
+    "max_tokens": 1,
+}
 
 
 @pytest.fixture
@@ -50,6 +55,7 @@ def assert_stopped(stack: RunningStack) -> None:
     server = stack.children()["standard"]
 
     def idle() -> bool:
+        httpx.post(f"{stack.url}/v1/chat/completions", json=OTHER, timeout=30).raise_for_status()
         before = sum(server.cpu_times()[:2])
         time.sleep(0.3)
         return sum(server.cpu_times()[:2]) - before < 0.06
