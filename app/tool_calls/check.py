@@ -134,11 +134,8 @@ def _is_good(
     if options.validate_schema and not schema.accepts(value):
         return False
     declared = schema.declared
-    if (
-        options.repair
-        and may_wrap(value, declared)
-        and (surely_wrapped(value, tool, declared, options.max_depth))
-    ):
+    looked = options.repair and may_wrap(value, declared)
+    if looked and surely_wrapped(value, tool, declared, options.max_depth):
         return False
     if options.validate_plausibility:
         plan = schema.plan(options.vocabulary)

@@ -23,8 +23,8 @@ MAX_INNER_QUOTES: Final = 64
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
-# No comment: of `29979//458` one can't tell whether it is one.
-_AFTER_NUMBER = re.compile(rf"[ \t\r\n,\]}}{ODD_SPACES}]")
+# No `//`: of `29979//458` one can't tell whether it is a comment.
+_AFTER_NUMBER = re.compile(rf"[ \t\r\n,\]}}{ODD_SPACES}]|/\*")
 # A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")

@@ -17,7 +17,7 @@ from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind, may_hold_markup
 from app.tool_calls.names import words
 from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
-from app.tool_calls.vocabulary import SEARCHING, Vocabulary, is_of_types, may_be_blank
+from app.tool_calls.vocabulary import SEARCHING, Vocabulary, may_be_blank, names_types
 
 from ..frozen import frozen
 
@@ -134,7 +134,7 @@ class _Planner:
             frozenset(_named_values(schema)),
             nullable=_is_nullable(schema),
             blank=may_be_blank(key),
-            of_types=is_of_types(key, _description(schema)),
+            of_types=names_types(key),
         )
 
     def _must_name(self, key: str, schema: dict[str, Any]) -> bool:

@@ -7,7 +7,6 @@ word: its last word says what it is (`message_id` is an id, `file_content` is co
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,50 +33,28 @@ _FREE_TEXT: Final = """
     header headers filter filters line lines block remark remarks annotation docstring
 """
 
-# Those whose value points at one thing, and has no markup of any kind in it.
+# Those whose value points at one thing, and has no markup of any kind at its end.
 _PLACES: Final = """
-    path file filename filepath dir directory folder url uri link href host hostname domain endpoint
-    address email id uuid guid identifier username account symbol ticker city country state region
-    location place destination street zip zipcode timezone locale currency date day month year repo
-    repository branch commit version phone timestamp
-"""
-
-# Things of the world, whose type is never "string" …
-_WORLD: Final = """
-    room car vehicle hotel flight seat ticket cabin cuisine food meal dish drink pizza coffee wine
-    event concert venue activity trip travel tour transport transportation transit house home
-    apartment housing accommodation building animal pet dog cat plant flower weather job employment
-    loan mortgage insurance account card payment shipping delivery restaurant sport music body skin
-    hair blood clothing clothes shoe fabric fuel engine crime court case diet workout exercise
-    appointment doctor degree bike boat train bus museum therapy massage
+    path file filename filepath dir directory folder id uuid guid identifier symbol ticker city
+    country state region location street zip zipcode timezone locale currency date day month year
+    repo repository branch commit version phone timestamp
 """
 
 NAMING: Final = frozenset(_NAMING.split())
 FREE_TEXT: Final = frozenset(_FREE_TEXT.split())
 PLACES: Final = frozenset(_PLACES.split())
-_COMMANDS: Final = frozenset({"command", "cmd", "sql", "bash", "shell"})
+# Nor has an address or a command one that sticks to its end.
+_COMMANDS: Final = frozenset({"command", "cmd", "sql", "bash", "shell",
+    "url", "uri", "link", "href", "host", "hostname", "domain", "endpoint", "email"})  # fmt: skip
 # What holds patterns to look for: anything may be one.
 SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
-# What may well be markup, or a token of a template.
-_OF_MARKUP: Final = frozenset(
-    {"selector", "element", "tag", "component", "token", "marker", "stop", "sequence"}
-)
-
-# Parameters for which "string" is a value: a column's type, a field's kind …
+# Parameters for which "string" is a value: a column's type, a field's kind.
 _TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
-_THINGS: Final = frozenset(_WORLD.split())
-# … if the description doesn't speak of data.
-_OF_DATA: Final = re.compile(
-    r"\b(?:data|datum|columns?|variables?|fields?|schemas?|strings?|integers?|int|bool\w*|json"
-    r"|parameters?|arguments?|primitives?|sql)\b|\bdatatype",
-    re.IGNORECASE,
-)
-# A blank is a key that is pressed, and a character that is typed or split at; it is no `api_key`.
-_CHARACTERS: Final = frozenset({"keystroke", "keystrokes", "char", "chars", "character",
-    "characters", "hotkey", "shortcut"})  # fmt: skip
-_KEYS: Final = frozenset({"key", "keys"})
-_PRESSED: Final = _KEYS | {"press", "pressed", "keyboard", "to", "send", "hot", "hold", "down",
-    "up", "modifier", "combination", "combo", "shortcut"}  # fmt: skip
+# … and a blank: keys that are pressed, characters that are typed or split at. No secret is one.
+_CHARACTERS: Final = frozenset({"key", "keys", "keystroke", "keystrokes", "char", "chars",
+    "character", "characters", "hotkey", "shortcut"})  # fmt: skip
+_SECRET: Final = frozenset({"api", "access", "auth", "secret", "private", "public", "license",
+    "account", "signing", "encryption"})  # fmt: skip
 
 # Last words that say only that there are characters: the word before them decides.
 _VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})
@@ -107,23 +84,15 @@ class Vocabulary:
     unlisted: bool = True
 
     def holds(self, parameter: str) -> str:
-        """How markup is told from a value: ``place``, ``command``, ``pattern``, ``name``, ""."""
+        """How a marker that was left behind is told: ``place``, ``command``, "" for not at all."""
         listed = deciding(parameter)
-        if len(listed) > 1 and listed[-1] in _VAGUE:
-            listed = listed[:-1]
-        last = listed[-1] if listed else ""
-        if last in _OF_MARKUP or not self.must_name(parameter):
+        if not listed or not self.must_name(parameter):
             return ""
-        for word in (last, last.removesuffix("s")):
-            if word in _COMMANDS:
-                return "command"
-            if word in SEARCHING:
-                return "pattern"
-            if word in PLACES:
-                return "place"
-            if word in self.naming:
-                return "name"
-        return ""
+        last = listed[-2] if len(listed) > 1 and listed[-1] == "name" else listed[-1]
+        either = {last, last.removesuffix("s")}
+        if not either.isdisjoint(_COMMANDS):
+            return "command"
+        return "" if either.isdisjoint(PLACES) else "place"
 
     def must_name(self, parameter: str) -> bool:
         """Whether a required string parameter of this name must not be empty."""
@@ -140,24 +109,15 @@ class Vocabulary:
         return self.unlisted or any(word in self.naming for word in before)
 
 
+DEFAULT: Final = Vocabulary()
+
+
 def may_be_blank(parameter: str) -> bool:
     """Whether a space is a value of this parameter: a key that is pressed, or a character."""
-    listed = deciding(parameter)
-    if not listed or listed[-1] in _CHARACTERS:
-        return bool(listed)
-    return not _KEYS.isdisjoint(listed) and _PRESSED.issuperset(listed)
+    listed = set(words(parameter))
+    return not _CHARACTERS.isdisjoint(listed) and _SECRET.isdisjoint(listed)
 
 
-def is_of_types(parameter: str, description: str) -> bool:
-    """Whether "string" may be a value: of `type` and `column_type`, not of `room_type`.
-
-    Only of things of the world it is sure that their type is none of data.
-    """
-    listed = deciding(parameter)
-    if _TYPES.isdisjoint(listed):
-        return False
-    things = len(listed) > 1 and listed[-1] in _TYPES and listed[-2] in _THINGS
-    return not things or _OF_DATA.search(description) is not None
-
-
-DEFAULT: Final = Vocabulary()
+def names_types(parameter: str) -> bool:
+    """Whether "string" is a value of this parameter: a type, a kind, a format."""
+    return not _TYPES.isdisjoint(words(parameter))

@@ -28,8 +28,6 @@ MARKERS = [
         ("url", "https://example.com/?q=1"),
         ("order_id", "A-1002"),
         ("city", "New York"),
-        ("query", "best cats"),
-        ("title", "A day"),
         ("command", "ls -la src/"),
         ("sql", "select 1"),
         ("cmd", "grep 'a' b | wc -l"),
@@ -41,19 +39,17 @@ def test_a_marker_of_a_template_at_the_end_of_a_value(name: str, value: str, mar
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-def test_a_marker_anywhere_in_a_path(marker: str) -> None:
-    assert "leaked_markup" in of("path", marker)
-    if marker[0] != "[":
-        assert of("path", f"src/a{marker}.py") == ["leaked_markup"]
-        assert of("file_path", f"a.py {marker} and more") == ["leaked_markup"]
+def test_a_marker_behind_a_path_that_is_optional_or_escaped(marker: str) -> None:
+    assert "leaked_markup" in of("path", f"a.py {marker}")
     tools = one(parameters(paths={"type": "array", "items": STRING}))
     text = json.dumps({"paths": ["a.py", f"b.py{marker}"]})
     assert kinds(text, tools) == ["leaked_markup"]
-    assert kinds(text.replace("<", "\\u003c"), tools) == ["leaked_markup"]
+    for escape in ("\\u003c", "\\u003C"):
+        assert kinds(text.replace("<", escape), tools) == ["leaked_markup"]
 
 
 @pytest.mark.parametrize("opener", ["<parameter=path>", '<parameter name="path">', '<|"|>'])
-@pytest.mark.parametrize("name", ["path", "command", "query"])
+@pytest.mark.parametrize("name", ["path", "command"])
 def test_a_marker_at_the_start_of_a_value(opener: str, name: str) -> None:
     assert of(name, f"{opener}ls") == ["leaked_markup"]
 
@@ -68,9 +64,8 @@ def test_a_marker_at_the_end_of_a_long_command() -> None:
     ("name", "value"),
     [
         ("command", "npm test<|im_end|>\n<|im_start|>assistant"),
-        ("query", "cats<end_of_turn>\n<start_of_turn>model\n"),
-        ("glob_pattern", "**/*.py</parameter>\n</function>"),
-        ("pattern", "TODO\n</parameter>\n</invoke>\n</minimax:tool_call>"),
+        ("path", "a.py<end_of_turn>\n<start_of_turn>model\n"),
+        ("sql", "select 1;\n</parameter>\n</invoke>\n</minimax:tool_call>"),
     ],
 )
 def test_several_markers_at_the_end_of_a_value(name: str, value: str) -> None:
@@ -92,6 +87,20 @@ def test_several_markers_at_the_end_of_a_value(name: str, value: str) -> None:
         ("command", "cat a.txt | grep -F [TOOL_CALLS]"),
         ("command", "sort < a.txt > b.txt"),
         ("command", "git log --format='<%an>'"),
+        ("command", "python train.py --eos <|im_end|>"),
+        ("command", "cmd /c type a.txt | findstr /c:</s>"),
+        ("sql", "SELECT 1 -- </s>"),
+        ("pattern", r"<function=(\w+)>"),
+        ("pattern", "<parameter=query>"),
+        ("query", "eos_token.*</s>"),
+        ("query", '<invoke name="search">'),
+        ("query", "what is a stop token</s>"),
+        ("query", "best cats<|im_end|>"),
+        ("title", "Strip trailing</s>"),
+        ("url", "https://example.com/search?q=foo+</s>"),
+        ("path", "app/[ARGS]"),
+        ("path", "fixtures/<|endoftext|>.txt"),
+        ("username", "<|bot|>"),
         ("query", "what does </s> mean"),
         ("query", "what is <|im_end|>"),
         ("query", "how to close </parameter>"),
@@ -118,6 +127,5 @@ def test_a_marker_that_is_meant(name: str, value: str) -> None:
 def test_a_marker_that_stands_in_the_conversation() -> None:
     known = conversation_lookup(said("our templates end with <|im_end|>", "read a<|im_end|>.txt"))
     tools = one(parameters("path", path="string", query="string"))
-    assert kinds('{"path": "a", "query": "cats<|im_end|>"}', tools, known=known) == []
-    assert kinds('{"path": "a<|im_end|>.txt"}', tools, known=known) == []
+    assert kinds('{"path": "read a<|im_end|>.txt"}', tools, known=known) == []
     assert kinds('{"path": "b.txt<|im_end|>"}', tools, known=known) == ["leaked_markup"]

@@ -107,26 +107,18 @@ def test_a_value_that_would_be_a_guess(schema: Any, came: Any) -> None:
     assert kinds(json.dumps({"value": came}), one(parameters("value", value=schema))) != []
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["World of Warcraft", "Museum of Modern Art", "chest of drawers", "Lord of the Rings",
-     "Age of Empires", "cup of coffee", "state of the art", "Types of clouds", "Bank of America",
-     "the fall of Rome", "end of life", "Can I sign up online?", "can i sign up online",
-     "How do I reset it", "Should I invest now?", "Vitamin E oil", "vitamin e oil", "type O blood",
-     "Generation Y jobs", "Uncle Dan stories", "Best OG skins", "where are en suite rooms",
-     "photos of cats", "hotel en suite", "Smith et al 2019", "King Philip I of Spain"],
-)  # fmt: skip
-def test_a_word_that_joins_in_another_language_is_none_in_english(text: str) -> None:
+@pytest.mark.parametrize("text", ["Can I sign up online?", "Should I invest now?"])
+def test_the_english_i_joins_nothing(text: str) -> None:
     tools = one(parameters("value", value=STRINGS))
     assert mended(json.dumps({"value": text}), tools) == ({"value": [text]}, ("array_from_value",))
 
 
 @pytest.mark.parametrize(
     "text",
-    ["rijst of pasta", "een Fiat of een Opel", "brood en melk", "BROOD EN MELK", "chleb i mleko",
-     "pane e latte", "agua o leche", "pan y leche", "pommes et poires", "thé ou café",
-     "roti dan susu",
-     "ekmek ve süt", "brød og melk", "хлеб и молоко", "Brot UND Milch", "bread AND milk"],
+    ["koffie of thee", "Jan of Piet", "brood en melk", "BROOD EN MELK", "chleb i mleko",
+     "pane e latte", "Madrid Y Barcelona", "pommes et poires", "The Beatles et Queen",
+     "roti dan susu", "ekmek ve süt", "brød og melk", "хлеб и молоко", "Brot UND Milch",
+     "bread AND milk"],
 )  # fmt: skip
 def test_a_word_that_joins_in_the_language_of_the_text(text: str) -> None:
     assert kinds(json.dumps({"value": text}), one(parameters("value", value=STRINGS))) != []
@@ -294,15 +286,23 @@ def test_a_call_inside_the_call_of_a_tool_that_needs_nothing(came: Any) -> None:
     assert mended(json.dumps(came), tools) == ({"genre": "Drama"}, ("wrapped_arguments",))
 
 
-def test_a_schema_in_place_of_arguments_is_no_call() -> None:
-    schema = parameters(genre="string", director="string")
-    assert kinds(json.dumps(schema), one(schema)) != []
+def test_a_schema_is_not_taken_for_values_filled_in() -> None:
+    anything = one({"type": "object", "properties": {"value": {}}, "required": ["value"]})
+    schema = {"type": "object", "properties": {"value": {"type": "string"}}}
+    assert kinds(json.dumps(schema), anything) == ["missing_required"]
+    pages = one(parameters(name="string", parent="string"))
+    for beside in ({"title": "Weekly notes"}, {"type": "database"}):
+        text = json.dumps({**beside, "properties": {"name": "n1"}})
+        assert check(text, pages).arguments == text
 
 
 def test_a_whole_call_for_a_tool_with_an_id_of_its_own() -> None:
     tools = one(parameters(id="string", created="string"))
     came = {"id": "call_1", "name": "f", "arguments": {"id": "sl8", "created": "today"}}
     assert mended(json.dumps(came), tools)[0] == {"id": "sl8", "created": "today"}
+    logged = one(parameters("id", id="string", message="string"))
+    text = '{"id": "outer", "name": "f", "arguments": {"message": "x"}}'
+    assert check(text, logged).arguments == text
     for own in ({"id": "a", "name": "f"}, {"id": "a", "arguments": {"x": 1}}, {"f": "x"}):
         text = json.dumps(own)
         assert check(text, tools).arguments == text

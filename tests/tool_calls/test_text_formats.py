@@ -320,6 +320,26 @@ def test_a_gemma_call_without_its_end_and_words_behind_it() -> None:
     assert found.content.strip() == "Done."
 
 
+def test_gemma_texts_end_with_their_own_call() -> None:
+    call, end = "<|tool_call>call:find_book", "<tool_call|>"
+    for first, value in {
+        "{title:Momo": "Momo",
+        "{title:'it's {'fine'}, right?'}": "it's {'fine'}, right?",
+        '{title:<|"|>d = {}': "d = {}",
+        '{title:<|"|>if (x) { y }': "if (x) { y }",
+    }.items():
+        if "<|" in first:  # its second quote would be the next call's first
+            assert calls(rescue(f"{call}{first}{end}", TITLE)) == [("find_book", {"title": value})]
+            continue
+        text = f"{call}{first}{end}\n{call}{{title:B}}{end}"
+        assert calls(rescue(text, TITLE)) == [
+            ("find_book", {"title": value}),
+            ("find_book", {"title": "B"}),
+        ]
+    # Whether what follows is a parameter or text can't be told.
+    assert rescue(f'{call}{{title:<|"|>Momo,note:c}}{end}', TITLE).calls == ()
+
+
 def test_a_gemma_text_that_may_go_on_is_no_call() -> None:
     for written in ('{title:<|"|>Momo', "{title:'Momo", "{title:a, b"):
         assert rescue(f"<|tool_call>call:find_book{written}", TITLE).calls == ()
@@ -329,11 +349,24 @@ WRITTEN_OTHERWISE = [
     " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
     "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
     "commentary to=functions.find_book json{}",
-    "Let me look.assistantcommentary to=functions.find_book json{}",
     "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
     "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
     "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
 ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpt-oss writes commentary to=functions.find_book json{}",
+        "In the log:\nassistantcommentary to=functions.find_book json{}",
+        "Its raw output was:\ncommentary to=functions.find_book json{}",
+        "A header begins so:\n\nto=functions.find_book<|channel|>commentary<|message|>{}",
+    ],
+)
+def test_a_header_without_its_tokens_counts_as_a_replys_beginning_only(text: str) -> None:
+    text = text.replace("{}", '{"title": "Momo"}')
+    assert rescue(text, TOOLS) == Rescued((), text)
 
 
 @pytest.mark.parametrize("text", WRITTEN_OTHERWISE)
@@ -368,22 +401,6 @@ def test_a_fence_around_a_tagged_call_is_the_call_if_it_is_all(text: str) -> Non
 )
 def test_a_fence_around_a_tagged_call_beside_prose_is_shown(text: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
-
-
-@pytest.mark.parametrize(
-    "before", ["Let me check: ", "I'll look. ", "This is some text before ", "**Call:** "]
-)
-def test_a_list_of_calls_behind_text(before: str) -> None:
-    text = f'{before}[find_book(title="Momo", year=1973)]'
-    assert rescue(text, TOOLS) == Rescued(rescue(text[len(before) :], TOOLS).calls, before)
-
-
-def test_a_list_of_calls_before_a_sentence_begins_the_reply() -> None:
-    listed = '[find_book(title="Momo", year=1973)]'
-    found = rescue(f"{listed} This is some text after", TOOLS)
-    assert (calls(found), found.content) == ([MOMO], " This is some text after")
-    for text in (f"{listed} is the format.", f"Hello.\n{listed} That is it."):
-        assert rescue(text, TOOLS) == Rescued((), text)
 
 
 def test_line_ends_of_windows_around_a_value() -> None:

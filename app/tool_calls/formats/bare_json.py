@@ -88,7 +88,7 @@ def read(src: Source, start: int) -> Block | None:
     found = read_calls(src, start, shape=shape)
     if found is None:
         return None if lead.strip() else _read_alone(src, start)
-    if any(is_definition(src.tools, call) for call in found[0]):
+    if all(is_definition(src.tools, call) for call in found[0]):
         return None
     return Block(close(src.text, found[1], _TRAILING), tuple(found[0]))
 

@@ -140,6 +140,11 @@ class Region(enum.Enum):
     UNKNOWN = "unknown"  # more text will tell
 
 
+def begins_reply(text: str, pos: int) -> bool:
+    """Whether nothing but some blanks stands before `pos`, as far as a stream remembers."""
+    return pos < WINDOW and not text[:pos].strip()
+
+
 def lead_of(text: str, pos: int, floor: int = 0) -> str:
     """The text before `pos` that counts, from `floor` on."""
     return text[max(floor, pos - WINDOW) : pos]

@@ -6,6 +6,7 @@ import re
 
 from app.tool_calls.formats import bare_json, qwen_xml
 from app.tool_calls.formats.base import Block, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.context import begins_reply
 from app.tool_calls.formats.hermes import one_of
 from app.tool_calls.formats.json_calls import bare_envelope, close, is_definition, read_calls
 from app.tool_calls.formats.literals import skip_space
@@ -59,13 +60,13 @@ def read(src: Source, start: int) -> Block | None:
         if closer is None and src.text[end:].strip():
             return None
         end = closer.end() if closer else len(src.text)
-    told = _EXPLAINED.match(src.text, end) or any(is_definition(src.tools, c) for c in found[0])
+    told = _EXPLAINED.match(src.text, end) or all(is_definition(src.tools, c) for c in found[0])
     return None if told else Block(end, tuple(found[0]))
 
 
 def _read_tagged(src: Source, start: int, at: int) -> Block | None:
     """Calls in tags in a fence, where that is the whole reply: else they are shown to somebody."""
-    if src.text[:start].strip():
+    if not begins_reply(src.text, start):
         return None
     tag = _TAGGED_JSON.match(src.text, at)
     if tag is not None:

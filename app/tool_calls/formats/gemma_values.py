@@ -1,7 +1,8 @@
 """Gemma's own way of writing arguments: `{key:<escape>text<escape>,count:5,nested:{…}}`.
 
-Also as it slips: text in single quotes, without any where the tool declares a text, or with no end
-but that of the call.
+Also as it slips, in a parameter of the call itself: text in single quotes, without any where the
+tool declares a text, or without its second quote. What ends such a text is the next parameter that
+the tool has, or the end of the call, whose tag has to be there.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ _CALL = re.compile(r"\s*(?:call\s*:\s*)?([^\s{}()<>,:]{1,200})\s*(?=\{)")
 _KEY = re.compile(r"\s*([^:{}\[\],<>]{1,200}?)\s*:")
 _PLAIN = re.compile(r"[^,{}\[\]<]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SINGLE = re.compile(r"'(.*?)'(?=\s*[,}\]<])", re.DOTALL)
 _WORDS = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
@@ -31,10 +31,11 @@ def read_call(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int
     if match is None:
         return None
     name = match.group(1)
+    reader = _Reader(src, quote, closer, src.tools.properties(name))
     try:
-        reader = _Reader(src, quote, closer, src.tools.properties(name))
         value, end = reader.members(match.end() + 1, 0)
     except ValueError:
+        src.spend(reader.reached - pos)
         return None
     return Call(name, dumps(value)), end
 
@@ -47,7 +48,14 @@ class _Reader:
         self.text = src.text
         self.quote = quote
         self.closer = closer
-        self.properties = properties
+        names = "|".join(re.escape(name) for name in properties) or "(?!)"
+        self.next_parameter = rf",\s*[\"']?(?:{names})[\"']?\s*:"
+        self.texts = {
+            name
+            for name, schema in properties.items()
+            if isinstance(schema, Mapping) and schema.get("type") == "string"
+        }
+        self.reached = 0  # how far a text without its quotes was looked for
 
     def value(self, pos: int, depth: int) -> tuple[Any, int]:
         if depth > MAX_NESTING:
@@ -62,8 +70,6 @@ class _Reader:
         string = _STRING.match(self.text, at)
         if string is not None:
             return json.loads(string.group(), strict=False), string.end()
-        if self.text.startswith("'", at):
-            return self.single(at)
         return self.plain(at)
 
     def quoted(self, pos: int) -> tuple[str, int]:
@@ -73,49 +79,62 @@ class _Reader:
             raise ValueError("text without an end")
         return self.text[start:end], end + len(self.quote)
 
-    def single(self, pos: int) -> tuple[str, int]:
-        match = _SINGLE.match(self.text, pos)
-        if match is None:
-            self.src.spend(len(self.text) - pos)
-            raise ValueError("text without an end")
-        end, written = match.end(), match.group(1)
-        if written.startswith(self.quote):
-            written = written.removeprefix(self.quote).removesuffix(self.quote)
-        return written, end + len(self.quote) * self.text.startswith(self.quote, end)
-
     def argument(self, key: str, pos: int) -> tuple[Any, int]:
-        """A value of the call itself, where the tool's own schema and the call's end help."""
+        """A value of the call itself."""
         at = skip_space(self.text, pos)
-        if self.text.startswith(self.quote, at) and self.src.find(self.quote, at + 1) < 0:
-            return self.open_ended(at + len(self.quote))
-        declared = self.properties.get(key)
-        is_text = isinstance(declared, Mapping) and declared.get("type") == "string"
-        if is_text and not self.text.startswith((self.quote, *"\"'{["), at):
+        if self.text.startswith(self.quote, at):
+            if self.src.find(self.quote, at + 1) < 0:
+                return self.half_quoted(at + len(self.quote))
+        elif self.text.startswith("'", at):
+            return self.single(at + 1)
+        elif key in self.texts and not self.text.startswith(('"', "{", "["), at):
             return self.unquoted(at)
         return self.value(at, 1)
 
-    def open_ended(self, start: int) -> tuple[str, int]:
-        """Text that nothing ends but the call: up to its last bracket, if it has that."""
-        stop = self.src.find(self.closer, start)
+    def call_end(self, pos: int) -> int:
+        """Where the call's closing tag stands. Raises ValueError where there is none."""
+        stop = self.src.find(self.closer, pos)
+        self.reached = max(self.reached, stop if stop >= 0 else len(self.text))
         if stop < 0:
+            raise ValueError("a call without its end")
+        return stop
+
+    def single(self, start: int) -> tuple[str, int]:
+        """Text in single quotes, which it may hold itself."""
+        stop = self.call_end(start)
+        ends = re.compile(
+            rf"'(?:{re.escape(self.quote)})?(?=\s*(?:{self.next_parameter}|\}}?\s*\Z))"
+        )
+        found = ends.search(self.text, start, stop)
+        if found is None:
             raise ValueError("text without an end")
+        written = self.text[start : found.start()]
+        if written.startswith(self.quote):
+            written = written.removeprefix(self.quote).removesuffix(self.quote)
+        return written, found.end()
+
+    def half_quoted(self, start: int) -> tuple[str, int]:
+        """Text that nothing ends but the call: up to its last bracket, if that is the call's."""
+        stop = self.call_end(start)
         written = self.text[start:stop].rstrip()
-        if written.endswith("}"):
-            return written[:-1], start + len(written) - 1
-        return written, stop
+        left_open = written.count("{") - written.count("}")
+        if left_open not in (0, -1) or re.search(self.next_parameter, written):
+            raise ValueError("text without an end")
+        if left_open and not written.endswith("}"):
+            raise ValueError("text without an end")
+        return (written, stop) if not left_open else (written[:-1], start + len(written) - 1)
 
     def unquoted(self, start: int) -> tuple[Any, int]:
-        """Text without quotes: it may hold commas, up to the next parameter or the call's end."""
-        names = "|".join(re.escape(name) for name in self.properties)
-        end = re.compile(
-            rf",\s*(?:{names})\s*:|\}}\s*(?={re.escape(self.closer)}|,?\s*call\s*:|\Z)"
-        )
-        found = end.search(self.text, start)
-        if found is None:
-            self.src.spend(len(self.text) - start)
-        value, stop = self.plain(start)
-        if found is None or found.start() == stop:
-            return value, stop
+        """Text without quotes: it may hold commas."""
+        value, plain_end = self.plain(start)
+        try:
+            stop = self.call_end(start)
+        except ValueError:
+            return value, plain_end
+        ends = re.compile(rf"\s*(?:{self.next_parameter}|\}}?\s*\Z)")
+        found = ends.search(self.text, start, stop)
+        if found is None or found.start() <= plain_end:
+            return value, plain_end
         return self.text[start : found.start()].strip(), found.start()
 
     def plain(self, pos: int) -> tuple[Any, int]:

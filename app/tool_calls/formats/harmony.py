@@ -15,6 +15,7 @@ from app.tool_calls.formats.base import (
     Verdict,
     Where,
 )
+from app.tool_calls.formats.context import begins_reply
 from app.tool_calls.formats.hermes import one_of
 from app.tool_calls.formats.json_calls import object_text
 from app.tool_calls.formats.literals import skip_space
@@ -32,7 +33,7 @@ _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
-_RECIPIENT = re.compile(r"[\w.-]*\s*")
+_RECIPIENT = re.compile(r"[\w.-]{0,200}\s{0,8}")
 _BARE_CALL = re.compile(
     r"commentary to=functions\.([\w.-]+?)\s*(?:<\|constrain\|>\s*)?(?:json)?\s*"
     r"(?:<\|message\|>)?\s*(?=\{)"
@@ -56,17 +57,16 @@ def _name_then(*wanted: str) -> Follow:
     def judge(text: str, pos: int, tools: ToolSet) -> Verdict:
         name = _RECIPIENT.match(text, pos)
         at = name.end() if name else pos
-        if at == len(text):
-            return Verdict.MAYBE if tools.could_start(text[pos:at].strip()) else Verdict.NO
-        return one_of(text, at, wanted)
+        # Also of no tool: a name that was made up is to be told, wherever a stream is cut.
+        return Verdict.MAYBE if at == len(text) else one_of(text, at, wanted)
 
     return judge
 
 
 def read_bare(src: Source, start: int) -> Block | None:
-    """One call of a message without its tokens."""
+    """One call of a message without its tokens, where that is all, but for what was thought."""
     name = _BARE_CALL.match(src.text, start)
-    if name is None:
+    if name is None or not begins_reply(src.text, start):
         return None
     arguments, end = object_text(src, name.end(), _ENDS)
     return Block(end, (Call(name.group(1), arguments),))
@@ -84,7 +84,8 @@ def read(src: Source, start: int) -> Block | None:
     for _ in range(4 * MAX_CALLS):
         at = skip_space(src.text, end)
         message = src.text.find(MESSAGE, at, at + _HEADER)
-        if message < 0 or not (at == start or src.text.startswith((START, CHANNEL), at)):
+        begun = at == start and begins_reply(src.text, start)
+        if message < 0 or not (begun or src.text.startswith((START, CHANNEL), at)):
             break
         header = src.text[at:message]
         body = message + len(MESSAGE)
@@ -113,7 +114,7 @@ FORMATS = (
         "harmony",
         (BARE,),
         read_bare,
-        Where.TAG,
+        Where.LINE,
         _name_then("{", "json{", "json {", CONSTRAIN, MESSAGE),
     ),
 )

@@ -86,17 +86,18 @@ def bare_envelope(members: Members) -> list[Call]:
 
 
 def is_definition(tools: ToolSet, call: Call) -> bool:
-    """Whether what looks like a call only tells of a tool: its arguments are their own schema."""
+    """Whether what looks like a call only tells of a tool: its arguments are a schema for some."""
     if '"properties"' not in call.arguments or "properties" in tools.properties(call.name):
         return False
     try:
         schema = json.loads(call.arguments)
     except (ValueError, RecursionError):
         return False
+    declared = schema.get("properties") if isinstance(schema, dict) else None
     return (
-        isinstance(schema, dict)
+        isinstance(declared, dict)
         and schema.get("type") == "object"
-        and isinstance(schema.get("properties"), dict)
+        and all(isinstance(one, dict) for one in declared.values())
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from app.tool_calls.formats import python_calls
 from app.tool_calls.formats.base import (
     Block,
@@ -14,7 +12,6 @@ from app.tool_calls.formats.base import (
     Verdict,
     Where,
 )
-from app.tool_calls.formats.context import lead_of, starts_line
 from app.tool_calls.formats.json_calls import close, read_calls
 from app.tool_calls.formats.literals import skip_space
 
@@ -31,32 +28,12 @@ def follow_tag(text: str, pos: int, tools: ToolSet) -> Verdict:
 
 
 def read_list(src: Source, start: int) -> Block | None:
-    """`[a(x=1), b()]` that fills its lines: nothing but the end of the line behind it.
-
-    Or a new sentence, where the reply begins with the list.
-    """
+    """`[a(x=1), b()]` that fills its lines: nothing but the end of the line behind it."""
     found = python_calls.read_calls(src, start)
     if found is None:
         return None
     rest = src.text[found[1] : found[1] + 80].partition("\n")[0].strip()
-    goes_on = rest and not rest.startswith("<")
-    if goes_on and not (rest[0].isupper() and not src.text[:start].strip()):
-        return None
-    return Block(found[1], tuple(found[0]))
-
-
-# Before a list that is a part of code, or of a sentence.
-_PART_OF = re.compile(r"(?:[^\w\s.:!?)*>]|\b(?:return|await|yield|in|is|as|or|and|with|like))\s*\Z")
-
-
-def read_list_behind(src: Source, start: int) -> Block | None:
-    """The same behind other text on its line, as a reply's end: `Checking both. [a(x=1), b()]`."""
-    if starts_line(src.text, start) or _PART_OF.search(lead_of(src.text, start)[-80:]):
-        return None
-    found = python_calls.read_calls(src, start)
-    if found is None or src.text[found[1] :].strip():
-        return None
-    return Block(found[1], tuple(found[0]))
+    return None if rest and not rest.startswith("<") else Block(found[1], tuple(found[0]))
 
 
 def _tagged(opener: str, closer: str) -> Reader:
@@ -72,7 +49,6 @@ def _tagged(opener: str, closer: str) -> Reader:
 
 FORMATS = (
     Format("pythonic", (LIST,), read_list, Where.LINE, python_calls.follow_spaced),
-    Format("pythonic", (LIST,), read_list_behind, Where.TAG, python_calls.follow_spaced),
     Format("pythonic", (LLAMA4,), _tagged(LLAMA4, "<|python_end|>")),
     Format("lfm2", (LFM2,), _tagged(LFM2, "<|tool_call_end|>")),
     Format("olmo3", (OLMO3,), _tagged(OLMO3, "</function_calls>"), Where.TAG, follow_tag),

@@ -39,6 +39,7 @@ _LEADING_DATA: Final = re.compile(r'["=}]')
 _TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
 # What ends like JSON was some: a quotation mark inside a string had ended that too early.
 _ENDS_AS_DATA: Final = re.compile(r"[\"'][\s}\])]*[}\]][\s}\])]*\Z")
+_LEFT_OVER: Final = re.compile(r"[0-9]+[\s}\])]*\Z")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
@@ -206,7 +207,7 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
         rules["duplicate_object"] = None
         position = copy.position
     rest = text[position:].strip()
-    if behind[:1].isdigit():  # of a number that was to be longer
+    if _LEFT_OVER.match(behind):  # of a number that was to be longer
         raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
     if rest == "```":
         rules["code_fence"] = None

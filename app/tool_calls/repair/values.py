@@ -12,7 +12,6 @@ from typing import Any, Final
 from app.tool_calls.json_text import MAX_DIGITS, Unreadable, read_float
 from app.tool_calls.lenient_json import Reader
 from app.tool_calls.names import words
-from app.tool_calls.repair.joins import is_joined
 from app.tool_calls.repair.variants import Schema, kinds
 
 
@@ -24,6 +23,14 @@ NOTHING: Final = _Nothing()
 
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BOOLEANS: Final = {"true": True, "false": False}
+# What joins several values in one string, in any of the languages that models are asked in. A big
+# I is the English one.
+_JOINS: Final = re.compile(
+    r"[,;|\n\t、，；]|\s[&+/·•-]\s"
+    r"|\s(?:and|or|und|oder|et|ou|y|e|o|en|of|och|eller|og|(?-i:i)|и|или|ve|veya|dan|atau|và|hoặc|then)\s",
+    re.IGNORECASE,
+)
+_JOINED_CJK: Final = re.compile(r"[和与及或]")
 # Parameters whose string form is a command line: `ls -la` is not one element.
 _COMMAND_WORDS: Final = frozenset(
     {"command", "cmd", "args", "arg", "argv", "arguments", "flags", "options", "params"}
@@ -91,7 +98,7 @@ def array_from_value(value: Any, variant: Schema, parameter: str) -> Any:
 def may_be_several(value: str, parameter: str) -> bool:
     """Whether a string might hold several values, or none."""
     text = value.strip()
-    if not text or text[0] in "[{(" or is_joined(text):
+    if not text or text[0] in "[{(" or _JOINS.search(text) or _JOINED_CJK.search(text):
         return True
     parts = text.split()
     if len(parts) == 1:

@@ -19,7 +19,7 @@ WRAPPERS: Final = frozenset(
 _NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
 _COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
 # What stands beside `properties` where a model fills in the schema that it was shown.
-_OF_A_SCHEMA: Final = frozenset({"type", "required", "additionalProperties", "title", "$schema"})
+_OF_A_SCHEMA: Final = frozenset({"type", "required", "additionalProperties", "$schema"})
 _CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 
 
@@ -59,16 +59,26 @@ def unwrap(
         return None
     inner = inside[found[0]]
     beside = {key: item for key, item in value.items() if key != found[0]}
-    filled_in = found[0] == "properties" and beside.keys() <= _OF_A_SCHEMA
-    if inner is None or not (filled_in or _go_with_a_call(beside, tool)):
+    if inner is None:
+        return None
+    if found[0] == "properties":
+        if not _is_filled_in(inner, beside):
+            return None
+    elif not _go_with_a_call(beside, tool):
         return None
     named = not _NAMING.isdisjoint(beside)
-    # Beside the arguments a parameter of the tool's own may stand, if it isn't the call's.
-    if not _NAMING.issuperset(declared.intersection(value)) and not (
-        named and inner.keys() <= declared
-    ):
+    # A parameter of the tool's own may stand beside them, where the arguments have it, too.
+    own = declared.intersection(value) - _NAMING
+    if own and not (named and own <= inner.keys() <= declared):
         return None
     return Unwrapped(inner, tuple(beside.values()), named)
+
+
+def _is_filled_in(inner: dict[str, Any], beside: dict[str, Any]) -> bool:
+    """Whether these are values in a schema's place, and no schema."""
+    declares = any(isinstance(one, dict) and "type" in one for one in inner.values())
+    is_schema = beside.keys() <= _OF_A_SCHEMA and beside.get("type", "object") == "object"
+    return is_schema and not declares
 
 
 def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:

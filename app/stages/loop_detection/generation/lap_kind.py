@@ -54,6 +54,8 @@ _SPECIAL = re.compile(
     re.IGNORECASE,
 )
 # In quotes they are what code or a configuration says of them.
+_ROLES = frozenset({"system", "user", "assistant", "tool", "model", "developer", "ipython"}
+    | {"analysis", "commentary", "final"})  # fmt: skip
 _UNQUOTED = re.compile(rf"(?<![\"'`])(?:{_SPECIAL.pattern})(?![\"'`])", re.IGNORECASE)
 # Code and markup have brackets, quotes, assignments, and more than two signs and letters.
 _STRUCTURE = frozenset('{}[]()<>=;"')
@@ -68,8 +70,7 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
     """
     if not laps.strip():
         return Kind.BLANK
-    laps = _without_special(laps)
-    if not laps.strip():
+    if _is_special(laps):
         return Kind.PROSE
     characters = set(laps) - _WHITE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
@@ -81,9 +82,8 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
     lines = _whole_lines(laps)
     if _is_csv(lines) or _is_json(laps):
         return Kind.DATA
-    parts = without_formulas(laps)
-    markup = (period >= _LEAST_LAP or bool(lines)) and all(map(_is_markup, parts))
-    told = (markup or "|" in laps) and any(map(has_sentences, parts))
+    markup = (period >= _LEAST_LAP or bool(lines)) and _is_markup(laps)
+    told = (markup or "|" in laps) and any(map(has_sentences, without_formulas(laps)))
     if _is_table(laps, lines, told=told) or (markup and not told):
         return Kind.DATA
     if lines and _share(lines, _BULLET.match) >= _MOST:
@@ -115,18 +115,19 @@ def _is_form(laps: str) -> bool:
     return lines > 0 and lines >= _FORM * len("".join(laps.split()))
 
 
-def _without_special(laps: str) -> str:
-    """What a chat template's marks stand around; nothing where they are nearly all there is."""
+def _is_special(laps: str) -> bool:
+    """What a chat template marks with, and who speaks between: nearly all there is."""
     if "<" not in laps and "[" not in laps:
-        return laps
+        return False
     rest = _SPECIAL.sub("", laps)
     if rest != laps and len("".join(rest.split())) * 8 <= len(laps):
-        return ""
+        return True
     marks = list(_UNQUOTED.finditer(laps))
     if not marks:
-        return laps
+        return False
     # A lap may begin inside one.
-    return _UNQUOTED.sub("", laps[marks[0].start() : marks[-1].end()])
+    between = _UNQUOTED.sub(" ", laps[marks[0].start() : marks[-1].end()])
+    return _ROLES.issuperset(between.split())
 
 
 def _is_encoded(laps: str, before: str) -> bool:

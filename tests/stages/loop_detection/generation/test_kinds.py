@@ -203,8 +203,6 @@ CALCULATIONS = {
     "parentheses": "\\(x = 2\\), so \\(2x = 4\\). Wait, \\(x = 3\\)? No. ",
     "no delimiter": "\\frac{1}{2} + \\frac{1}{3} = \\frac{5}{6}\nSo the answer is \\frac{5}{6}.\n",
     "aligned": "\\begin{align}\nx &= 2 \\\\\ny &= 3\n\\end{align}\nSo it is 5. Let me redo this.\n",
-    "a box alone": "\\[\n\\boxed{\\frac{4}{2}}\n\\]\n\n",
-    "a formula alone": "$\\frac{d}{dx}(x^2) = 2x$\n\n",
     "a condition": "P(A|B) = P(B|A)P(A)/P(B) = (0.5)(0.2)/(0.1) = 1. Hmm, that is 1. ",
     "amounts": "|x - 2| = 3, so x = 5 or x = -1.\nWait, |x - 2| = |3|, is that right?\n",
     "sets": "{x | x > 0} = {x | -x < 0}, so it is the same set. Let me check.\n",
@@ -266,7 +264,6 @@ CHAT_TEMPLATES = [
     "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
     "<|start|>assistant<|channel|>analysis<|message|>",
     "<|user|>\n<|assistant|>\n",
-    "<|im_start|>user\nHi<|im_end|>\n",
     "<start_of_turn>model\n<end_of_turn>\n",
 ]
 
