@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from app.tool_calls.leaks import KEY_MARKUP, leak, left_behind, may_hold_markup
+from app.tool_calls.leaks import KEY_MARKUP, MAX_NAMED, leak, left_behind, may_hold_markup
 from app.tool_calls.names import words
 from app.tool_calls.placeholders import is_placeholder
 from app.tool_calls.references import look_up
@@ -23,7 +23,6 @@ from ..frozen import frozen
 
 MAX_PLAN_DEPTH: Final = 6
 MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
-MAX_MARKED: Final = 400  # characters; longer values are texts, which may speak of markup
 
 # Says whether a value stands in the conversation.
 Lookup = Callable[[str], bool]
@@ -52,7 +51,10 @@ class Named:
     of_types: bool  # "string" is a value
 
     def is_missing(self, text: str) -> bool:
-        return (not self.nullable) if not text else text.isspace() and not self.blank
+        """Whether nothing stands there where something has to."""
+        if text.isspace():
+            return not self.blank
+        return not text and not self.nullable
 
     def allows(self, text: str) -> bool:
         """Whether a placeholder's text is a value here."""
@@ -243,7 +245,7 @@ def leaked_markup(
 def _holds_leak(item: str, parameter: str, vocabulary: Vocabulary, known: Lookup) -> bool:
     if not may_hold_markup(item):
         return False
-    if len(item) <= MAX_MARKED:
+    if len(item) <= MAX_NAMED:
         searching = not SEARCHING.union(("query", "search")).isdisjoint(words(parameter))
         found = leak(item, searching)
         if found and not known(found):

@@ -11,7 +11,7 @@ import re
 import string
 from collections.abc import Callable
 
-from .sentences import has_sentences, without_formulas
+from .sentences import STRING, has_sentences, without_formulas
 
 
 class Kind(enum.Enum):
@@ -30,7 +30,6 @@ _MARKUP = frozenset('{}[]()<>=;/\\|"&$@%^')
 _LINE_TO_FILL = re.compile(r"_{4,}|-{4,}|={4,}|\.{6,}|[─━═]{4,}")
 _FORM = 0.25  # of a form's characters are such lines, at the least
 _BULLET = re.compile(r"[ \t>]*(?:[-*+•◦▪–]|\(?(?:\d{1,4}|[A-Za-z])[.)]|\[[ xX]\])[ \t]")
-_STRING = re.compile(r'(?<!\\)"(?:[^"\\\n]|\\.)*"')
 _VALUE = re.compile(
     r"\b(?:0x[0-9a-f]+|true|false|null|none|nan|inf|undefined|\d[\d_.]*(?:e[+-]?\d+)?[a-z]{0,2})\b",
     re.IGNORECASE,
@@ -204,7 +203,7 @@ def _is_strings(laps: str) -> bool:
     if not quotes:
         return False
     for begin in (0, quotes[0]):
-        rest = _VALUE.sub("", _STRING.sub("", laps[begin : quotes[-1]]))
+        rest = _VALUE.sub("", STRING.sub("", laps[begin : quotes[-1]]))
         if not any(char.isalpha() for char in rest) and any(char in rest for char in "{[,:"):
             return True
     return False

@@ -26,7 +26,7 @@ _FORMULA = re.compile(
 )
 # The same without dollars, and code in backticks.
 _BARE = re.compile(rf"\\[A-Za-z]+(?:{_BRACES})*|[_^]{_BRACES}|`[^`\n]+`")
-_STRING = re.compile(r'(?<!\\)"(?:[^"\\\n]|\\.)*"')
+STRING = re.compile(r'(?<!\\)"(?:[^"\\\n]|\\.)*"')
 _COMMENT = re.compile(
     r"^[ \t]*(?:\*(?=[\s/])|%|;).*$|(?:^|(?<=\s))(?://|--|#).*$",
     re.MULTILINE,
@@ -62,21 +62,21 @@ def without_formulas(laps: str) -> list[str]:
     told = [_FORMULA.sub("x", part) for part in parts]
     if told == parts or any(map(_TEX_ROW.search, told)):
         return [laps]
-    return list(map(_whole_lines, told))
+    return list(map(_without_ends, told))
 
 
 def has_sentences(told: str) -> bool:
     """Outside code, comments and strings; ``told``: laps without formulas."""
-    told = _COMMENT.sub("", _BARE.sub("x", _whole_lines(told))).replace("**", "")
+    told = _COMMENT.sub("", _BARE.sub("x", _without_ends(told))).replace("**", "")
     return (
         _SENTENCE.search(told) is not None
         and not _CODE.search(told)
         and not _TEX_ROW.search(told)
-        and _SENTENCE.search(_STRING.sub("x", told)) is not None
+        and _SENTENCE.search(STRING.sub("x", told)) is not None
     )
 
 
-def _whole_lines(laps: str) -> str:
+def _without_ends(laps: str) -> str:
     """What the first and the last line begin with, or end with, isn't known."""
     if laps.count("\n") < 2:
         return laps
