@@ -18,9 +18,8 @@ _MENTIONS: Final = frozenset("\"'`“‘«/\\([=^|")
 _GOES_ON: Final = re.compile(rf"\s*(?:\{{|{_MARKUP.pattern})")
 KEY_MARKUP: Final = re.compile(r"<\|?/?(?:arg_|tool_call|parameter|function|invoke)")
 
-MAX_NAMED: Final = (
-    400  # characters; longer values, but for commands, are texts that may speak of it
-)
+# Characters; longer values, but for commands, are texts that may speak of it.
+MAX_NAMED: Final = 400
 MAX_TAIL: Final = 300  # characters at a value's end that may be markers
 _MARKER: Final = (
     r"(?:</(?:parameters?|function|function_calls?|invoke|s)>"

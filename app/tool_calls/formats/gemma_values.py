@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 from app.tool_calls.formats.base import Call, Source
@@ -48,13 +49,7 @@ class _Reader:
         self.text = src.text
         self.quote = quote
         self.closer = closer
-        names = "|".join(re.escape(name) for name in properties) or "(?!)"
-        self.next_parameter = rf",\s*[\"']?(?:{names})[\"']?\s*:"
-        self.texts = {
-            name
-            for name, schema in properties.items()
-            if isinstance(schema, Mapping) and schema.get("type") == "string"
-        }
+        self.properties = properties
         self.reached = 0  # how far a text without its quotes was looked for
 
     def value(self, pos: int, depth: int) -> tuple[Any, int]:
@@ -79,6 +74,16 @@ class _Reader:
             raise ValueError("text without an end")
         return self.text[start:end], end + len(self.quote)
 
+    @cached_property
+    def next_parameter(self) -> str:
+        """A pattern for the beginning of another parameter that the tool has."""
+        names = "|".join(re.escape(name) for name in self.properties) or "(?!)"
+        return rf",\s*[\"']?(?:{names})[\"']?\s*:"
+
+    def is_text(self, key: str) -> bool:
+        declared = self.properties.get(key)
+        return isinstance(declared, Mapping) and declared.get("type") == "string"
+
     def argument(self, key: str, pos: int) -> tuple[Any, int]:
         """A value of the call itself."""
         at = skip_space(self.text, pos)
@@ -87,7 +92,7 @@ class _Reader:
                 return self.half_quoted(at + len(self.quote))
         elif self.text.startswith("'", at):
             return self.single(at + 1)
-        elif key in self.texts and not self.text.startswith(('"', "{", "["), at):
+        elif self.is_text(key) and not self.text.startswith(('"', "{", "["), at):
             return self.unquoted(at)
         return self.value(at, 1)
 

@@ -73,7 +73,7 @@ def name_to_arguments(members: Members) -> list[Call]:
 
 def bare_envelope(members: Members) -> list[Call]:
     """Only what is a call beyond doubt without any marker: known keys, arguments an object."""
-    if not all(key in _KNOWN_KEYS for key in members):
+    if not members.keys() <= _KNOWN_KEYS:
         return []
     inside = [members[key].value for key in NESTED_KEYS if key in members]
     if any(isinstance(one, dict) and not one.keys() <= _KNOWN_KEYS for one in inside):

@@ -315,7 +315,7 @@ class Scanner:
                 verdicts.append(Verdict.NO)
             elif row.follow is None:
                 verdicts.append(Verdict.YES)
-            elif index and row.follow is rows[index - 1].follow and not _at_line(rows, index):
+            elif index and row.follow is rows[index - 1].follow and row.where is not Where.LINE:
                 verdicts.append(verdicts[-1])
             else:
                 verdicts.append(row.follow(self.text, end, self.tools))
@@ -365,11 +365,6 @@ class Scanner:
     def _judged(self, end: int) -> int:
         self._trouble += _JUDGEMENT
         return end
-
-
-def _at_line(rows: list[Format], index: int) -> bool:
-    """Whether this row or the one before it counts at the start of a line only."""
-    return Where.LINE in (rows[index].where, rows[index - 1].where)
 
 
 def _tag_end(closer: str, reasoning: bool) -> _Skipped:
