@@ -45,7 +45,10 @@ class Repetition:
             if by_turn and turns[-period].inputs.digest != history.pending.digest:
                 continue
             # The reply would be the last turn of its lap; the laps before it have to be there.
-            names = [call.name for turn in turns[-period:] for call in turn.calls]
+            lap = turns[-period:]
+            if by_turn and _is_asked_for(lap):
+                continue
+            names = [call.name for turn in lap for call in turn.calls]
             _, hard = overrides.repetition(names, rules)
             needed = hard * period - 1
             if needed <= len(turns) and _matching(turns, period, rules, needed) >= needed - period:
@@ -70,8 +73,17 @@ def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple
         if by_turn and turns[-1].inputs.digest != turns[-1 - period].inputs.digest:
             continue
         matching = _matching(turns, period, rules, len(turns))
-        if matching >= period:
+        if matching >= period and not (by_turn and _is_asked_for(turns[-period:])):
             yield period, matching + period
+
+
+def _is_asked_for(lap: Sequence[Turn]) -> bool:
+    """Whether the user asks for each lap anew, and the agent does something about it.
+
+    Then it is the user who goes round. Where all that the user gets are the same words, the agent
+    does nothing.
+    """
+    return any(turn.inputs.starts_task for turn in lap) and any(turn.calls for turn in lap)
 
 
 def _asked(turns: Sequence[Turn]) -> list[int]:

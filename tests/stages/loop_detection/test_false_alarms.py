@@ -231,6 +231,16 @@ def test_a_user_who_asks_again_starts_a_new_count() -> None:
     assert Run(ask).is_silent
 
 
+@pytest.mark.parametrize("said", ["Run the tests again.", "HEARTBEAT: is there anything to do?"])
+def test_a_user_who_asks_the_same_again_may_get_the_same_again(said: str) -> None:
+    """The agent acts on it and comes to an end each time: it is the user who goes round."""
+    asked = [user(said), *step("bash", {"command": "make test"}, "3 passed"), says("All pass.")]
+    run = Run(asked * 6)
+    assert run.is_silent
+    assert not run.nearly
+    assert not Run(asked * 6, compare="output").is_silent
+
+
 def test_two_of_a_kind_are_no_loop() -> None:
     assert Run([TASK, *steps(*[("bash", {"command": "ls"}, "a b")] * 2)]).is_silent
 
