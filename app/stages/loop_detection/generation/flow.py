@@ -13,6 +13,7 @@ from ....frozen import frozen
 from ....settings import GenerationSettings
 from ....tool_calls.formats.table import REASONING
 from .periodic import BLOCK, LONG_PERIOD, PeriodicText, Repetition, limit_of
+from .restated import Restated
 from .whitespace import WhitespaceRun
 from .written_calls import WrittenCalls
 
@@ -24,6 +25,14 @@ _BEGINNINGS = frozenset(word[:size] for word in _OPENERS for size in range(len(w
 @frozen
 class EndlessWhitespace:
     """``text[start:end]`` is whitespace, one character more than is allowed."""
+
+    start: int
+    end: int
+
+
+@frozen
+class NothingNew:
+    """Each sentence of ``text[start:end]`` had been said before, often enough."""
 
     start: int
     end: int
@@ -43,7 +52,8 @@ class RepeatedCall:
     tool: str
 
 
-Found = Repetition | EndlessWhitespace | TooMuchReasoning | RepeatedCall
+GoneRound = Repetition | EndlessWhitespace | NothingNew
+Found = GoneRound | TooMuchReasoning | RepeatedCall
 
 
 class Flow:
@@ -58,6 +68,7 @@ class Flow:
         "_early",
         "_periodic",
         "_reasoning",
+        "_restated",
         "_rules",
         "_thinking",
         "_white",
@@ -80,6 +91,7 @@ class Flow:
         self._early = ""  # what was looked at before, for calls alone
         self._periodic: PeriodicText | None = None
         self._white: WhitespaceRun | None = None
+        self._restated: Restated | None = None
         self._thinking: _Thinking | None = None
         self._calls = calls
         self.waiting: list[str] = []
@@ -110,19 +122,27 @@ class Flow:
         rules = self._rules
         if rules is None:
             return None
-        if self._periodic is None or self._white is None or self._thinking is None:
+        if (
+            self._periodic is None
+            or self._white is None
+            or self._restated is None
+            or self._thinking is None
+        ):
             self._early += piece
             if self.length < _first_due(rules):
                 return None
             piece, self._early = self._early, ""
             self._periodic = PeriodicText(rules)
             self._white = WhitespaceRun(rules.max_trailing_whitespace)
+            self._restated = Restated(rules)
             self._thinking = _Thinking(rules, self._reasoning)
         found: list[tuple[int, Found]] = []
         if (blank := self._white.feed(piece)) is not None:
             found.append((blank[1], EndlessWhitespace(*blank)))
         if (repetition := self._periodic.feed(piece)) is not None:
             found.append((repetition.end, repetition))
+        if (stretch := self._restated.feed(piece)) is not None:
+            found.append((stretch[1], NothingNew(*stretch)))
         if (end := self._thinking.feed(piece)) is not None:
             found.append((end, TooMuchReasoning(self._thinking.tokens)))
         return min(found, key=lambda one: one[0])[1] if found else None

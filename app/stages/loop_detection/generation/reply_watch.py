@@ -23,7 +23,7 @@ from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
 from .arguments import ArgumentsWatch
 from .calls import NativeCalls, Repeats
-from .flow import EndlessWhitespace, Flow, Found, RepeatedCall, TooMuchReasoning
+from .flow import Flow, Found, GoneRound, NothingNew, RepeatedCall, TooMuchReasoning
 from .periodic import BLOCK, Repetition
 from .written_calls import WrittenCalls
 
@@ -284,10 +284,13 @@ def _tools(exchange: Exchange, rescues: bool) -> Tools:
     return {name: tools.schema(name) or {} for name in tools.names}
 
 
-def _loop(found: Repetition | EndlessWhitespace, kept: int) -> LoopDetected:
+def _loop(found: GoneRound, kept: int) -> LoopDetected:
     if isinstance(found, Repetition):
         laps, lap = found.laps, found.lap
         what = f"{laps}x, every {found.period} characters" if found.period > 1 else f"{laps}x"
+    elif isinstance(found, NothingNew):
+        laps, lap = found.end - found.start, ""
+        what = f"{laps} characters of nothing new"
     else:
         laps, lap = found.end - found.start, " "
         what = f"{laps} characters of whitespace"
