@@ -21,7 +21,9 @@ class Kind(enum.Enum):
     BLANK = "blank"
 
 
-_RULER = frozenset("-=_*+#~.·•…") | {chr(code) for code in range(0x2500, 0x25A0)}
+# Lines, boxes, blocks, shapes, and squares and circles in colours, of which boards are drawn.
+_DRAWN = (*range(0x2500, 0x2600), 0x26AA, 0x26AB, 0x2B1B, 0x2B1C, *range(0x1F7E0, 0x1F7EC), 0xFE0F)
+_RULER = frozenset("-=_*+#~.·•…") | frozenset(map(chr, _DRAWN))
 _SEPARATORS = frozenset(",;|:/()[]{}<>\"'")
 _BETWEEN_VALUES = frozenset(",;|:[]{}")
 _WHITE = frozenset(string.whitespace)
@@ -49,6 +51,7 @@ _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 # What templates and tokenizers mark with, which a broken model writes without end.
 _SPECIAL = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^<>\s]{1,40}>|</?s>|\[/?(?:INST|SYS)\]|\[(?:PAD|UNK|SEP|CLS|MASK)\]"
+    r"|</?(?:think|tool_call|tool_response)>"
     r"|<(?:pad|unk|bos|eos|mask|sep|cls|(?:start|end)_of_(?:turn|text)|unused\d+|reserved_\w+)>",
     re.IGNORECASE,
 )

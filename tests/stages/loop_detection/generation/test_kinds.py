@@ -35,6 +35,8 @@ DATA = {
     "a sheet": "Date: ______ Hours: ______\n",
     "a heading's line": "Step\n--------\n",
     "blocks": "█▓",
+    "a board": "⬜⬛⬜️🟩\n",
+    "shapes": "○ ● □ ",
     "zeros": "0, ",
     "rows of zeros": "[0, 0, 0, 0],\n",
     "digits": "0",
@@ -124,6 +126,7 @@ FLOODS += [
     "<eos>\n",
 ]
 FLOODS += ["<｜end▁of▁sentence｜>", "<|im_end|>\n<|im_start|>", "<end_of_turn>\n", "<unused42>"]
+FLOODS += ["</think>\n\n", "<think>\n\n</think>\n\n", "<tool_response>\n</tool_response>\n"]
 
 
 @pytest.mark.parametrize("one", FLOODS)
