@@ -73,6 +73,7 @@ def texts() -> dict[str, str]:
         "* open requests": filled(lambda n: f"[TOOL_REQUEST] {words(1)} "),
         "* brackets": "".join(_source.choices('{}"[],: ab', k=SIZE)),
         "* fences": filled(lambda n: _source.choice(("```", "~~~", "\n", "`", " a ", "js"))),
+        "* sentences of a word": filled(lambda n: f"{words(1)}. "),
         "* 2.9 long laps": filled(lambda n: (_lap[: 5400 - n]) * 2 + _lap[:4800] + f"<{n}>"),
     }
 

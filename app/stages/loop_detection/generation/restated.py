@@ -18,6 +18,7 @@ from .sentences import has_sentences, without_formulas
 # What is said for the fourth time within half a window is nothing new; manuals say the same of many
 # things, but further apart. As much of it as data may repeat itself is enough.
 _TIMES = 4
+_LOOKED_AT = 50  # sentences, the last ones, by which it is told what kind of text it is
 _LONGEST = 1000  # a longer sentence is always new
 # With what closes a quotation behind it, and the first of the blanks.
 _END = re.compile(r"[.?!…][*_)\]\"'’”]?(\s)\s*|[。！？]|\n\n\s*")
@@ -29,6 +30,7 @@ class Restated:
 
     __slots__ = (
         "_begun",
+        "_due",
         "_enough",
         "_length",
         "_nearby",
@@ -47,7 +49,8 @@ class Restated:
         self._recent: deque[tuple[int, int]] = deque()  # where sentences ended, and their hashes
         self._often: dict[int, int] = {}  # how often each of those was said
         self._stretch: list[str] = []  # the sentences since the last new one,
-        self._start = 0  # and where they begin
+        self._start = 0  # where they begin,
+        self._due = self._enough  # and where they may be enough
         self._rest = ""  # of the text: no whole sentence yet
         self._begun = False  # it began longer ago than a sentence may be long
         self._length = 0
@@ -65,10 +68,11 @@ class Restated:
             elif text[at:end].strip():
                 self._stretch.append(text[at:end] + (found[1] or ""))
             at = found.end()
-            if offset + end - self._start >= self._enough:
+            if offset + end >= self._due:
                 if self._is_told():
                     return self._start, offset + end
-                self._begin(offset + end)
+                self._due += offset + end - self._start  # asked again when it is twice as long
+                self._stretch.clear()
         self._rest = text[at:].lstrip()
         if len(self._rest) > _LONGEST:
             self._rest, self._begun = self._rest[-_OVERLAP:], True
@@ -96,9 +100,9 @@ class Restated:
 
     def _begin(self, start: int) -> None:
         self._stretch.clear()
-        self._start = start
+        self._start, self._due = start, start + self._enough
 
     def _is_told(self) -> bool:
         """Whether it is prose: labels, moves and cells come in any order, too."""
-        told = "".join(self._stretch)
+        told = "".join(self._stretch[-_LOOKED_AT:])
         return kind_of(told) is Kind.PROSE and any(map(has_sentences, without_formulas(told)))
