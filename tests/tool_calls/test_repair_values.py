@@ -27,6 +27,8 @@ STATES = {"type": "string", "enum": ["in_progress", "done", "Open", "C++", "1.0"
     ("schema", "came", "due", "rule"),
     [
         ("integer", "5", 5, "number_from_string"),
+        ("integer", "1189273645520117845", 1189273645520117845, "number_from_string"),
+        ("integer", "-0", 0, "number_from_string"),
         ("number", "1e-06", 1e-06, "number_from_string"),
         ("number", "-880.0", -880.0, "number_from_string"),
         ("integer", "5.0", 5.0, "number_from_string"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from app.tool_calls.json_text import Unreadable
 from app.tool_calls.lenient_json import Reader
 from app.tool_calls.names import squash
+
+_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})")
 
 
 def keeps_everything(before: Any, after: Any, dropped: Iterable[Any] = ()) -> bool:
@@ -52,6 +55,9 @@ def _tokens_of_text(text: str) -> Iterable[str]:
         if not isinstance(held, str) and reader.position == len(stripped):
             yield from _tokens(held)
             return
+    if _INTEGER.fullmatch(stripped):
+        yield str(int(stripped))  # of any size: a long id has more digits than a float
+        return
     try:
         number = float(stripped)
     except ValueError:
