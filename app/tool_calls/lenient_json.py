@@ -35,6 +35,8 @@ _BODY = {
     for quote in ('"', "'", "”")
 }
 _CONTROL = re.compile(r"[\x00-\x1f]")
+# A quote that is not escaped; not the apostrophe inside a word.
+_BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
 _ESCAPES: Final = {
@@ -66,6 +68,7 @@ class Reader:
         self._max_depth = max_depth
         self._inner_quotes = inner_quotes
         self._open: list[str] = []
+        self._misplaced = False
 
     def value(self, place: str = "object") -> Any:
         """The value at the position, which then stands behind it; raises `Unreadable`."""
@@ -134,6 +137,9 @@ class Reader:
         while True:
             self._space()
             char = self._peek(at_end=closer)
+            if self._misplaced and char not in ("", "}", "]"):
+                # One closer lacked and one was too many: it is not clear whose member follows.
+                raise self._error(f"`{closer}`")
             if char == ",":
                 self.position += 1
                 self._space()
@@ -151,6 +157,7 @@ class Reader:
             if char != other:
                 raise self._error(f"a comma or `{closer}`")
             self.used["extra_closer"] = None  # closes nothing that is open
+            self._misplaced = "missing_closer" in self.used
             self.position += 1
         if self._open.pop() != opener:  # pragma: no cover - the stack mirrors the calls
             raise self._error(f"`{closer}`")
@@ -275,8 +282,8 @@ class _Unescaper:
             raise Unreadable(
                 "invalid_json", "mix backslashes that are escapes with some that are not"
             )
-        if self._apostrophes and "'''" in value:
-            # The shell's 'It'\''s': there the backslash is meant.
+        if self._apostrophes and _BARE_QUOTE.search(body):
+            # In code with quotes the backslash is meant: 'It'\''s', print('it\'s'), ESCAPE '\'.
             raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
         return value
 

@@ -58,12 +58,15 @@ MENDED = [
     ('{"a": "x\ny\tz"}', {"a": "x\ny\tz"}, ["unescaped_newline"]),
     ('{"a": "\\d+\\.\\w"}', {"a": "\\d+\\.\\w"}, ["invalid_escape"]),
     ('{"a": "it\\\'s"}', {"a": "it's"}, ["invalid_escape"]),
+    ('{"a": "I don\'t know that it\\\'s \\\'x\\\'"}', {"a": "I don't know that it's 'x'"},
+     ["invalid_escape"]),
     ('{"a": 1, /* first */ "b": 2}', {"a": 1, "b": 2}, ["comments"]),
     ('{"a": 1, // first\n "b": 2}', {"a": 1, "b": 2}, ["comments"]),
     ('{"a": "x"', {"a": "x"}, ["missing_closer"]),
     ('{"a": {"b": ["x", true', {"a": {"b": ["x", True]}}, ["missing_closer"]),
     ('{"a": 1 ', {"a": 1}, ["missing_closer"]),
     ('{"a": [1, 2}', {"a": [1, 2]}, ["missing_closer"]),
+    ('{"a": {"b": [1, 2}]}', {"a": {"b": [1, 2]}}, ["missing_closer", "extra_closer"]),
     ('{"a": [{"b": 1], "c": 2}', {"a": [{"b": 1}], "c": 2}, ["missing_closer"]),
     ('{{"a": "x"}}', {"a": "x"}, ["doubled_braces"]),
     ('{}{"a": 1}', {"a": 1}, ["leading_text"]),
@@ -135,6 +138,8 @@ NOT_MENDED = [
     '{"a": "C:\\Users\\new"}',
     '{"a": "\\bword\\d"}',
     "{\"a\": \"echo 'It'\\''s'\"}",
+    "{\"a\": \"x LIKE '5|%' ESCAPE '\\'\"}",
+    '{"a": "print(\'it\\\'s\')"}',
     '{"a": "\\u12"}',
     '{"a": "\\x41"}',
     # a quotation mark inside a string ended it too early: half a file is no file
@@ -149,6 +154,9 @@ NOT_MENDED = [
     '{"a": 1 // note }',
     # single quotes that end early
     "{'a': 'it's'}",
+    # a bracket in the wrong place: whose member is the next?
+    '{"a": {"b": [1, {"c": 2}}], "d": 3}}',
+    '{"z": {"a": {"b": [1, {"c": 2}}]}, "d": 3}}',
     # depth
     "{'a':" * 100,
 ]
