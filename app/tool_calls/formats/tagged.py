@@ -10,7 +10,7 @@ from functools import cached_property
 from app.tool_calls.formats.base import Call, Source
 from app.tool_calls.formats.json_calls import object_text
 from app.tool_calls.formats.literals import object_of, skip_space
-from app.tool_calls.formats.typed import typed
+from app.tool_calls.formats.typed import may_be_text, typed
 
 # Tags like its own that one value may hold.
 _MAX_INNER = 24
@@ -65,11 +65,9 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
         at = skip_space(text, end)
         if tags.known_only and properties and key not in properties:
             continue
-        said = match.groupdict().get("text")
-        if said == "true" and key not in properties:
-            values.append((key, raw))
-        else:
-            values.append((key, typed(raw, properties.get(key), schema)))
+        allowed = properties.get(key)
+        is_text = match.groupdict().get("text") == "true" and may_be_text(allowed, schema)
+        values.append((key, raw if is_text else typed(raw, allowed, schema)))
     if end == pos and not text.startswith(tags.last, at):
         return None
     if _breaks_off(src, end, tags):

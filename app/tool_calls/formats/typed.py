@@ -48,6 +48,12 @@ def typed(raw: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
     return value
 
 
+def may_be_text(schema: Any, root: Mapping[str, Any]) -> bool:
+    """Whether a schema allows text, or does not say."""
+    allowed = types_of(schema, root)
+    return not allowed or "string" in allowed
+
+
 def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None) -> set[str]:
     """The JSON types that a schema allows; empty where it does not say.
 
