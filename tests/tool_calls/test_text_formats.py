@@ -183,6 +183,25 @@ def test_calls_without_arguments(text: str) -> None:
     assert calls(rescue(text, TOOLS)) == [("list_shelves", {})]
 
 
+def test_what_a_tag_calls_text_is_text_where_it_may_be() -> None:
+    schema = {"title": {"type": ["string", "integer"]}, "row": {"type": "integer"}, "note": {}}
+    values = "".join(
+        f'<｜DSML｜parameter name="{key}" string="{said}">5</｜DSML｜parameter>'
+        for key, said in (("title", "true"), ("row", "true"), ("note", "true"), ("other", "false"))
+    )
+    text = f'<｜DSML｜invoke name="shelve">{values}</｜DSML｜invoke>'
+    found = rescue(text, {"shelve": {"type": "object", "properties": schema}})
+    assert calls(found) == [("shelve", {"title": "5", "row": 5, "note": "5", "other": 5})]
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "function"}])
+@pytest.mark.parametrize("around", ["{}", "[{}]", '{"tool_calls": [{}]}', "```json\n[{}]\n```"])
+def test_a_call_as_openai_answers_with_it(around: str, kind: dict[str, str]) -> None:
+    function = {"name": "find_book", "arguments": json.dumps(MOMO[1])}
+    call = json.dumps({"id": "call_1", **kind, "function": function})
+    assert calls(rescue(around.replace("{}", call), TOOLS)) == [MOMO]
+
+
 def test_several_calls_in_one_block_and_text_between_blocks() -> None:
     one, two = ('{"name": "list_shelves", "arguments": {}}', SAMPLES["bare_json"][0])
     expected = [("list_shelves", {}), MOMO]

@@ -69,6 +69,8 @@ def test_the_first_character_does_not_wait() -> None:
         (['{"', 'answer": 4}'], ["", '{"answer": 4}']),
         (['{"name": "', "Mo", 'mo"}'], ["", '{"name": "Mo', 'mo"}']),
         (['{"name": "find', '_me"}'], ["", '{"name": "find_me"}']),
+        (['[{"id": "7', '", "name": "M', 'omo"}, 1'], ["", '[{"id": "7", "name": "M', 'omo"}, 1']),
+        (['{"id": "7"', ', "n": 1}'], ["", '{"id": "7", "n": 1}']),
         (["Act", "ually"], ["", "Actually"]),
         (["Action: ", "I will"], ["", "Action: I will"]),
         (["```py", "thon\nx"], ["", "```python\nx"]),

@@ -19,15 +19,19 @@ from app.tool_calls.formats.json_calls import (
 )
 from app.tool_calls.formats.literals import json_members, skip_space
 
-_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, "type")
+_ID_KEYS = ("id", "tool_call_id", "call_id")
+_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
 _KEY = re.compile(r"\s*([\"'])([^\"'\\\n]{0,40})(\1\s*(:\s*)?)?")
 _STRING = re.compile(r"[\"']([^\"'\\\n]{0,200})([\"'])?")
+_ID = re.compile(rf"\s*([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*:\s*([\"'])[^\"'\\\n]{{0,200}}\2\s*,")
 _TYPES = ("function", "function_call", "tool_call", "tool_use")
 _TRAILING = ("]", "</tool_call>")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
-    """What stands after `{`: a first key that calls have, and as a name one of the tools."""
+    """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
+    identified = _ID.match(text, pos)
+    pos = identified.end() if identified else pos
     key = _KEY.match(text, pos)
     if key is None:
         return Verdict.MAYBE if skip_space(text, pos) == len(text) else Verdict.NO
@@ -53,6 +57,9 @@ def _follow_value(text: str, pos: int, key: str, tools: ToolSet) -> Verdict:
     if value is None:
         return Verdict.NO
     word, closed = value.group(1), value.group(2)
+    if key in _ID_KEYS:  # it alone says nothing, and much data begins with one
+        end = skip_space(text, value.end()) if closed else value.end()
+        return Verdict.MAYBE if end == len(text) else Verdict.NO
     if key in ARGUMENT_KEYS:
         return Verdict.YES
     if closed is None and value.end() < len(text):
