@@ -350,5 +350,7 @@ class _Collector:
             else:
                 scanner.reject(candidate)
                 scanner.pos = max(scanner.pos, block.end)
+                if known:
+                    scanner.shown = scanner.pos
             return
         scanner.reject(candidate)

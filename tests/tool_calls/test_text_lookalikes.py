@@ -64,6 +64,23 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
         f"functools[{JSON}] is Phi-4's format.",
         f"This is an example of Mistral's format: [TOOL_CALLS] [{JSON}]",
         f"* [TOOL_REQUEST]{JSON}[END_TOOL_REQUEST] – LM Studio's",
+        f"Examples of tool calls:\n\n{TAGGED}\n\n{TAGGED}",
+        f"For example:\n\n{TAGGED}\n\nor\n\n[TOOL_CALLS] [{JSON}]",
+        f"I've already called the tool:\n\n{TAGGED}\n\nIt found nothing.",
+        f"I have run the following call:\n{TAGGED}",
+        f"The previous call was:\n{TAGGED}",
+        f"A model that wants a book emits\n\n{TAGGED}\n\nand the server reads it.",
+        f"In the template a call is\n{TAGGED}\nwhich the parser reads.",
+        f"Here's how the call would look:\n{TAGGED}",
+        f"Claude's format:\n{TAGGED}",
+        f"## Hermes format\n\n{TAGGED}\n\nThe tags are tokens.",
+        f"Expected output:\n{TAGGED}",
+        f"Usage:\n{TAGGED}",
+        f"Ein Aufruf sieht so aus:\n{TAGGED}",
+        f"Например:\n{TAGGED}",
+        f"例えば:\n{TAGGED}",
+        f"调用格式为：\n{TAGGED}",
+        f'text = """{TAGGED}\n{JSON}\n"""\n',
         f"> {TAGGED}",
         f"| Hermes | {TAGGED} |",
         f"Use {TAGGED} when you need a book.",
@@ -127,6 +144,11 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
     [
         f"Here is the JSON you asked for:\n```json\n{JSON}\n```",
         f"The request body:\n```json\n{JSON}\n```",
+        f"Here are the payloads you asked for:\n\n```json\n{JSON}\n```\n\n```json\n{JSON}\n```",
+        f"The two request bodies:\n```json\n{JSON}\n```\nand\n```json\n{JSON}\n```\n",
+        f"The JSON would be:\n\n{JSON}\n\n{JSON}",
+        f"Shall I run this?\n\n```json\n{JSON}\n```",
+        f"Once you confirm, I'll run:\n{JSON}",
         f"```json\n{JSON}\n```\nThis looks the book up.",
         f"```json\n{JSON}\n{{}}\n```",
         f"def books():\n    return [{PYTHON}]",
@@ -194,9 +216,32 @@ def test_python_and_prose(text: str) -> None:
         "Don't worry about the `shelf",
         "I will now read the example file.\n\n",
         "Let me format the list: ",
+        "Let me see what it printed:\n",
+        "Let me look at the output format:\n",
+        "Now I’ll update the template:\n",
+        "I have to check that the syntax is right.\n",
+        "### Step 2: Check the template\n\n",
+        "The previous call failed. Trying again:\n",
+        "Let me check how the page looks.\n",
+        "Do you want a book?\n",
     ],
 )
 def test_prose_that_is_no_example_hides_no_call(before: str) -> None:
     found = rescue(before + TAGGED, TOOLS)
     assert [call.name for call in found.calls] == ["find_book"]
     assert found.content == before
+
+
+@pytest.mark.parametrize("call", [TAGGED, JSON, f"```json\n{JSON}\n```"])
+@pytest.mark.parametrize(
+    "around",
+    [
+        "I'll check both.\n{}\nand the other one:\n{}",
+        "Thank you for your approval.\n\n{}\n\n{}",
+        "Now I’ll read the config file:\n{}\n\n{}\n",
+        "It wrote the wrong one. Let me fix that:\n\n{}\n\nThen the other:\n\n{}",
+    ],
+)
+def test_calls_that_are_meant_may_have_prose_around(around: str, call: str) -> None:
+    found = rescue(around.replace("{}", call), TOOLS)
+    assert [one.name for one in found.calls] == ["find_book"] * 2

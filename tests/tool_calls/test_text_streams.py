@@ -47,6 +47,19 @@ def test_every_character_alone(name: str, text: str) -> None:
         assert_even(whole, list(range(len(whole))))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here is the JSON:\n```\n```json\n{JSON}\n```\n\n<tool_call>{JSON}</tool_call>",
+        f"Two examples:\n\n```json\n{JSON}\n```\n\nand\n\n```json\n{JSON}\n```\n",
+        f"It emits\n{JSON}\nand\n\n{JSON}",
+        f'text = """\n{JSON}\n"""\n{JSON}',
+    ],
+)
+def test_what_is_shown_is_the_same_however_it_comes(text: str) -> None:
+    assert_even(text, list(range(len(text))))
+
+
 def test_plain_prose_waits_for_nothing() -> None:
     holdback = Holdback(TOOLS)
     for word in ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1].", " OK"]:

@@ -30,6 +30,9 @@ _INSIDE_JSON = re.compile(r"(?:[\[{(]|[\"'\]}\d]\s*,|[\"']\s*:)\s*\Z")
 _BEFORE_JSON = re.compile(r"(?:^|[.:!?>\]▷]\*{0,2}|;\s)\s*\Z")
 _IN_SENTENCE = re.compile(r"[\w,]\s+\Z")
 _SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.:;)](?:\s|\Z)")
+_GOES_ON_BELOW = re.compile(r"[ \t]*\n\s*(?:and|or|but|which|that|where|who|to|in|for|with|you)\b")
+# Between two examples of one list.
+_BETWEEN = re.compile(r"\s*(?:(?:and|or|und|oder|et|ou|y|o|和|或)\b\W*)?(?:[-*•]|\d{1,2}[.)])?\s*")
 # What is said of the call right behind it: "… is Phi-4's format"; in a list "… – Qwen's".
 _SPOKEN_OF = re.compile(r"[ \t]+(?:is|are|was|were|means|would|looks)\b")
 _BULLET = re.compile(r"\s*(?:[*•+-]|\d{1,3}[.)])\s*")
@@ -41,27 +44,44 @@ _EXAMPLE = re.compile(
     r"^\W*for (?:example|instance)\b|\bfor (?:example|instance)\W*$|\be\.g\.\W*$"
     r"|\b(?:here(?:'s| is)|this is|consider|as|show(?:ing)?(?: you)?) (?:an?|one|another)"
     r"(?: \w+)? example\b"
-    r"|\bexample (?:of an? )?(?:tool |function )?(?:call|usage|output|response|reply|format)\b"
+    r"|\bexamples? (?:of (?:an? )?)?(?:tool |function )?"
+    r"(?:calls?|usage|outputs?|responses?|reply|replies|formats?)\b"
     r"|\bexamples?\s*:\s*$"
     r"|\b(?:you|it|they|he|she|one|models?|assistant|agent|llm) (?:\w+ly |then )?"
     r"(?:would|could|should|might) (?:\w+ly |then |also )?"
     r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
-    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
+    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$|\bsieht so aus\b"
+    r"|\bhow (?:\w+ ){1,3}(?:calls?|requests?) (?:would |should |could |might )?looks?\b"
     r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
     r"|\b(?:texts?|strings?|repl(?:y|ies)|outputs?|inputs?|lines?|messages?) like\s*:\s*$"
     # A heading of its own: "## Example 2", "**Beispiel:**", "Test fixture:", "Wrong:".
     r"|^\W*(?:\w+ ){0,2}(?:examples?|beispiele?|exemples?|ejemplos?|esemp[io]o?|exemplos?)"
     r"(?: \d+)?\W*$"
     r"|^\W*(?:\w+ )?(?:fixture|test case|sample|wrong|incorrect|bad|correct|right|good)\W*:\W*$"
-    r"|(?:例如|比如|示例|例子|例)\W*$"
-    # What was, or what others did, is told: "Earlier I called:".
-    r"|\b(?:I|we|you|it|they|user|models?|assistant|agent|llm) (?:\w+ )?"
-    r"(?:called|ran|wrote|emitted|sent|produced|generated|printed|replied with)\s*:\s*$"
-    r"|\b(?:it|models?|assistant|agent|llm) (?:then |also )?"
+    r"|(?:例如|比如|示例|例子|例|格式(?:为|是|如下)|例えば|たとえば|пример|например)\W*$"
+    r"|예(?:를 들어|시)?\W*$"
+    # What a model does, or did, is told: "The assistant then writes".
+    r"|\b(?:users?|models?|assistant|agent|llm) (?:\w+ )?"
+    r"(?:called|ran|executed|wrote|emitted|sent|produced|generated|printed|replied with)\s*:\s*$"
+    r"|\b(?:models?|assistant|agent|llm) (?:then |also )?"
     r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
-    r"|\b(?:never|don't|do not) (?:write|emit|output)\b"
-    r"|\b(?:syntax|format|template) is\b|\b(?:the|this|that|following|call) (?:\w+ )?"
-    r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$",
+    r"|\b(?:never|don't|do not) (?:write|emit|output)\b",
+    re.IGNORECASE,
+)
+# The same, unless the sentence says what is done now: "Let me see what it printed:".
+_TOLD = re.compile(
+    r"\b(?:I|we|you|it|they)(?:['’]ve| have| had)? (?:\w+ )?(?:called|ran|executed|invoked|wrote|"
+    r"emitted|sent|produced|generated|printed|replied with)\s*:\s*$"
+    r"|(?:\b(?:I|we|you|it|they) (?:\w+ )?(?:called|ran|executed|invoked)"
+    r"|ve (?:already )?(?:called|run|made|executed|invoked))"
+    r" (?:\w+ ){1,4}(?:calls?|tools?|functions?|commands?)\s*:\s*$"
+    r"|\b(?:call|reply|response|output|request|message|step) was\s*:\s*$"
+    r"|\bit (?:then |also )?"
+    r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
+    r"|\b(?:syntax|format|template) is\b|(?:\b(?:the|this|that|following|call)|['’]s) (?:\w+ )?"
+    r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$"
+    r"|^\W*(?:usage|syntax|format|expected(?: \w+)?|test case \d+)\W*:\W*$"
+    r"|^\s*#.*\b(?:format|syntax|usage)s?\W*$",
     re.IGNORECASE,
 )
 # One of these is in every such sentence: looked for first, as the pattern is slow.
@@ -73,6 +93,19 @@ _EXAMPLE_HINTS = (
     "esempi",
     "例",
     "比如",
+    "格式",
+    "たとえば",
+    "пример",
+    "예",
+    "so aus",
+    "how ",
+    "expected",
+    "usage",
+    "executed",
+    "invoked",
+    " run ",
+    " made ",
+    " was",
     "fixture",
     "test case",
     "sample",
@@ -114,14 +147,24 @@ _TRANSCRIPT = re.compile(
 )
 # A sentence before bare or fenced JSON that says: this is the JSON (code, …) you wanted.
 _ASKED_FOR = re.compile(
-    r"\b(?:json|yaml|payload|snippet|code|config(?:uration)?|schema|object|structure|file|request"
-    r" body|document|data|sample|template|definition|logs?|shows?|returned|received|sent|said)\b"
+    r"\b(?:json|yaml|payloads?|snippets?|code|config(?:uration)?|schemas?|objects?"
+    r"|structures?|files?|request bod(?:y|ies)|documents?|data|samples?|templates?|definitions?"
+    r"|logs?|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b",
     re.IGNORECASE,
 )
+# What is to be done once somebody has said so: nobody has.
+_PERMISSION = re.compile(
+    r"\b(?:shall|should|may|can|could) I\b.*\?\W*$"
+    r"|\b(?:do|would) you (?:want|like) (?:me|us)\b|\bif you(?:['’]d)? (?:like|want|wish)\b"
+    r"|\b(?:if|once|when|after|before) you(?:['’]ve| have)? "
+    r"(?:confirm|approve|agree|allow|accept|give)\b"
+    r"|\b(?:await(?:ing)?|wait(?:ing)? for|need|pending) your \w+\W*$",
+    re.IGNORECASE,
+)
 _INTENT = re.compile(
-    r"\b(?:I'll|I will|I'm going to|I am going to|I need to|I should|let me|let's|calling|invoking"
-    r"|using the)\b|^\W*\w+ing\b",
+    r"\b(?:I['’]ll|I will|I(?:['’]m| am) (?:going|about) to|I (?:need|have|want) to|I['’]d like to"
+    r"|I should|I must|let me|let['’]s|calling|invoking|using the)\b|^\W*\w+ing\b",
     re.IGNORECASE,
 )
 _SENTENCE_LENGTH = 160
@@ -145,6 +188,11 @@ def begins_reply(text: str, pos: int) -> bool:
     return pos < WINDOW and not text[:pos].strip()
 
 
+def follows_at_once(text: str, shown: int, pos: int) -> bool:
+    """Whether hardly a word stands between what was shown, up to `shown`, and `pos`."""
+    return shown >= 0 and _BETWEEN.fullmatch(text, shown, pos) is not None
+
+
 def lead_of(text: str, pos: int, floor: int = 0) -> str:
     """The text before `pos` that counts, from `floor` on."""
     return text[max(floor, pos - WINDOW) : pos]
@@ -157,11 +205,13 @@ def starts_line(text: str, pos: int, floor: int = 0) -> bool:
 
 
 def closing_quote(text: str, pos: int, floor: int = 0) -> str:
-    """The character that closes the quote that opens right before `pos`; "" where none does."""
+    """What closes the quote that opens right before `pos`; "" where none does."""
     lead = lead_of(text, pos, floor)
     lead = _before_tags(lead)
     if not lead or lead[-1] not in _QUOTES:
         return ""
+    if lead.endswith(('"""', "'''")):
+        return lead[-3:]
     opens = (
         lead[-1] in "`\\" or len(lead) == 1 or lead[-2] in _BEFORE_QUOTE or lead[-1] in "“‘«「『"
     )
@@ -215,8 +265,16 @@ def is_in_sentence(text: str, start: int, end: int, where: Where, floor: int = 0
     if _EXPLAINED.match(text, end) and _BULLET.fullmatch(line):
         return True
     if not _SENTENCE_GOES_ON.match(text, end):
-        return False
+        return _goes_on_below(text, end, lead_of(text, start, floor))
     return _IN_SENTENCE.search(line[-80:]) is not None or (where is Where.JSON and bool(line))
+
+
+def _goes_on_below(text: str, end: int, lead: str) -> bool:
+    """Whether the sentence before a call goes on in a line behind it: "emits\n…\nand waits."."""
+    said = lead.rstrip()[-_SENTENCE_LENGTH:]
+    if not said or said[-1] in ".!?" or not _GOES_ON_BELOW.match(text, end):
+        return False
+    return not _INTENT.search(_last_sentence(said))
 
 
 def _inline_code(text: str, pos: int, final: bool) -> Region | None:
@@ -228,18 +286,26 @@ def _inline_code(text: str, pos: int, final: bool) -> Region | None:
     return Region.UNKNOWN
 
 
+def _last_sentence(said: str) -> str:
+    start = 0
+    for end in _SENTENCE_END.finditer(said):
+        start = end.end()
+    return said[start:]
+
+
 def _is_shown(lead: str, where: Where) -> bool:
     """Whether the sentence before a place announces an example, or what the user asked for."""
     said = _before_tags(lead).rstrip()[-_SENTENCE_LENGTH:]
-    sentence = said
-    for end in _SENTENCE_END.finditer(said):
-        sentence = said[end.end() :]
-    words = sentence.lower()
     if ":" in said[-4:] and _TRANSCRIPT.search(said):
         return True
+    sentence = _last_sentence(said)
+    words = sentence.lower()
     # A list, not `any`: most sentences hold none, and a generator asks each hint more slowly.
-    if [hint for hint in _EXAMPLE_HINTS if hint in words] and _EXAMPLE.search(sentence):
+    hinted = bool([hint for hint in _EXAMPLE_HINTS if hint in words])
+    if hinted and _EXAMPLE.search(sentence):
         return True
-    if where in (Where.JSON, Where.FENCE):
-        return bool(_ASKED_FOR.search(sentence)) and not _INTENT.search(sentence)
-    return False
+    unmarked = where in (Where.JSON, Where.FENCE)
+    if unmarked and _PERMISSION.search(sentence):
+        return True
+    shown = (hinted and _TOLD.search(sentence)) or (unmarked and _ASKED_FOR.search(sentence))
+    return bool(shown) and not _INTENT.search(sentence)

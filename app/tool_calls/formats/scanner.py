@@ -130,12 +130,14 @@ class Candidate:
 class _Skipped:
     """Text that is not looked at, up to and with `end`; `partial` may be the beginning of that.
 
-    What reasoning says, too, does not count for what follows it.
+    What reasoning says, too, does not count for what follows it; what follows a call that is only
+    `shown` at once is another one.
     """
 
     end: re.Pattern[str]
     partial: re.Pattern[str]
     reasoning: bool = False
+    shown: bool = False
 
 
 class Scanner:
@@ -143,7 +145,8 @@ class Scanner:
 
     Everything before `pos` is decided. `floor` is the index after the last call: what stands
     before it says nothing about what follows it. `reasoning_end` is the index after the last tag
-    that closes reasoning which was not opened in this text: all before it was reasoning.
+    that closes reasoning which was not opened in this text: all before it was reasoning. `shown`
+    is the index after the last call that was only shown, -1 where there was none.
     """
 
     __slots__ = (
@@ -153,6 +156,7 @@ class Scanner:
         "floor",
         "pos",
         "reasoning_end",
+        "shown",
         "text",
         "tools",
     )
@@ -164,6 +168,7 @@ class Scanner:
         self.floor = 0
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None
+        self.shown = -1
         self._trouble = 0
         self._matches: list[re.Match[str] | None] = []
 
@@ -181,6 +186,7 @@ class Scanner:
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
+        self.shown = max(self.shown - cut, -1)
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
@@ -255,6 +261,8 @@ class Scanner:
             self.pos = end.end()
             if self._skipped.reasoning:
                 self.floor = self.pos
+            if self._skipped.shown:
+                self.shown = self.pos
             self._skipped = None
             return True
         partial = None if final else self._skipped.partial.search(self.text, self.pos)
@@ -299,7 +307,7 @@ class Scanner:
         able = tuple(
             row for row, verdict in zip(rows, verdicts, strict=True) if verdict is not Verdict.NO
         )
-        region = context.region_at(self.text, start, able[0].where, final, self.floor)
+        region = self._region_at(start, able[0].where, final)
         if region is Region.UNKNOWN:
             return -1
         if region is not None:
@@ -344,13 +352,19 @@ class Scanner:
         verdicts = [self._follow_fence(row, end) for row in rows]
         region = None
         if any(verdict is not Verdict.NO for verdict in verdicts):
-            region = context.region_at(self.text, start, Where.FENCE, final, self.floor)
+            if not final and Verdict.YES not in verdicts:
+                return -1
+            region = self._region_at(start, Where.FENCE, final)
             if region is None:
-                if not final and Verdict.YES not in verdicts:
-                    return -1
                 return Candidate(start, end - start, tuple(rows), run)
-        self._skipped = fence_end(run)
+        self._skipped = fence_end(run, shown=region is Region.PARAGRAPH)
         return self._judged(end)
+
+    def _region_at(self, start: int, where: Where, final: bool) -> Region | None:
+        """None where a call may begin, else what that place lies in."""
+        if context.follows_at_once(self.text, self.shown, start):
+            return Region.PARAGRAPH
+        return context.region_at(self.text, start, where, final, self.floor)
 
     def _follow_fence(self, row: Format, end: int) -> Verdict:
         return Verdict.YES if row.follow is None else row.follow(self.text, end, self.tools)
@@ -358,9 +372,11 @@ class Scanner:
     def _enter(self, region: Region, start: int) -> None:
         if region is Region.QUOTE:
             quote = context.closing_quote(self.text, start, self.floor)
-            self._skipped = _Skipped(re.compile(f"[{re.escape(quote)}\n]"), re.compile(r"(?!)"))
+            end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
+            self._skipped = _Skipped(re.compile(end), re.compile(_beginning(_trie([quote]))))
         elif region in _REGION_ENDS:
-            self._skipped = _Skipped(*_REGION_ENDS[region])
+            shown = region is Region.PARAGRAPH
+            self._skipped = _Skipped(*_REGION_ENDS[region], shown=shown)
 
     def _judged(self, end: int) -> int:
         self._trouble += _JUDGEMENT
@@ -373,9 +389,10 @@ def _tag_end(closer: str, reasoning: bool) -> _Skipped:
     )
 
 
-def fence_end(run: str) -> _Skipped:
+def fence_end(run: str, *, shown: bool = False) -> _Skipped:
     mark = re.escape(run[0])
     return _Skipped(
         re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),
         re.compile(rf"^[ \t]*{mark}*[ \t]*\Z", re.MULTILINE),
+        shown=shown,
     )
