@@ -36,8 +36,7 @@ _MARKED_NAME: Final = re.compile(
 _OF_THE_WORLD: Final = frozenset({"city", "country", "location", "address", "street", "zip",
     "email", "phone", "date", "company", "product", "recipient", "destination", "origin",
     "airport", "hotel", "restaurant", "customer", "topic"})  # fmt: skip
-_WORDS: Final = frozenset({"todo", "tbd", "fixme"})
-_STAND_INS: Final = frozenset({"string", "placeholder", *_WORDS})
+_STAND_INS: Final = frozenset({"string", "placeholder", "todo", "tbd", "fixme"})
 _ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
 # Between angle brackets these are no tag, whatever the parameter is.
 _TAGLESS: Final = frozenset(
@@ -59,11 +58,12 @@ def is_placeholder(value: str, parameter: str) -> bool:
     own = squash(parameter)
     searching = not SEARCHING.isdisjoint(words(parameter))
     if text.casefold() in _STAND_INS:
-        return not (searching and text.casefold() in _WORDS)
+        return not searching
     angled = _ANGLED.fullmatch(text)
     if angled is not None:
         inner = angled[1] or angled[2]
-        if squash(inner) == own or inner.casefold().replace(" ", "_") in _TAGLESS:
+        tagless = not searching and inner.casefold().replace(" ", "_") in _TAGLESS
+        if tagless or squash(inner) == own:
             return True
         if _ASKING.match(inner) or _is_marked(inner, parameter):
             return True

@@ -25,12 +25,13 @@ _NAMING: Final = """
 
 # Texts whose emptiness says something: nothing to put there, nothing to add.
 _FREE_TEXT: Final = """
-    content contents text body string replacement value values data message messages msg comment
-    comments note notes description desc summary reason reasoning thought thoughts explanation
-    details detail prefix suffix separator sep delimiter indent indentation padding input stdin
-    output code snippet patch diff payload html css markdown md json xml yaml csv template args
-    arguments options flags params parameters extra context default fallback label caption footer
-    header headers filter filters line lines block remark remarks annotation docstring
+    content contents text body string replace replacement repl value values data message
+    messages msg comment comments note notes description desc summary reason reasoning thought
+    thoughts explanation details detail prefix suffix separator sep delimiter indent indentation
+    padding input stdin output code snippet patch diff payload html css markdown md json xml
+    yaml csv template args arguments options flags params parameters extra context default
+    fallback label caption footer header headers filter filters line lines block remark remarks
+    annotation docstring
 """
 
 # Those whose value points at one thing, and has no markup of any kind at its end.
@@ -58,9 +59,11 @@ _SECRET: Final = frozenset({"api", "access", "auth", "secret", "private", "publi
 
 # Last words that say only that there are characters: the word before them decides.
 _VAGUE: Final = frozenset({"text", "string", "value", "values", "data", "input", "line", "code"})
-_EMPTY_ENDINGS: Final = frozenset({"here", "str", "arg", "param", "parameter", "field"})
+_EMPTY_ENDINGS: Final = frozenset({"here", "str", "arg", "param", "parameter", "field", "with"})
 # `new_source`, `old_block`: what edits put in and take out, unless it is a name or a path.
 _CHANGES: Final = frozenset({"new", "old", "insert", "inserted", "updated"})
+# The text of a file is its content.
+_CONTENTS: Final = _CHANGES | {"file"}
 
 
 def deciding(parameter: str) -> list[str]:
@@ -101,10 +104,10 @@ class Vocabulary:
             return self.unlisted
         last, before = listed[-1], listed[:-1]
         if last in _VAGUE and before:
-            return any(word in self.naming for word in before) and _CHANGES.isdisjoint(before)
+            return any(word in self.naming for word in before) and _CONTENTS.isdisjoint(before)
         if last in self.naming and last not in self.free_text:
             return True
-        if last in self.free_text or not _CHANGES.isdisjoint(before):
+        if last in self.free_text or not _CHANGES.isdisjoint(listed):
             return False
         return self.unlisted or any(word in self.naming for word in before)
 

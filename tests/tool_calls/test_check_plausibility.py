@@ -26,7 +26,7 @@ NULLABLE: list[dict[str, Any]] = [
     "name",
     ["path", "filePath", "file_name", "url", "query", "search_text", "command", "pattern", "id",
      "DNA_id", "message_id", "game_title", "country", "to_currency", "color2", "species",
-     "country_code", "content_type", "detail_level"],
+     "country_code", "content_type", "detail_level", "query_str", "new_path", "file_pattern"],
 )  # fmt: skip
 @pytest.mark.parametrize("value", ["", " ", "\n\t"])
 def test_what_must_name_something_is_not_empty(name: str, value: str) -> None:
@@ -37,7 +37,8 @@ def test_what_must_name_something_is_not_empty(name: str, value: str) -> None:
     "name",
     ["content", "text", "body", "new_string", "newString", "old_text", "replacement", "value",
      "file_content", "message", "comment", "notes", "suffix", "separator", "new_source", "input",
-     "code", "message_text", "insert_text"],
+     "code", "message_text", "insert_text", "new_str", "old_str", "file_text", "replace",
+     "replace_with"],
 )  # fmt: skip
 @pytest.mark.parametrize("value", ["", " ", "...", "TODO", "string", "<text>", "<content>"])
 def test_free_text_may_be_empty_or_anything(name: str, value: str) -> None:
@@ -198,6 +199,9 @@ def test_brackets_and_endings_that_are_no_placeholder(name: str, value: str) -> 
         ("query", "{a} and {b}"),
         ("pattern", "TODO"),
         ("pattern", "<Button>"),
+        ("pattern", "<path>"),
+        ("pattern", "string"),
+        ("regex", "placeholder"),
         ("path", "./..."),
         ("path", "."),
         ("path", "/path/to/file"),
