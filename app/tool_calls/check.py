@@ -11,6 +11,7 @@ whatever a model wrote or a client declared.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import orjson
@@ -22,7 +23,7 @@ from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
 from app.tool_calls.plausibility import Lookup, implausible, leaked_markup
 from app.tool_calls.repair.loss import keeps_everything
 from app.tool_calls.repair.shape import Mender, is_misplaced
-from app.tool_calls.repair.text import read
+from app.tool_calls.repair.text import Reading, read
 from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, WRAPPERS, may_wrap, surely_wrapped, unwrap
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
 from app.tool_calls.vocabulary import DEFAULT, Vocabulary
@@ -81,6 +82,7 @@ class Checked:
 DEFAULT_OPTIONS: Final = Options()
 # What is sent in place of an object by who has nothing to say.
 _NONE: Final = frozenset({"", "null", "None", "[]", '""'})
+_WORDS: Final = re.compile(r"[\w$.-]+")
 _ANYTHING: Final = compile_schema(None)
 
 
@@ -232,16 +234,9 @@ class _Call:
             reading = read(text, max_depth=options.max_depth)
         except Unreadable as error:
             return self._unreadable(error)
-        if "missing_closer" in reading.rules and is_misplaced(
-            reading.value, schema.schema, schema.definitions
-        ):
-            return self._unreadable(
-                Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
-            )
-        if "unescaped_quotes" in reading.rules and not schema.declared >= reading.value.keys():
-            return self._unreadable(
-                Unreadable("invalid_json", "hold a quotation mark that is not escaped")
-            )
+        unclear = _unclear(reading, text, schema)
+        if unclear is not None:
+            return self._unreadable(unclear)
         self.rules += reading.rules
         good = _is_good(
             reading.value,
@@ -321,6 +316,25 @@ def _reshape(
     mender = Mender(schema.definitions, options.max_depth)
     mended = mender.mend(value, schema.schema) if options.validate_schema else value
     return mended, [*rules, *mender.rules], [*dropped, *mender.dropped]
+
+
+def _unclear(reading: Reading, text: str, schema: CompiledSchema) -> Unreadable | None:
+    """Why a reading of broken text may not be the only one, by what the tool declares."""
+    value, rules = reading.value, reading.rules
+    if "missing_closer" in rules and is_misplaced(value, schema.schema, schema.definitions):
+        return Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
+    if "unescaped_quotes" in rules and not schema.declared >= value.keys():
+        return Unreadable("invalid_json", "hold a quotation mark that is not escaped")
+    if "leading_text" in rules and _is_one_parameter(text, value, schema):
+        return Unreadable("not_an_object", "are not a JSON object")
+    return None
+
+
+def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:
+    """Whether what stands before an object says which parameter it is: ``filter: {"a": 1}``."""
+    if value and value.keys() <= schema.declared:
+        return False
+    return not schema.declared.isdisjoint(_WORDS.findall(text.partition("{")[0]))
 
 
 def _inside_its_own(value: dict[str, Any], schema: CompiledSchema) -> dict[str, Any] | None:

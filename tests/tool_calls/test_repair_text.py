@@ -167,6 +167,15 @@ def test_no_reading_or_more_than_one(text: str) -> None:
     assert kinds(text, ANY) != []
 
 
+@pytest.mark.parametrize(
+    "text", ['b: {"x": 1}', "<b>{'x': 1}</b>", 'The b: {"a": 1, "x": 2}', "b {}"]
+)
+def test_what_names_one_parameter_is_no_word_before_all(text: str) -> None:
+    tools = one(parameters(a={}, b={"type": "object"}))
+    assert kinds(text, tools) == ["not_an_object"]
+    assert mended('The a: {"a": 1}', tools) == ({"a": 1}, ("leading_text",))
+
+
 def test_a_clean_part_goes_out_as_it_was_written() -> None:
     checked = check('```json\n{"a":1.50,  "b":"\\u00e9"}\n```', ANY)
     assert checked.arguments == '{"a":1.50,  "b":"\\u00e9"}'
