@@ -183,6 +183,12 @@ def test_calls_without_arguments(text: str) -> None:
     assert calls(rescue(text, TOOLS)) == [("list_shelves", {})]
 
 
+def test_keys_without_quotes_are_read_in_a_marked_call() -> None:
+    text = '<tool_call>\n{name: "find_book", arguments: {title: "Momo"}}\n</tool_call>'
+    (call,) = rescue(text, TOOLS).calls
+    assert (call.name, call.arguments) == ("find_book", '{title: "Momo"}')
+
+
 def test_what_a_tag_calls_text_is_text_where_it_may_be() -> None:
     schema = {"title": {"type": ["string", "integer"]}, "row": {"type": "integer"}, "note": {}}
     values = "".join(

@@ -107,6 +107,7 @@ SAMPLES: dict[str, list[str]] = {
     ],
     "invoke_xml": [
         f"<function_calls>\n{_INVOKE.format('')}</function_calls>",
+        _INVOKE.format(""),
         f"<atem:function_calls>{_INVOKE.format('atem:')}</atem:function_calls>",
     ],
     "kimi_k2": [

@@ -87,4 +87,5 @@ FORMATS = (
     Format("invoke_xml", ("<atem:function_calls>",), _read_muse, Where.TAG),
     Format("invoke_xml", ("<function_calls>",), _read_plain, Where.TAG, follow),
     Format("invoke_xml", (hermes.OPENER,), _read_plain, Where.TAG, hermes.follow),
+    Format("invoke_xml", ("<invoke name=",), _read_plain, Where.TAG),
 )

@@ -40,10 +40,9 @@ _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
 _NEXT = re.compile(r"[\s,;\[\]]*(?=\{)")
 _CLOSE_FENCE = re.compile(r"\s*`{3,}")
 _REST = re.compile(r"(?:\s*\])*(?:\s*`{3,})?")
-_NAME = re.compile(
-    r'["\'](?:' + "|".join(NAME_KEYS) + r')["\']\s*:\s*["\']([^"\'\\\n]{1,200})["\']'
-)
-_ARGUMENTS = re.compile(r'["\'](?:' + "|".join(ARGUMENT_KEYS) + r')["\']\s*:\s*')
+# Keys may lack their quotes.
+_NAME = re.compile(r"\b(?:" + "|".join(NAME_KEYS) + r')["\']?\s*:\s*["\']([^"\'\\\n]{1,200})["\']')
+_ARGUMENTS = re.compile(r"\b(?:" + "|".join(ARGUMENT_KEYS) + r')["\']?\s*:\s*')
 _HEAD = 2_000  # how far into broken JSON the name is looked for
 
 
