@@ -521,6 +521,8 @@ WRITTEN = {
     "</parameter>\n</function>",
     "invoke_xml": '<function_calls>\n<invoke name="write">\n<parameter name="path">a.md</parameter>'
     '\n<parameter name="content">{}</parameter>\n</invoke>\n</function_calls>',
+    "glm": "<tool_call>write\n<arg_key>path</arg_key>\n<arg_value>a.md</arg_value>\n"
+    "<arg_key>content</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>",
 }
 
 
@@ -548,6 +550,7 @@ def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> 
         ("qwen3_xml", "<parameter=path>z</parameter>"),
         ("invoke_xml", "re.compile('</parameter>')"),
         ("invoke_xml", '<parameter name="path">z</parameter>'),
+        ("glm", "re.compile('</arg_value>')"),
     ],
 )
 def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:

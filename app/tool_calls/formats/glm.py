@@ -11,6 +11,7 @@ from app.tool_calls.formats import hermes, python_calls
 from app.tool_calls.formats.base import Block, Call, Format, Source, Where
 from app.tool_calls.formats.json_calls import close, object_text
 from app.tool_calls.formats.literals import dumps, object_of, skip_space
+from app.tool_calls.formats.tagged import breaks_off
 from app.tool_calls.formats.typed import typed
 
 _NAME = re.compile(r"\s*([^\s<>(){}\[\]\"'`]{1,200})")
@@ -51,7 +52,7 @@ def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int
     key_tag, key_end = f"<{prefix}arg_key>", f"</{prefix}arg_key>"
     schema, properties = src.tools.schema(name), src.tools.properties(name)
     values: list[tuple[str, object]] = []
-    at = pos
+    at = end = pos
     while text.startswith(key_tag, at):
         at += len(key_tag)
         key_stop = src.find_first((key_end, f"<{prefix}arg_value>"), at)
@@ -59,8 +60,11 @@ def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int
         raw, end = _read_value(src, close(text, key_stop, (key_end,)), prefix)
         values.append((key, typed(raw, properties.get(key), schema)))
         at = skip_space(text, end)
-        pos = end
-    return object_of(values), pos
+    call_end = (f"</{prefix}tool_call>",)
+    if breaks_off(src, end, f"</{prefix}arg_value>", call_end):
+        rest = src.find_first(call_end, end)
+        return text[pos:rest], rest
+    return object_of(values), end
 
 
 def _read_value(src: Source, pos: int, prefix: str) -> tuple[str, int]:
