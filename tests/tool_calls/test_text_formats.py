@@ -183,6 +183,20 @@ def test_calls_without_arguments(text: str) -> None:
     assert calls(rescue(text, TOOLS)) == [("list_shelves", {})]
 
 
+@pytest.mark.parametrize("text", ["{}", "```json\n{}\n```", "<tool_call>{}\n</tool_call>"])
+def test_a_bracket_too_many_hides_no_call_and_is_no_text(text: str) -> None:
+    found = rescue(text.replace("{}", SAMPLES["bare_json"][0] + "}"), TOOLS)
+    assert (calls(found), found.content) == ([MOMO], "")
+    found = rescue('<function=find_book>{"title": "Momo", "year": 1973}}</function>', TOOLS)
+    assert (calls(found), found.content) == ([MOMO], "")
+
+
+def test_code_behind_a_call_keeps_its_fence() -> None:
+    code = "\n```python\nprint()\n```\n"
+    found = rescue(SAMPLES["bare_json"][0] + code, TOOLS)
+    assert (calls(found), found.content) == ([MOMO], code)
+
+
 def test_keys_without_quotes_are_read_in_a_marked_call() -> None:
     text = '<tool_call>\n{name: "find_book", arguments: {title: "Momo"}}\n</tool_call>'
     (call,) = rescue(text, TOOLS).calls

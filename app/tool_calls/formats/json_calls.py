@@ -38,8 +38,11 @@ Shape = Callable[[Members], list[Call]]
 
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
 _NEXT = re.compile(r"[\s,;\[\]]*(?=\{)")
-_CLOSE_FENCE = re.compile(r"\s*`{3,}")
-_REST = re.compile(r"(?:\s*\])*(?:\s*`{3,})?")
+# Behind an object: brackets too many are no text.
+_CLOSERS = r"(?:\s*[\]}])*"
+_STRAY = re.compile(_CLOSERS)
+_CLOSE_FENCE = re.compile(_CLOSERS + r"\s*`{3,}(?!\w)")
+_REST = re.compile(_CLOSERS + r"(?:\s*`{3,}(?!\w))?")
 # Keys may lack their quotes.
 _NAME = re.compile(r"\b(?:" + "|".join(NAME_KEYS) + r')["\']?\s*:\s*["\']([^"\'\\\n]{1,200})["\']')
 _ARGUMENTS = re.compile(r"\b(?:" + "|".join(ARGUMENT_KEYS) + r')["\']?\s*:\s*')
@@ -213,7 +216,7 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[str, int]
     at = skip_space(text, fence.end()) if fence else at
     found = _read_members(src, at) if text.startswith("{", at) else None
     if found is not None:
-        rest = _CLOSE_FENCE.match(text, found[1]) if fence else None
+        rest = (_CLOSE_FENCE if fence else _STRAY).match(text, found[1])
         return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
     end = src.find_first(stop, at)
     raw = text[at:end].strip().removesuffix("```").rstrip()
