@@ -149,6 +149,9 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
         f"The JSON would be:\n\n{JSON}\n\n{JSON}",
         f"Shall I run this?\n\n```json\n{JSON}\n```",
         f"Once you confirm, I'll run:\n{JSON}",
+        f"```json\n{JSON}\n```\n\nWould you like me to run this?",
+        f"{JSON}\n\nShall I proceed?",
+        f"以下のJSONを送信してください:\n\n{JSON}",
         f"```json\n{JSON}\n```\nThis looks the book up.",
         f"```json\n{JSON}\n{{}}\n```",
         f"def books():\n    return [{PYTHON}]",
@@ -240,6 +243,8 @@ def test_prose_that_is_no_example_hides_no_call(before: str) -> None:
         "Thank you for your approval.\n\n{}\n\n{}",
         "Now I’ll read the config file:\n{}\n\n{}\n",
         "It wrote the wrong one. Let me fix that:\n\n{}\n\nThen the other:\n\n{}",
+        "好的，我来读取 config 文件：\n\n{}\n\n{}",
+        "Je vais lire le fichier config :\n\n{}\n\n{}\n\nWould you like me to check more?",
     ],
 )
 def test_calls_that_are_meant_may_have_prose_around(around: str, call: str) -> None:

@@ -151,7 +151,7 @@ _ASKED_FOR = re.compile(
     r"|structures?|files?|request bod(?:y|ies)|documents?|data|samples?|templates?|definitions?"
     r"|logs?|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,  # in 以下のJSONを, too, it is a word
 )
 # What is to be done once somebody has said so: nobody has.
 _PERMISSION = re.compile(
@@ -162,9 +162,19 @@ _PERMISSION = re.compile(
     r"|\b(?:await(?:ing)?|wait(?:ing)? for|need|pending) your \w+\W*$",
     re.IGNORECASE,
 )
+# The same, asked behind it: "Shall I proceed?".
+_MAY_I = re.compile(
+    r"\b(?:(?:shall|should|may|can|could) I|(?:do|would) you (?:want|like) me to"
+    r"|let me know (?:if|when|once) (?:I (?:should|can|may)"
+    r"|you(?:['’]d| would)? (?:like|want) me to))"
+    r" (?:\w+ )?(?:proceed|go ahead"
+    r"|(?:run|execute|make|send|call|do|submit) (?:it|this|that|these)\b)",
+    re.IGNORECASE,
+)
 _INTENT = re.compile(
     r"\b(?:I['’]ll|I will|I(?:['’]m| am) (?:going|about) to|I (?:need|have|want) to|I['’]d like to"
-    r"|I should|I must|let me|let['’]s|calling|invoking|using the)\b|^\W*\w+ing\b",
+    r"|I should|I must|let me|let['’]s|calling|invoking|using the)\b|^\W*\w+ing\b"
+    r"|让我|我来|我将|我会|我先|我要|接下来|\b(?:je vais|voy a|vou|ich werde|lass mich|сейчас)\b",
     re.IGNORECASE,
 )
 _SENTENCE_LENGTH = 160
@@ -258,8 +268,10 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
 
 
 def is_in_sentence(text: str, start: int, end: int, where: Where, floor: int = 0) -> bool:
-    """Whether the call from `start` to `end` is a part of the sentence around it."""
+    """Whether the call from `start` to `end` is a part of the text around it, or asked about."""
     if _SPOKEN_OF.match(text, end):
+        return True
+    if where in (Where.JSON, Where.FENCE) and _MAY_I.search(text, end, end + WINDOW):
         return True
     line = lead_of(text, start, floor).rpartition("\n")[2]
     if _EXPLAINED.match(text, end) and _BULLET.fullmatch(line):
