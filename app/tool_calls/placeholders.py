@@ -36,7 +36,10 @@ _MARKED_NAME: Final = re.compile(
 _OF_THE_WORLD: Final = frozenset({"city", "country", "location", "address", "street", "zip",
     "email", "phone", "date", "company", "product", "recipient", "destination", "origin",
     "airport", "hotel", "restaurant", "customer", "topic"})  # fmt: skip
-_STAND_INS: Final = frozenset({"string", "placeholder", "todo", "tbd", "fixme"})
+_STAND_INS: Final = frozenset({"string", "placeholder"})
+# In small letters it is a status, or an app to write; in capitals, too, it is a column's heading.
+_NOTES: Final = frozenset({"TODO", "TBD", "FIXME"})
+_HEADINGS: Final = frozenset({"status", "column", "label", "labels", "tag", "tags"})
 _ASKING: Final = re.compile(r"(?:your|insert|enter|the|some|actual)[ _-]\w", re.IGNORECASE)
 # Between angle brackets these are no tag, whatever the parameter is.
 _TAGLESS: Final = frozenset(
@@ -59,6 +62,8 @@ def is_placeholder(value: str, parameter: str) -> bool:
     searching = not SEARCHING.isdisjoint(words(parameter))
     if text.casefold() in _STAND_INS:
         return not searching
+    if text in _NOTES:
+        return not searching and _HEADINGS.isdisjoint(words(parameter))
     angled = _ANGLED.fullmatch(text)
     if angled is not None:
         inner = angled[1] or angled[2]

@@ -246,7 +246,7 @@ def _holds_leak(item: str, parameter: str, vocabulary: Vocabulary, known: Lookup
     if not may_hold_markup(item):
         return False
     if len(item) <= MAX_NAMED:
-        searching = not SEARCHING.union(("query", "search")).isdisjoint(words(parameter))
+        searching = not SEARCHING.union(("query",)).isdisjoint(words(parameter))
         found = leak(item, searching)
         if found and not known(found):
             return True

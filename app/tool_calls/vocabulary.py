@@ -48,7 +48,7 @@ PLACES: Final = frozenset(_PLACES.split())
 _COMMANDS: Final = frozenset({"command", "cmd", "sql", "bash", "shell",
     "url", "uri", "link", "href", "host", "hostname", "domain", "endpoint", "email"})  # fmt: skip
 # What holds patterns to look for: anything may be one.
-SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob"})
+SEARCHING: Final = frozenset({"pattern", "regex", "regexp", "grep", "glob", "find", "search"})
 # Parameters for which "string" is a value: a column's type, a field's kind.
 _TYPES: Final = frozenset({"type", "types", "dtype", "datatype", "kind", "format"})
 # … and a blank: keys that are pressed, characters that are typed or split at. No secret is one.
