@@ -102,8 +102,16 @@ def rescue_cut(text: str, tools: Tools) -> Rescued:
 
 def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
     """The calls of a text that was cut, without what may be half a call."""
-    calls = found.calls
-    return calls if not calls or _stands_whole(calls[-1].arguments, text) else calls[:-1]
+    if not found.calls:
+        return ()
+    before, last = found.calls[:-1], found.calls[-1]
+    behind = 0  # the arguments of those before
+    for call in before:
+        at = text.find(call.arguments, behind)
+        behind = at + len(call.arguments) if at >= 0 else behind
+    if last.arguments == "{}":  # which also stands for none at all
+        behind = max(behind, text.find(last.name, behind))
+    return found.calls if _stands_whole(last.arguments, text[behind:]) else before
 
 
 def _stands_whole(arguments: str, text: str) -> bool:

@@ -11,7 +11,7 @@ from app.tool_calls.check import check_call
 from app.tool_calls.formats.base import Block, Format, Source
 from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.schemas import tool_set
-from app.tool_calls.text_calls import Rescued, rescue
+from app.tool_calls.text_calls import Rescued, rescue, rescue_cut
 from tests.tool_calls.calls import tool
 from tests.tool_calls.test_text_samples import JSON, SAMPLES, TOOLS
 
@@ -189,6 +189,15 @@ def test_a_bracket_too_many_hides_no_call_and_is_no_text(text: str) -> None:
     assert (calls(found), found.content) == ([MOMO], "")
     found = rescue('<function=find_book>{"title": "Momo", "year": 1973}}</function>', TOOLS)
     assert (calls(found), found.content) == ([MOMO], "")
+
+
+@pytest.mark.parametrize("half", ["list_shelves[ARGS]", "list_shelves"])
+def test_arguments_that_stand_elsewhere_make_no_cut_call_whole(half: str) -> None:
+    whole = "[TOOL_CALLS]list_shelves[ARGS]{}"
+    assert len(rescue_cut(f"It is `{{}}`.\n{whole}", TOOLS).calls) == 1
+    assert len(rescue_cut(f"It is `{{}}`.\n[TOOL_CALLS]{half}", TOOLS).calls) == 0
+    assert len(rescue_cut(f"{whole}[TOOL_CALLS]{half}", TOOLS).calls) == 1
+    assert len(rescue_cut(f"{whole}{whole}", TOOLS).calls) == 2
 
 
 def test_code_behind_a_call_keeps_its_fence() -> None:
