@@ -241,6 +241,7 @@ def test_prose_that_is_no_example_hides_no_call(before: str) -> None:
     [
         "I'll check both.\n{}\nand the other one:\n{}",
         "Thank you for your approval.\n\n{}\n\n{}",
+        "Paris:\n{}\nand London:\n{}",
         "Now I’ll read the config file:\n{}\n\n{}\n",
         "It wrote the wrong one. Let me fix that:\n\n{}\n\nThen the other:\n\n{}",
         "好的，我来读取 config 文件：\n\n{}\n\n{}",

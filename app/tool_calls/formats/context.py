@@ -30,7 +30,10 @@ _INSIDE_JSON = re.compile(r"(?:[\[{(]|[\"'\]}\d]\s*,|[\"']\s*:)\s*\Z")
 _BEFORE_JSON = re.compile(r"(?:^|[.:!?>\]▷]\*{0,2}|;\s)\s*\Z")
 _IN_SENTENCE = re.compile(r"[\w,]\s+\Z")
 _SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.:;)](?:\s|\Z)")
-_GOES_ON_BELOW = re.compile(r"[ \t]*\n\s*(?:and|or|but|which|that|where|who|to|in|for|with|you)\b")
+# "and London:" announces the next call.
+_GOES_ON_BELOW = re.compile(
+    r"[ \t]*\n\s*(?:and|or|but|which|that|where|who|you)\b(?![^\n]*:[ \t]*(?:\n|\Z))"
+)
 # Between two examples of one list.
 _BETWEEN = re.compile(r"\s*(?:(?:and|or|und|oder|et|ou|y|o|和|或)\b\W*)?(?:[-*•]|\d{1,2}[.)])?\s*")
 # What is said of the call right behind it: "… is Phi-4's format"; in a list "… – Qwen's".
