@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .. import log
 from ..core.breaker import BreakerState
 from ..state.store import Store, StoreError
 
@@ -59,6 +60,8 @@ class Journal:
             self._next, self._events, self._breakers = None, [], {}
             try:
                 await self._write_down(events, breakers)
+            except Exception as error:  # or whoever ends an exchange would wait for ever
+                log.fault("journal_fault", error)
             finally:
                 self._current = None
                 done.set_result(None)

@@ -100,3 +100,18 @@ async def test_who_gives_up_waiting_takes_nothing_along(journal: Journal, store:
     store.let.set()
     await journal.written()
     assert store.calls == [["a"]]
+
+
+async def test_a_fault_of_ours_keeps_nobody_waiting(journal: Journal, store: SlowStore) -> None:
+    def fault() -> None:
+        raise KeyError("a bug")
+
+    store.let.set()
+    journal.on_events = fault
+    journal.add([event("a")])
+    async with asyncio.timeout(5):
+        await journal.written()
+        journal.on_events = lambda: None
+        journal.add([event("b")])
+        await journal.written()
+    assert store.calls == [["a"], ["b"]]
