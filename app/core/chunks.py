@@ -127,10 +127,14 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
-def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
+def index_of(choice: Mapping[str, Any], position: int) -> int:
+    """Which of a reply's choices one is: as it says, or by its place."""
     index = choice.get("index")
-    if not isinstance(index, int):
-        index = position
+    return index if isinstance(index, int) else position
+
+
+def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
+    index = index_of(choice, position)
     delta = choice.get("delta")
     if not isinstance(delta, dict):
         delta = choice.get("message")
@@ -241,9 +245,10 @@ def chunks_of_completion(completion: Mapping[str, Any]) -> Iterable[Chunk]:
     top = {k: v for k, v in completion.items() if k not in ("choices", "usage", "object")}
     top["object"] = "chat.completion.chunk"
     choices = completion.get("choices")
-    for choice in choices if isinstance(choices, list) else ():
+    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
         if not isinstance(choice, dict):
             continue
+        index = index_of(choice, position)
         message = choice.get("message")
         delta = dict(message) if isinstance(message, dict) else {}
         if isinstance(delta.get("tool_calls"), list):
@@ -252,9 +257,10 @@ def chunks_of_completion(completion: Mapping[str, Any]) -> Iterable[Chunk]:
                 for place, call in enumerate(delta["tool_calls"])
             ]
         rest = {k: v for k, v in choice.items() if k not in ("message", "finish_reason")}
-        yield made({**top, "choices": [{**rest, "delta": delta, "finish_reason": None}]})
-        end = {"index": choice.get("index", 0), "delta": {}}
-        yield made({**top, "choices": [{**end, "finish_reason": choice.get("finish_reason")}]})
+        whole = {**rest, "index": index, "delta": delta, "finish_reason": None}
+        yield made({**top, "choices": [whole]})
+        finish = choice.get("finish_reason")
+        yield made({**top, "choices": [{"index": index, "delta": {}, "finish_reason": finish}]})
     if completion.get("usage"):
         yield made({**top, "choices": [], "usage": completion["usage"]})
     if completion.get("error"):

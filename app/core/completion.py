@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .chunks import index_of
 from .reply import Reply
 
 # Strings that name something and are sent whole, perhaps more than once.
@@ -58,8 +59,7 @@ class CompletionBuilder:
         return pieces if type(pieces) is _Pieces else None
 
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
-        index = choice.get("index")
-        index = index if isinstance(index, int) else position
+        index = index_of(choice, position)
         known = self._choices.setdefault(index, {"index": index, "message": {}})
         delta = choice.get("delta")
         if not isinstance(delta, dict):

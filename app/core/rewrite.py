@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .chunks import REASONING_FIELDS, Chunk, made
+from .chunks import REASONING_FIELDS, Chunk, index_of, made
 from .reply import ChoiceReply, Reply
 
 _REPLACED = frozenset({"content", "tool_calls", "function_call"})
@@ -37,7 +37,7 @@ def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
             chunks.append(chunk)
             continue
         choices = []
-        for choice in payload["choices"]:
+        for choice in filter(_is_object, payload["choices"]):
             # Some servers have a `message` in place of a `delta`.
             key = "message" if isinstance(choice.get("message"), dict) else "delta"
             kept = {k: v for k, v in (choice.get(key) or {}).items() if k not in dropped}
@@ -57,14 +57,16 @@ class _Writer:
     def write(self, chunk: Chunk) -> list[Chunk]:
         payload = chunk.payload
         choices = payload.get("choices") if payload else None
-        if payload is None or not isinstance(choices, list) or not self._touches(choices):
+        if payload is None or not isinstance(choices, list):
+            return [chunk]
+        if all(self._mended(one, at) is None for at, one in enumerate(choices)):
             return [chunk]
         top = {k: v for k, v in payload.items() if k not in ("choices", "usage")}
         before: list[Chunk] = []
         kept = []
         for position, choice in enumerate(choices):
-            index = choice.get("index", position)
-            if index not in self._reply.mended:
+            index = self._mended(choice, position)
+            if index is None:
                 kept.append(choice)
                 continue
             mended = self._reply.choices[index]
@@ -81,11 +83,10 @@ class _Writer:
             return [*before, made({**payload, "choices": kept})]
         return before
 
-    def _touches(self, choices: list[Any]) -> bool:
-        return any(
-            isinstance(choice, dict) and choice.get("index", position) in self._reply.mended
-            for position, choice in enumerate(choices)
-        )
+    def _mended(self, choice: Any, position: int) -> int | None:
+        """The index of a choice that was mended; None: it goes out as it came."""
+        index = index_of(choice, position) if _is_object(choice) else None
+        return index if index in self._reply.mended else None
 
     def _content(self, top: dict[str, Any], index: int, choice: ChoiceReply) -> list[Chunk]:
         deltas: list[dict[str, Any]] = []
@@ -100,6 +101,10 @@ class _Writer:
             made({**top, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
             for delta in deltas
         ]
+
+
+def _is_object(choice: Any) -> bool:
+    return isinstance(choice, dict)
 
 
 def _emptied(choice: dict[str, Any]) -> dict[str, Any]:

@@ -171,6 +171,12 @@ def test_a_completion_means_what_its_stream_means(name: str) -> None:
     assert _told(e for one in whole for e in one.events) == _told(streamed)
 
 
+def test_choices_of_a_completion_without_an_index_stay_apart() -> None:
+    choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in ("a", "b")]
+    events = [event for one in chunks_of_completion({"choices": choices}) for event in one.events]
+    assert events == [TextDelta(0, "a"), Finish(0, "stop"), TextDelta(1, "b"), Finish(1, "stop")]
+
+
 def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> None:
     chunks = list(chunks_of_completion(KINDS["n_two"].completion))
     assert [one.done for one in chunks] == [False] * (len(chunks) - 1) + [True]

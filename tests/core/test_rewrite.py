@@ -128,6 +128,21 @@ def test_a_reply_that_came_whole_in_a_message() -> None:
     assert end["choices"] == [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]
 
 
+def test_a_choice_without_an_index_is_told_by_its_place() -> None:
+    held = chunks(
+        {**TOP, "choices": [None, {"index": None, "delta": {"content": "<tool"}}]},
+        {**TOP, "choices": [None, {"delta": {}, "finish_reason": "stop"}]},
+    )
+    call, end = (one or {} for one in mended(held, "", CALL, index=1)[1:])
+    assert call["choices"][0]["index"] == 1
+    assert call["choices"][0]["delta"] == call_delta()
+    assert end["choices"] == [None, {"delta": {}, "finish_reason": "tool_calls"}]
+    assert [one.payload for one in without_reasoning(held)] == [
+        {**TOP, "choices": [{"index": None, "delta": {"content": "<tool"}}]},
+        {**TOP, "choices": [{"delta": {}, "finish_reason": "stop"}]},
+    ]
+
+
 def test_a_made_chunk_is_what_its_payload_says() -> None:
     reply = Reply()
     reply.choice(0).text = "né"
