@@ -127,9 +127,9 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
-def index_of(choice: Mapping[str, Any], position: int) -> int:
-    """Which of a reply's choices one is: as it says, or by its place."""
-    index = choice.get("index")
+def index_of(one: Mapping[str, Any], position: int) -> int:
+    """Which of its kind a choice or a call is: as it says, else by its place in the list."""
+    index = one.get("index")
     return index if isinstance(index, int) else position
 
 
@@ -173,7 +173,6 @@ def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
 
 
 def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
-    index = call.get("index")
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     arguments = function.get("arguments")
@@ -182,7 +181,7 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
         arguments = orjson.dumps(arguments).decode()
     return ToolCallDelta(
         choice,
-        index if isinstance(index, int) else place,
+        index_of(call, place),
         _string(call.get("id")),
         _string(function.get("name")),
         _string(arguments),

@@ -145,8 +145,7 @@ def _add_calls(calls: dict[int, dict[str, Any]], deltas: list[Any]) -> None:
     for place, delta in enumerate(deltas):
         if not isinstance(delta, dict):
             continue
-        index = delta.get("index")
-        call = calls.setdefault(index if isinstance(index, int) else place, {})
+        call = calls.setdefault(index_of(delta, place), {})
         for key, value in delta.items():
             if key == "function" and isinstance(value, dict):
                 _add_function(_own(call, key), value)
