@@ -30,9 +30,8 @@ class LoopDetected:
     repeats does. ``believable``: a second tier that wants the very same calls is to be believed;
     ``believed``: two tiers have agreed on this loop before, in an earlier request of this run.
     ``calls``: the reply's calls as (name, canonical arguments). ``generated``: found while the
-    reply was being written; ``kept_chars``: how much of its text was worth keeping then. ``doubt``:
-    it may well be right, so it goes out where no other tier can be asked. ``place``: of the turn
-    after which it came.
+    reply was being written. ``doubt``: it may well be right, so it goes out where no other tier can
+    be asked. ``place``: of the turn after which it came.
     """
 
     detector: str
@@ -44,7 +43,6 @@ class LoopDetected:
     believed: bool = False
     calls: tuple[tuple[str, str], ...] = ()
     generated: bool = False
-    kept_chars: int | None = None
     doubt: bool = False
     place: int = 0
 

@@ -41,7 +41,7 @@ class CompiledSchema:
     """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
 
     `unchecked` counts the parts that could not be checked; `declared` are the names of the root's
-    parameters, `open_keys` whether others are allowed.
+    parameters.
     """
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
@@ -157,18 +157,18 @@ _schemas: Recent[CompiledSchema] = Recent(MAX_SCHEMAS, MAX_CACHED_BYTES)
 _reply_schemas: Recent[CompiledSchema] = Recent(MAX_TOOL_SETS, MAX_CACHED_BYTES)
 
 
-def tool_set(tools: object, functions: object = ()) -> ToolSet:
-    """The tool set of a request's `tools` and legacy `functions`, as the client sent them.
+def tool_set(tools: object) -> ToolSet:
+    """The tool set of a request's `tools`, as the client sent them.
 
     Never raises: entries that are no tools are passed over. Equal content gives the same object.
     """
-    key = _content((tools, functions)) if functions else made_of(tools, _key)
+    key = made_of(tools, _content)
     known = _tool_sets.get(key) if key else None
     if known is not None:
         return known
     schemas: dict[str, Any] = {}
     ambiguous: set[str] = set()
-    for name, schema in _entries(tools, functions):
+    for name, schema in _entries(tools):
         if name in schemas and schemas[name] != schema:
             ambiguous.add(name)  # offered twice, differently: either may be meant
         schemas[name] = None if name in ambiguous else schema
@@ -178,25 +178,18 @@ def tool_set(tools: object, functions: object = ()) -> ToolSet:
     return made
 
 
-def _entries(*lists: object) -> Iterator[tuple[str, Any]]:
+def _entries(tools: object) -> Iterator[tuple[str, Any]]:
     """Name and parameters of each tool: OpenAI's two forms, Responses', Anthropic's, custom."""
-    for entries in lists:
-        if not isinstance(entries, Sequence) or isinstance(entries, str | bytes):
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        return
+    for entry in tools:
+        if not isinstance(entry, Mapping):
             continue
-        for entry in entries:
-            if not isinstance(entry, Mapping):
-                continue
-            body = next(
-                (
-                    entry[key]
-                    for key in ("function", "custom")
-                    if isinstance(entry.get(key), Mapping)
-                ),
-                entry,
-            )
-            name = body.get("name")
-            if isinstance(name, str) and name:
-                yield name, body.get("parameters", body.get("input_schema"))
+        inner = (entry.get(key) for key in ("function", "custom"))
+        body = next((one for one in inner if isinstance(one, Mapping)), entry)
+        name = body.get("name")
+        if isinstance(name, str) and name:
+            yield name, body.get("parameters", body.get("input_schema"))
 
 
 def compile_schema(schema: Any) -> CompiledSchema:
@@ -219,10 +212,6 @@ def _compiled(schema: Any, cache: Recent[CompiledSchema], *, whole_object: bool)
         made = CompiledSchema(json.loads(key), whole_object=whole_object)
         cache.put(key, made)
     return made
-
-
-def _key(tools: object) -> bytes:
-    return _content((tools, ()))
 
 
 def _content(value: object) -> bytes:

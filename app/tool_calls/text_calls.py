@@ -24,21 +24,10 @@ from app.tool_calls.formats.base import (
     Where,
 )
 from app.tool_calls.formats.context import WINDOW, is_in_sentence
-from app.tool_calls.formats.mentions import marked_mentions
 from app.tool_calls.formats.scanner import SPECIAL, Candidate, Scanner, fence_end
 from app.tool_calls.formats.tails import skip_tail
 
 from ..frozen import frozen
-
-__all__ = [
-    "FoundCall",
-    "Holdback",
-    "Rescued",
-    "Tools",
-    "marked_mentions",
-    "rescue",
-    "rescue_cut",
-]
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
@@ -145,11 +134,6 @@ class Holdback:
         self._held: list[str] = []  # deltas behind a candidate, not yet in the scanner's text
         self._length = 0
         self._try_at = 0
-
-    @property
-    def holding(self) -> bool:
-        """Whether some text waits."""
-        return bool(self._held) or self._scanner.pos < len(self._scanner.text) or self._waits()
 
     @property
     def begins_call(self) -> bool:

@@ -173,7 +173,7 @@ def test_tools_in_all_their_forms() -> None:
     anthropic = {"name": "claude", "input_schema": parameters("a", a="string")}
     custom = {"type": "custom", "custom": {"name": "free"}}
     legacy = {"name": "old", "parameters": parameters("a", a="string")}
-    tools = tool_set([SEARCH, flat, anthropic, custom], [legacy])
+    tools = tool_set([SEARCH, flat, anthropic, custom, legacy])
     assert tools.names == ("search", "flat", "claude", "free", "old")
     for name in ("flat", "claude", "old"):
         assert kinds("{}", tools, name) == ["missing_required"]
@@ -184,7 +184,7 @@ def test_tools_in_all_their_forms() -> None:
     "tools", [None, 5, "x", {}, [None, 5, {}, {"function": 5}, {"function": {"name": 5}}]]
 )
 def test_odd_tool_lists_are_empty_ones(tools: object) -> None:
-    assert tool_set(tools, tools).names == ()
+    assert tool_set(tools).names == ()
 
 
 def test_a_tool_offered_twice_differently_is_not_checked() -> None:

@@ -64,7 +64,6 @@ def test_plain_prose_waits_for_nothing() -> None:
     holdback = Holdback(TOOLS)
     for word in ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1].", " OK"]:
         assert holdback.feed(word) == word
-        assert not holdback.holding
     assert holdback.finish() == Rescued((), "")
 
 
@@ -94,7 +93,6 @@ def test_the_first_character_does_not_wait() -> None:
 def test_what_cannot_become_a_call_any_more_flows(deltas: list[str], flows: list[str]) -> None:
     holdback = Holdback(TOOLS)
     assert [holdback.feed(delta) for delta in deltas] == flows
-    assert not holdback.holding
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,6 @@ def test_what_cannot_become_a_call_any_more_flows(deltas: list[str], flows: list
 def test_what_may_become_a_call_waits(start: str) -> None:
     holdback = Holdback(TOOLS)
     assert holdback.feed(start) == ""
-    assert holdback.holding
     assert holdback.finish().content == start
 
 

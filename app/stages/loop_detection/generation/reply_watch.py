@@ -154,7 +154,7 @@ class ReplyWatch:
             cut = index == self._cut
             tool = None
             if choice.tool_calls:
-                tool = self._without_surplus(index, choice)
+                tool = self._without_surplus(choice)
             elif cut or reply.flowed < len(choice.text):  # else the client has all of it
                 tool = self._without_written_surplus(index, choice, cut)
             if tool is not None:
@@ -203,19 +203,19 @@ class ReplyWatch:
         self._note_saved()
         if isinstance(found, TooMuchReasoning):
             return OutputTruncated("reasoning")
-        kept = found.start + (found.period if isinstance(found, Repetition) else 0)
-        if reasoning:
-            kept = self._texts[choice].length if choice in self._texts else 0
         if self._exchange.asked_about is not None:
-            return _loop(found, kept)  # no opinion: the reply that is there goes out
+            return _loop(found)  # no opinion: the reply that is there goes out
         self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         said = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
+            kept = found.start + (found.period if isinstance(found, Repetition) else 0)
+            if reasoning:
+                kept = self._texts[choice].length if choice in self._texts else 0
             self._stopped = _Stopped(choice, kept)
             self._exchange.reply_notes["Loop"] = said
             return Cut("loop_detected", "stop")
         self._exchange.notes["Loop"] = said
-        return _loop(found, kept)
+        return _loop(found)
 
     # At its end
 
@@ -226,7 +226,7 @@ class ReplyWatch:
         if index in self._calls and self._calls[index].unfinished:
             choice.tool_calls = choice.tool_calls[:-1]
 
-    def _without_surplus(self, index: int, choice: ChoiceReply) -> str | None:
+    def _without_surplus(self, choice: ChoiceReply) -> str | None:
         """The tool whose calls were too many; None: there were none."""
         calls = choice.tool_calls
         repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
@@ -284,7 +284,7 @@ def _tools(exchange: Exchange, rescues: bool) -> Tools:
     return {name: tools.schema(name) or {} for name in tools.names}
 
 
-def _loop(found: GoneRound, kept: int) -> LoopDetected:
+def _loop(found: GoneRound) -> LoopDetected:
     if isinstance(found, Repetition):
         laps, lap = found.laps, found.lap
         what = f"{laps}x, every {found.period} characters" if found.period > 1 else f"{laps}x"
@@ -303,5 +303,4 @@ def _loop(found: GoneRound, kept: int) -> LoopDetected:
         # A lap may have been cut anywhere: its characters, sorted, are always the same.
         pattern=f"{DETECTOR}:{digest(''.join(sorted(lap))):x}",
         generated=True,
-        kept_chars=kept,
     )
