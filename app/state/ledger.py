@@ -98,7 +98,7 @@ class Ledger:
             turns=old.turns + delta.turns,
             tier=delta.tier or old.tier,
             window=window,
-            sticky=_merged(old, delta, now) if delta.sticky else old.sticky,
+            sticky=_lasting({**old.sticky, **delta.sticky}, now) if delta.sticky else old.sticky,
             first_seen=min(now, old.first_seen),
             last_seen=max(now, old.last_seen),
         )
@@ -313,11 +313,6 @@ class Ledger:
         for ticket in [t for t, (_, _, expires) in self._tickets.items() if expires <= now]:
             self._release(ticket)
         self._next_expiry = min((e for _, _, e in self._tickets.values()), default=float("inf"))
-
-
-def _merged(old: SessionState, delta: SessionDelta, now: float) -> dict[str, Sticky]:
-    changed = {**old.sticky, **delta.sticky}
-    return _lasting({model: entry for model, entry in changed.items() if entry is not None}, now)
 
 
 def _lasting(sticky: Mapping[str, Sticky], now: float) -> dict[str, Sticky]:

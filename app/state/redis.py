@@ -125,7 +125,7 @@ class RedisStore:
         args: list[str | bytes | int] = [session, delta.turns, delta.tier, pack(delta.window)]
         args += (self._window_size, self._max_sessions, len(delta.sticky))
         for model, entry in delta.sticky.items():
-            args += (model, f"{entry.until!r} {entry.tier}" if entry is not None else "")
+            args += (model, f"{entry.until!r} {entry.tier}")
         if settlement is None:
             await self._add(now, "commit", *args)
             return {}

@@ -61,7 +61,7 @@ class SessionDelta:
     turns: int = 0
     tier: str = ""
     window: tuple[bytes, ...] = ()
-    sticky: Mapping[str, Sticky | None] = field(default_factory=dict)
+    sticky: Mapping[str, Sticky] = field(default_factory=dict)
 
 
 @frozen

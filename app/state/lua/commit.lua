@@ -1,5 +1,5 @@
 -- ARGV: now, ttl, call, session, turns, tier, window, most turns in it, most sessions,
---       the number of sticky tiers, MODEL and "UNTIL TIER" or "" of each;
+--       the number of sticky tiers, MODEL and "UNTIL TIER" of each;
 --       then, if anything is to be settled, what `settle` takes. Returns what that returns.
 local now, ttl, session = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
 local key, index = PREFIX .. ':s:' .. session, PREFIX .. ':sessions'
@@ -38,11 +38,7 @@ if stuck_end > 10 then
   end
 end
 for i = 11, stuck_end, 2 do
-  if ARGV[i + 1] == '' then
-    redis.call('HDEL', key, 'sticky:' .. ARGV[i])
-  else
-    redis.call('HSET', key, 'sticky:' .. ARGV[i], ARGV[i + 1])
-  end
+  redis.call('HSET', key, 'sticky:' .. ARGV[i], ARGV[i + 1])
 end
 local first = redis.call('HGET', key, 'first')
 if not first or now < tonumber(first) then
