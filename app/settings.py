@@ -85,6 +85,9 @@ class TierSettings(Section):
     hint_placement: Literal["user", "tool_result"] = "user"
 
 
+PASS_THROUGH = TierSettings(model="")  # the limits of a model that is no tier's
+
+
 class FrequencyOverride(Section):
     warn: AtLeastOne
     hard: AtLeastOne

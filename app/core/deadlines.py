@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..settings import TierSettings
+from ..settings import PASS_THROUGH, TierSettings
 from .verdicts import LeftOpen, UpstreamFailed
 
 # After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take
@@ -52,7 +52,7 @@ class Deadlines:
         streams: bool = True,
         silent_until: float = math.inf,
     ) -> None:
-        limits = tier or _PASS_THROUGH
+        limits = tier or PASS_THROUGH
         silence = limits.tool_silence_timeout if tools else 0.0
         self._first = max(limits.first_token_timeout, silence)
         self._idle = max(limits.idle_timeout, silence)
@@ -171,6 +171,3 @@ class Deadlines:
     def _long(self) -> float:
         """A silence that may mean something."""
         return min(self._patience, ASK_AFTER_SECONDS)
-
-
-_PASS_THROUGH = TierSettings(model="")

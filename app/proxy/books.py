@@ -19,13 +19,11 @@ from ..core.prompt_costs import Measured, measured
 from ..core.reply import Reply
 from ..core.tiers import named_by_client
 from ..core.verdicts import Rejected
-from ..settings import TierSettings
+from ..settings import PASS_THROUGH
 from ..state.store import SessionDelta, SessionState, Settlement, Sticky, StoreError
 from . import accounts
 from .reservation import Reservation, no_truth
 from .services import Services
-
-_PASS_THROUGH = TierSettings(model="")
 
 
 class Books:
@@ -109,7 +107,7 @@ class Books:
         self._warn(limits)
         if self._policy != "hard_stop":
             return None
-        known = self._services.settings.tiers.get(tier, _PASS_THROUGH)
+        known = self._services.settings.tiers.get(tier, PASS_THROUGH)
         self._prompt = prompt = measured(body)
         now, session = self._services.wall_clock(), self._exchange.session.hash
         most = self._services.prompt_costs.most(tier, session, prompt, now)

@@ -14,14 +14,13 @@ from ..core.prompt_costs import Measured, measured
 from ..core.prompt_size import BYTES_PER_TOKEN
 from ..core.session_id import SessionId
 from ..core.usage_tail import UsageTail
-from ..settings import TierSettings
+from ..settings import PASS_THROUGH
 from ..state.store import StoreError
 from . import accounts
 from .reservation import Reservation, no_truth
 from .services import Services
 
 SECONDS = 3600.0  # that one may take; after them what it has set aside is forgotten
-_PATIENCE = TierSettings(model="").queue_timeout  # it has no tier of its own
 _NO_TIER = ""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
@@ -83,7 +82,7 @@ class PassthroughBooks:
             most += _most_written(asked, self._most_output)
         try:
             found = await self._reservation.make(
-                self._limits, most, SECONDS, partial=True, patience=_PATIENCE
+                self._limits, most, SECONDS, partial=True, patience=PASS_THROUGH.queue_timeout
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
