@@ -147,8 +147,7 @@ def most_asked(exchange: Exchange, tier: str, settings: Settings) -> int:
 
 def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> int:
     """``limit`` tokens of output, or less where the tier's window has no more room."""
-    # A body's bytes bound its tokens from above: most requests need no closer look.
-    if tier is None or limit <= tier.context_window - request.size:
+    if tier is None or request.is_within(tier.context_window - limit):
         return limit
     return min(limit, max(tier.context_window - request.prompt_tokens, MIN_ROOM))
 

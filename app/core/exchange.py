@@ -44,6 +44,11 @@ class ClientRequest:
         """An estimate; asked for by many, and a long history is long to go through."""
         return estimate_of(self.blocks, self.body.get("tools"))
 
+    def is_within(self, tokens: int) -> bool:
+        """Whether the prompt, as estimated, has no more tokens than that."""
+        # A body's bytes bound its tokens from above: most requests need no closer look.
+        return self.size <= tokens or self.prompt_tokens <= tokens
+
     @cached_property
     def blocks(self) -> Blocks:
         """The messages, known again where they came before."""

@@ -129,11 +129,9 @@ def foreseeing(
 
 def _is_complex(request: ClientRequest, settings: Settings) -> bool:
     rules = settings.reliability.memory_pressure
-    least = rules.complex.min_prompt_tokens
     if not rules.escalate_complex or (rules.complex.tools and not request.tools):
         return False
-    # A body's bytes bound its tokens from above: most requests need no closer look.
-    return request.size >= least and request.prompt_tokens >= least
+    return not request.is_within(rules.complex.min_prompt_tokens - 1)
 
 
 def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
@@ -217,9 +215,7 @@ def fits(tier: str, request: ClientRequest, settings: Settings, view: TierView) 
 
 def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
     """Whether the prompt, as estimated, fits into the tier's context window."""
-    room = window(tier, settings, view)
-    # A body's bytes bound its tokens from above: most requests need no closer look.
-    return request.size <= room or request.prompt_tokens <= room
+    return request.is_within(window(tier, settings, view))
 
 
 def needs(request: ClientRequest) -> frozenset[str]:
