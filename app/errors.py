@@ -60,6 +60,11 @@ def invalid(message: str, param: str | None = None, *, status: int = 400) -> Pro
     return ProxyError(status, INVALID_REQUEST, message, param=param)
 
 
+def unreachable(why: object, extra: dict[str, Any] | None = None) -> ProxyError:
+    message = f"LiteLLM can't be reached: {why}"
+    return ProxyError(503, "upstream_unavailable", message, extra=extra, retry_after=5)
+
+
 def shutting_down() -> ProxyError:
     return ProxyError(
         503, "upstream_unavailable", "the proxy is shutting down; try again", retry_after=5

@@ -125,9 +125,8 @@ class Replay:
         """The outcome of one record. Raises :class:`BadRecord`."""
         exchange = self._exchange(record)
         if not self._goes_on(record):
-            for stage in self._stages:  # nothing that another exchange has left behind
-                if (forget := getattr(stage, "forget", None)) is not None:
-                    forget(exchange.session.hash)
+            # Nothing that another exchange has left behind.
+            stages.forget(self._stages, exchange.session.hash)
         faults: list[str] = []
         attempt = Attempt(
             exchange,

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Request, Response
 
+from .. import stages
 from ..core.exchange import EVENT_KINDS
 from ..core.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
@@ -86,10 +87,7 @@ class Admin:
         """Forget a session: its counts, its tier, its history. Its hash."""
         session = (await self.find(name)).session
         await self._services.store.delete(session)
-        for stage in self._services.stages:
-            forget = getattr(stage, "forget", None)
-            if forget is not None:
-                forget(session)
+        stages.forget(self._services.stages, session)
         return session
 
     async def event_query(self, request: Request) -> EventQuery:
@@ -133,7 +131,7 @@ def build(services: Services) -> APIRouter:
     @router.get("/status")
     async def status_of(request: Request) -> Response:
         admin.check(request)
-        return _json(await status(services))
+        return as_json(await status(services))
 
     @router.get("/sessions")
     async def sessions(request: Request) -> Response:
@@ -142,17 +140,17 @@ def build(services: Services) -> APIRouter:
         offset = _whole("offset", request.query_params.get("offset", "0"))
         found = await services.store.sessions(services.wall_clock(), offset, limit)
         total = await services.store.count_sessions(services.wall_clock())
-        return _json({"total": total, "sessions": [admin.shown(state) for state in found]})
+        return as_json({"total": total, "sessions": [admin.shown(state) for state in found]})
 
     @router.get("/sessions/{name:path}")
     async def session(name: str, request: Request) -> Response:
         admin.check(request)
-        return _json(admin.shown(await admin.find(name)))
+        return as_json(admin.shown(await admin.find(name)))
 
     @router.delete("/sessions/{name:path}")
     async def delete(name: str, request: Request) -> Response:
         admin.check(request)
-        return _json({"session": await admin.reset(name), "reset": True})
+        return as_json({"session": await admin.reset(name), "reset": True})
 
     @router.get("/events")
     async def events(request: Request) -> Response:
@@ -161,7 +159,7 @@ def build(services: Services) -> APIRouter:
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)
         found = await services.store.events(query)
-        return _json({"events": [{"number": number, **event} for number, event in found]})
+        return as_json({"events": [{"number": number, **event} for number, event in found]})
 
     return router
 
@@ -189,5 +187,5 @@ def _moment(name: str, given: str) -> float:
         raise invalid(sentence, name) from None
 
 
-def _json(content: Any) -> Response:
-    return Response(orjson.dumps(content), media_type="application/json")
+def as_json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

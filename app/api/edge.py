@@ -110,7 +110,7 @@ class Edge:
 
         async def marked(message: Any) -> None:
             if message["type"] == "http.response.start":
-                ours = _id_headers(request) if request is not None else []
+                ours = request.id_headers if request is not None else []
                 ours += self.pressure_headers()
                 message = {**message, "headers": [*message["headers"], *ours]}
             await send(message)
@@ -127,11 +127,6 @@ def is_model_query(request: Incoming) -> bool:
     return request.method in ("GET", "HEAD") and (
         request.path == "/v1/models" or request.path.startswith("/v1/models/")
     )
-
-
-def _id_headers(request: Incoming) -> list[tuple[bytes, bytes]]:
-    identity = request.id.encode()
-    return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
 
 
 async def _refuse(error: ProxyError, receive: Receive, send: Send, *, close: bool = False) -> None:

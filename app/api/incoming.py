@@ -43,6 +43,12 @@ class Incoming:
     raw_headers: list[tuple[bytes, bytes]]
     id: str
 
+    @property
+    def id_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of a response that say which request it is of."""
+        identity = self.id.encode()
+        return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
+
 
 def read_incoming(scope: Any) -> Incoming:
     """The request in an ASGI scope. Raises :class:`ProxyError` (400) for senseless headers."""

@@ -11,13 +11,14 @@ from fastapi import FastAPI, Request, Response
 
 from .. import __version__, metrics
 from ..core.tiers import AUTO, is_listed
-from ..errors import INVALID_REQUEST, ProxyError
+from ..errors import INVALID_REQUEST, ProxyError, unreachable
 from ..proxy.model_list import names_in
 from ..proxy.services import Services, upstream_key
 from ..proxy.upstream import UpstreamError
 from ..state.store import StoreError
 from . import admin
 from .access import KEY_HEADERS, Access
+from .admin import as_json
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -42,7 +43,7 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
 def _add_state(app: FastAPI, services: Services) -> None:
     @app.get("/health")
     async def health() -> Response:
-        return _json(
+        return as_json(
             {"status": "stopping" if services.life.stopping else "ok", "version": __version__}
         )
 
@@ -54,7 +55,7 @@ def _add_state(app: FastAPI, services: Services) -> None:
         whole = trouble is None or admin.is_operator(services, request)
         state["store"] = (trouble or "ok") if whole else "fails"
         state["memory_pressure"] = services.memory.shown()
-        return _json(state, 200 if state["ready"] else 503)
+        return as_json(state, 200 if state["ready"] else 503)
 
     @app.get("/metrics")
     async def prometheus() -> Response:
@@ -82,7 +83,7 @@ def _add_models(app: FastAPI, services: Services) -> None:
             return whole
         for entry in orjson.loads(whole.body)["data"]:
             if isinstance(entry, dict) and entry.get("id") == name:
-                return _json(entry)
+                return as_json(entry)
         return _error(
             ProxyError(404, INVALID_REQUEST, f"unknown model {name[:64]!r}", param="model")
         )
@@ -143,12 +144,7 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
     try:
         status, body = await services.models.ask(headers)
     except (UpstreamError, TimeoutError) as error:
-        what = str(error) or "no answer in time"
-        return _error(
-            ProxyError(
-                503, "upstream_unavailable", f"LiteLLM can't be reached: {what}", retry_after=5
-            )
-        )
+        return _error(unreachable(str(error) or "no answer in time"))
     if status != 200:
         return Response(body, status, media_type="application/json")
     if names_in(body) is None:
@@ -158,11 +154,7 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
     ours = [AUTO, *services.settings.tiers]
     entries = [{"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in ours]
     rest = [e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in ours)]
-    return _json({**listed, "data": [*entries, *rest]})
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    return Response(orjson.dumps(content), status, media_type="application/json")
+    return as_json({**listed, "data": [*entries, *rest]})
 
 
 def _error(error: ProxyError) -> Response:

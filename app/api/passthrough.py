@@ -10,7 +10,7 @@ from typing import Any
 from ..core import session_id
 from ..core.blocks import Blocks
 from ..core.usage_tail import READABLE
-from ..errors import ProxyError, invalid
+from ..errors import ProxyError, invalid, unreachable
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
 from ..proxy.headers import RawHeaders, passed_on
@@ -111,12 +111,10 @@ class Passthrough:
         watch: Watch,
         books: PassthroughBooks,
     ) -> None:
-        identity = request.id.encode()
         headers = [
             *response_headers.relayed(response.headers),
             (b"x-mlx-stack-mode", b"passthrough"),
-            (b"x-mlx-stack-request-id", identity),
-            (b"x-request-id", identity),
+            *request.id_headers,
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
         books.read(response.status, response.header(b"content-encoding").decode("latin-1"))
@@ -272,7 +270,5 @@ def _has_body(request: Incoming) -> bool:
 
 def _unavailable(error: UpstreamError) -> ProxyError:
     if error.refused:
-        return ProxyError(
-            503, "upstream_unavailable", f"LiteLLM can't be reached: {error}", retry_after=5
-        )
+        return unreachable(error)
     return ProxyError(502, "all_tiers_failed", f"LiteLLM gave no answer: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ProxyError
+from ..errors import ProxyError, unreachable
 from .exchange import Exchange
 from .verdicts import (
     Cut,
@@ -143,13 +143,7 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
             retry_after=verdict.retry_after,
         )
     if verdict.refused and _litellm_is_gone(exchange):
-        return ProxyError(
-            503,
-            "upstream_unavailable",
-            f"LiteLLM can't be reached: {verdict.message}",
-            extra=_attempts(exchange),
-            retry_after=5,
-        )
+        return unreachable(verdict.message, _attempts(exchange))
     return _all_failed(exchange, verdict.message, retry_after=verdict.retry_after)
 
 

@@ -31,3 +31,10 @@ def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
     if settings.reliability.escalation.enabled:
         stages.append(Escalation(settings))
     return stages
+
+
+def forget(built: Sequence[Stage], session: str) -> None:
+    """Have those that remember a session forget it. ``session``: its hash."""
+    for stage in built:
+        if isinstance(stage, LoopDetection):
+            stage.forget(session)
