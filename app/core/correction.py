@@ -45,11 +45,11 @@ def corrected(
     that says what was wrong; where it can't, what is known of it is quoted, shortened.
     """
     messages: list[dict[str, Any]] = list(body["messages"])
-    choice = _failed_choice(reply, verdict)
+    index = verdict.failures[0].choice if verdict.failures else 0
+    choice = reply.choices.get(index)
     quoted = ""
     if choice is not None and _can_be_replayed(choice):
-        of_choice = verdict.failures[0].choice if verdict.failures else 0
-        messages += _replayed(choice, [f for f in verdict.failures if f.choice == of_choice])
+        messages += _replayed(choice, [f for f in verdict.failures if f.choice == index])
     elif choice is not None:
         quoted = _quoted(choice)
     text = _sentence(body, verdict.failures, quoted, with_schema=with_schema)
@@ -76,11 +76,6 @@ def other_sampling(body: Mapping[str, Any], number: int, *, local: bool) -> dict
     if not isinstance(given, (int, float)):  # a tier's own params are not checked
         return {}
     return {"temperature": min(round(given + TEMPERATURE_STEP * number, 3), MAX_TEMPERATURE)}
-
-
-def _failed_choice(reply: Reply, verdict: InvalidToolCall) -> ChoiceReply | None:
-    index = verdict.failures[0].choice if verdict.failures else 0
-    return reply.choices.get(index)
 
 
 def _can_be_replayed(choice: ChoiceReply) -> bool:
