@@ -333,7 +333,7 @@ def _required(value: Any, out: dict[str, Any]) -> None:
         names = list(dict.fromkeys(name for name in value if isinstance(name, str)))
         if names:  # draft 4 allows no empty list, and it asks for nothing
             out["required"] = names
-        _usable(value, all(isinstance(name, str) for name in value))
+        _usable(value, _is_names(value))
     else:  # draft 3's `required: true` sits inside the property
         _usable(value, value is False or value is None)
 

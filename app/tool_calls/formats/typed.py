@@ -8,22 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from app.tool_calls.formats.literals import python_literal
+from app.tool_calls.json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
+from app.tool_calls.references import look_up
 
-_NAMES = {
-    "str": "string",
-    "text": "string",
-    "int": "integer",
-    "long": "integer",
-    "float": "number",
-    "double": "number",
-    "bool": "boolean",
-    "list": "array",
-    "tuple": "array",
-    "dict": "object",
-    "map": "object",
-    "none": "null",
-}
-_KNOWN = {"string", "integer", "number", "boolean", "array", "object", "null"}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _MISSING = object()
 
@@ -39,7 +26,8 @@ def typed(raw: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
     if allowed == {"string"}:
         return raw
     value = _parse(raw.strip(), allowed)
-    if value is _MISSING or (allowed and not _fits(value, allowed)):
+    fits = not allowed or any(is_of_type(value, kind) for kind in allowed)
+    if value is _MISSING or not fits:
         return raw
     if isinstance(value, str) and "string" in allowed:
         return raw  # its quotes are part of it
@@ -67,12 +55,12 @@ def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None)
         if reference in seen:
             return set()
         seen.add(reference)
-        return types_of(_resolve(reference, root), root, seen)
+        return types_of(look_up(root, reference), root, seen)
     declared = schema.get("type")
     names = declared if isinstance(declared, list) else [declared]
-    types = {_NAMES.get(name.lower(), name.lower()) for name in names if isinstance(name, str)}
+    types = {TYPE_ALIASES.get(name.lower(), "") for name in names if isinstance(name, str)}
     if types:
-        return types & _KNOWN
+        return types & JSON_TYPES
     values = schema.get("enum") if isinstance(schema.get("enum"), list) else []
     if "const" in schema:
         values = [schema["const"]]
@@ -86,17 +74,6 @@ def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None)
     if not types and "items" in schema:
         return {"array"}
     return types
-
-
-def _resolve(reference: str, root: Mapping[str, Any]) -> Any:
-    node: Any = root
-    if not reference.startswith("#/"):
-        return {}
-    for part in reference[2:].split("/"):
-        if not isinstance(node, Mapping):
-            return {}
-        node = node.get(part.replace("~1", "/").replace("~0", "~"))
-    return node
 
 
 def _parse(raw: str, allowed: set[str]) -> Any:
@@ -161,10 +138,3 @@ def _type_name(value: Any) -> str:
     if isinstance(value, str):
         return "string"
     return "object" if isinstance(value, Mapping) else "array"
-
-
-def _fits(value: Any, allowed: set[str]) -> bool:
-    name = _type_name(value)
-    if name in allowed or (name == "integer" and "number" in allowed):
-        return True
-    return name == "number" and "integer" in allowed and float(value).is_integer()
