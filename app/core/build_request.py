@@ -14,7 +14,7 @@ from .steps import Move, Retry
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
 
 # What the same sampling of the same prompt would do again.
-_MODELS_OWN = (InvalidToolCall, LoopDetected, EmptyResponse)
+_OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse)
 
 
 @frozen
@@ -80,6 +80,6 @@ def _tell(
         body["messages"] = hints.place(
             list(body["messages"]), exchange.hint, role="user", placement=placement
         )
-    if isinstance(step, Retry) and isinstance(before.verdict, _MODELS_OWN):
+    if isinstance(step, Retry) and isinstance(before.verdict, _OF_SAMPLING):
         local = tier is not None and tier.local
         body.update(correction.other_sampling(body, step.number, local=local))

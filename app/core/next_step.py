@@ -6,6 +6,8 @@ only obeys. `docs/escalation.md` has the same rules as a table.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..errors import invalid
 from ..settings import Settings
 from . import ladder
@@ -32,14 +34,8 @@ MAX_EMPTY_RETRIES = 1
 # Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
 # and what doesn't fit is seen again by its length.
 LASTING = frozenset(
-    {
-        "tool_validation_failure",
-        "loop_detected",
-        "timeout",
-        "server_error",
-        "empty_response",
-        "output_truncated",
-    }
+    {"tool_validation_failure", "loop_detected", "timeout", "server_error"}
+    | {"empty_response", "output_truncated"}
 )
 # … and those that a tier's model is to blame for, not its server.
 MODELS_OWN = LASTING - {"timeout", "server_error"}
@@ -61,35 +57,7 @@ def next_step(
 
     ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
-    return _step_with(exchange, verdict, _Rules(exchange, settings, view, now))
-
-
-def _step_with(exchange: Exchange, verdict: Verdict | None, rules: _Rules) -> Step:
-    if exchange.asked_about is not None:
-        return Deliver(doubted=verdict is not None)  # asked once: what is no reply is no opinion
-    step = _step_after(verdict, rules)
-    # Nothing was surely wrong with that reply. A bad call is one all the same, and is corrected.
-    kept = exchange.doubted and (exchange.doubt_is_out or not rules.text_is_out)
-    no_better = not isinstance(step, Deliver) and not isinstance(verdict, InvalidToolCall)
-    return Deliver(doubted=True) if kept and (no_better or isinstance(step, Fail)) else step
-
-
-def _step_after(verdict: Verdict | None, rules: _Rules) -> Step:
-    match verdict:
-        case None | Cut() | LeftOpen():
-            return Deliver()
-        case Rejected():
-            return rules.after_refusal(verdict)
-        case UpstreamFailed():
-            return rules.after_upstream_failure(verdict)
-        case InvalidToolCall():
-            return rules.after_invalid_call(verdict)
-        case LoopDetected():
-            return rules.after_loop(verdict)
-        case OutputTruncated():
-            return rules.after_truncation(verdict)
-        case EmptyResponse():
-            return rules.after_empty_reply(verdict)
+    return _Rules(exchange, settings, view, now).step(verdict)
 
 
 def after_waiting(
@@ -129,8 +97,8 @@ def leaves_silent(
 
     ``view`` without tiers that have no place free: what may yet be answered isn't left for a queue.
     """
-    rules = _Rules(exchange, settings, view, now, running=1)
-    return isinstance(_step_with(exchange, verdict, rules), (Move, Deliver))
+    step = _Rules(exchange, settings, view, now, running=1).step(verdict)
+    return isinstance(step, (Move, Deliver))
 
 
 def _time_for(exchange: Exchange, settings: Settings) -> float:
@@ -141,39 +109,60 @@ def _time_for(exchange: Exchange, settings: Settings) -> float:
     return limit
 
 
+@dataclass(slots=True)
 class _Rules:
     """One decision: what it is about, and the rules by kind of verdict.
 
     ``running``: upstream calls that are not among the exchange's attempts yet.
     """
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        settings: Settings,
-        view: TierView,
-        now: float,
-        running: int = 0,
-    ) -> None:
-        self._running = running
-        self._exchange = exchange
-        self._settings = settings
-        self._view = view
-        self._now = now
+    exchange: Exchange
+    settings: Settings
+    view: TierView
+    now: float
+    running: int = 0
+
+    def step(self, verdict: Verdict | None) -> Step:
+        exchange = self.exchange
+        if exchange.asked_about is not None:
+            # Asked once: what is no reply is no opinion.
+            return Deliver(doubted=verdict is not None)
+        step = self._step_after(verdict)
+        # Nothing was surely wrong with that reply. A bad call is one all the same: it is corrected.
+        kept = exchange.doubted and (exchange.doubt_is_out or not self.text_is_out)
+        no_better = not isinstance(step, Deliver) and not isinstance(verdict, InvalidToolCall)
+        return Deliver(doubted=True) if kept and (no_better or isinstance(step, Fail)) else step
+
+    def _step_after(self, verdict: Verdict | None) -> Step:
+        match verdict:
+            case None | Cut() | LeftOpen():
+                return Deliver()
+            case Rejected():
+                return self._after_refusal(verdict)
+            case UpstreamFailed():
+                return self._after_upstream_failure(verdict)
+            case InvalidToolCall():
+                return self._after_invalid_call(verdict)
+            case LoopDetected():
+                return self._after_loop(verdict)
+            case OutputTruncated():
+                return self._after_truncation(verdict)
+            case EmptyResponse():
+                return self._after_empty_reply(verdict)
 
     # By kind of verdict
 
-    def after_refusal(self, verdict: Rejected) -> Step:
+    def _after_refusal(self, verdict: Rejected) -> Step:
         # As with a full queue: what a budget is to save is not to be spent on the cloud.
         if verdict.tier_only and not self.text_is_out and self._within_bounds():
             later = self._later(local=True)
             if later:
-                return Move(later[0], "budget_exceeded", hint=self._exchange.hint)
-        return Fail(error_of(self._exchange, verdict))
+                return Move(later[0], "budget_exceeded", hint=self.exchange.hint)
+        return Fail(error_of(self.exchange, verdict))
 
-    def after_invalid_call(self, verdict: InvalidToolCall) -> Step:
-        exchange = self._exchange
-        rules = self._settings.reliability.tool_validation
+    def _after_invalid_call(self, verdict: InvalidToolCall) -> Step:
+        exchange = self.exchange
+        rules = self.settings.reliability.tool_validation
         reason = "tool_validation_failure"
         done = exchange.retried.get(reason, 0)
         if verdict.ask_next:
@@ -194,18 +183,18 @@ class _Rules:
 
     def _ask_again(self, reason: str, done: int) -> Step:
         """One retry for a reply that may be fine, and only where none was needed before."""
-        rules = self._settings.reliability.tool_validation
-        if not done and rules.max_retries and not self._exchange.doubted and self._may_retry():
+        rules = self.settings.reliability.tool_validation
+        if not done and rules.max_retries and not self.exchange.doubted and self._may_retry():
             return Retry(reason, 1, correct=rules.retry_with_correction)
-        return Deliver(doubted=self._exchange.doubt_is_out)
+        return Deliver(doubted=self.exchange.doubt_is_out)
 
-    def after_loop(self, verdict: LoopDetected) -> Step:
-        exchange = self._exchange
+    def _after_loop(self, verdict: LoopDetected) -> Step:
+        exchange = self.exchange
         reason = "loop_detected"
         if verdict.doubt:
             return self._second_opinion(reason)
         failed = Fail(error_of(exchange, verdict))
-        rules = self._settings.reliability.loop_detection
+        rules = self.settings.reliability.loop_detection
         if rules.on_break != "escalate":
             return failed
         if verdict.believed and verdict.believable:
@@ -227,7 +216,7 @@ class _Rules:
         return failed
 
     def _second_opinion(self, reason: str) -> Step:
-        if self._exchange.doubted or self.text_is_out:
+        if self.exchange.doubted or self.text_is_out:
             return Deliver()
         tier = self._guessed_tier(reason)
         return Move(tier, reason) if tier else Deliver()
@@ -235,36 +224,36 @@ class _Rules:
     def _guessed_tier(self, reason: str) -> str | None:
         """The next tier, where the failure is a guess: one of this machine that isn't degraded."""
         tier = self._next_tier(reason, local=True)
-        return None if tier in self._view.passed_over else tier
+        return None if tier in self.view.passed_over else tier
 
-    def after_truncation(self, verdict: OutputTruncated) -> Step:
+    def _after_truncation(self, verdict: OutputTruncated) -> Step:
         reason = "output_truncated"
         thinking = verdict.limit == "reasoning"
         if not self.text_is_out:
             # The same tier has no more room than it had, where it isn't ours to give.
             again = verdict.limit != "unseen"
-            if again and not self._exchange.retried.get(reason) and self._may_retry():
+            if again and not self.exchange.retried.get(reason) and self._may_retry():
                 hint = ANSWER_DIRECTLY if thinking else ""
                 return Retry(reason, 1, last=True, hint=hint)
             if tier := self._next_tier(reason):
                 return Move(tier, reason)
         if thinking:
-            return Fail(error_of(self._exchange, verdict))
+            return Fail(error_of(self.exchange, verdict))
         return Deliver()  # an honest `length` is what is left
 
-    def after_empty_reply(self, verdict: EmptyResponse) -> Step:
+    def _after_empty_reply(self, verdict: EmptyResponse) -> Step:
         reason = "empty_response"
         most = min(MAX_EMPTY_RETRIES, self._retries_before_escalate)
-        done = self._exchange.retried.get(reason, 0)
+        done = self.exchange.retried.get(reason, 0)
         if not self.text_is_out:
             if done < most and self._may_retry():
                 return Retry(reason, done + 1, last=done + 1 == most)
             if tier := self._next_tier(reason):
                 return Move(tier, reason)
-        return Fail(error_of(self._exchange, verdict))
+        return Fail(error_of(self.exchange, verdict))
 
-    def after_upstream_failure(self, verdict: UpstreamFailed) -> Step:
-        exchange = self._exchange
+    def _after_upstream_failure(self, verdict: UpstreamFailed) -> Step:
+        exchange = self.exchange
         if verdict.reason == "context_overflow":
             return self._after_overflow(verdict)
         if verdict.client_fault:
@@ -278,7 +267,7 @@ class _Rules:
             return Move(tier, verdict.reason, hint=self._loop_hint)
         if verdict.refused and exchange.tier not in exchange.route.direct:
             # All tiers but the direct ones are behind the same LiteLLM.
-            self._view = self._view.without(set(exchange.route.tiers) - exchange.route.direct)
+            self.view = self.view.without(set(exchange.route.tiers) - exchange.route.direct)
         elif retry := self._retry_of_server_error(verdict):
             return retry
         if tier := self._next_tier(verdict.reason, local=verdict.reason == "tier_busy"):
@@ -294,7 +283,7 @@ class _Rules:
         reason = "timeout"
         if verdict.reason != reason or verdict.blameless or verdict.final:
             return None
-        if self._exchange.tier not in self._view.proven or self._exchange.retried.get(reason):
+        if self.exchange.tier not in self.view.proven or self.exchange.retried.get(reason):
             return None
         worth_it = self._in_time(LEAST_SECONDS) and self._may_retry()
         return Retry(reason, 1, last=True) if worth_it else None
@@ -304,13 +293,13 @@ class _Rules:
         reason = "context_overflow"
         if self._wanted(reason) and not self.text_is_out and self._within_bounds():
             said = verdict.window
-            tier = ladder.larger(self._exchange, self._settings, self._view, said)
+            tier = ladder.larger(self.exchange, self.settings, self.view, said)
             if tier is not None:
                 return Move(tier, reason, hint=self._loop_hint)
         return self._clients_own(verdict)
 
     def _clients_own(self, verdict: UpstreamFailed) -> Step:
-        if verdict.status is None or self._exchange.headers_sent:
+        if verdict.status is None or self.exchange.headers_sent:
             # By keep-alive: what upstream said has to go into the stream.
             return Fail(invalid(verdict.message, status=verdict.status or 400))
         # A server that says so with a 500 means the request all the same.
@@ -320,9 +309,9 @@ class _Rules:
     def _retry_of_server_error(self, verdict: UpstreamFailed) -> Retry | None:
         if verdict.reason != "server_error" or verdict.final or verdict.refused:
             return None
-        if self._exchange.tier in self._view.passed_over and self._next_tier("server_error"):
+        if self.exchange.tier in self.view.passed_over and self._next_tier("server_error"):
             return None  # its breaker has opened meanwhile: nobody has to wait for it
-        done = self._exchange.retried.get("server_error", 0)
+        done = self.exchange.retried.get("server_error", 0)
         most = self._retries_before_escalate
         if done >= most or not self._may_retry():
             return None
@@ -336,18 +325,18 @@ class _Rules:
         return Retry("server_error", done + 1, last=done + 1 == most, after=after)
 
     def after_waiting(self) -> UpstreamFailed | None:
-        tier = self._exchange.tier
+        tier = self.exchange.tier
         if not self._in_time():
-            known = self._settings.tiers.get(tier)
+            known = self.settings.tiers.get(tier)
             return UpstreamFailed(
                 "tier_busy",
                 f"tier {tier}: no free place before the time for this request was over",
                 retry_after=known.queue_timeout if known is not None else None,
             )
         # Once text is out the reply can't move any more; and the last one standing is always tried.
-        if tier not in self._view.passed_over or self.text_is_out:
+        if tier not in self.view.passed_over or self.text_is_out:
             return None
-        if all(other in self._view.passed_over for other in self._later()):
+        if all(other in self.view.passed_over for other in self._later()):
             return None
         return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")
 
@@ -355,16 +344,16 @@ class _Rules:
 
     @property
     def text_is_out(self) -> bool:
-        return self._exchange.text_is_out
+        return self.exchange.text_is_out
 
     @property
     def _retries_before_escalate(self) -> int:
-        return self._settings.reliability.escalation.max_retries_before_escalate
+        return self.settings.reliability.escalation.max_retries_before_escalate
 
     @property
     def _loop_hint(self) -> str:
         """What a loop's end has to tell the next tier too, where a server failed in between."""
-        own = self._exchange.model_failure
+        own = self.exchange.model_failure
         return own.hint if isinstance(own, LoopDetected) else ""
 
     def _in_time(self, later: float = 0.0) -> bool:
@@ -374,27 +363,27 @@ class _Rules:
     @property
     def time_left(self) -> float:
         """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
-        limit = _time_for(self._exchange, self._settings)
-        return limit - (self._now - self._exchange.started)
+        limit = _time_for(self.exchange, self.settings)
+        return limit - (self.now - self.exchange.started)
 
     def _within_bounds(self, kept: int = 0) -> bool:
         """Whether another upstream call is allowed that leaves ``kept`` more."""
-        most = self._settings.reliability.escalation.max_attempts
-        made = len(self._exchange.attempts) + self._running
+        most = self.settings.reliability.escalation.max_attempts
+        made = len(self.exchange.attempts) + self.running
         return self._in_time() and made + kept < most
 
     def _may_retry(self) -> bool:
         """Same-tier retries leave one call for each tier still to come."""
-        closed = self._exchange.tier in self._view.closed
+        closed = self.exchange.tier in self.view.closed
         return not closed and self._within_bounds(kept=len(self._later()))
 
     def _later(self, *, local: bool = False) -> list[str]:
-        return ladder.following(self._exchange, self._settings, self._view, local=local)
+        return ladder.following(self.exchange, self.settings, self.view, local=local)
 
     def _wanted(self, reason: str) -> bool:
         # That a request goes past a degraded tier is not ``escalate_on``'s to say.
         return (
-            reason == "tier_degraded" or reason in self._settings.reliability.escalation.escalate_on
+            reason == "tier_degraded" or reason in self.settings.reliability.escalation.escalate_on
         )
 
     def _next_tier(self, reason: str, *, local: bool = False) -> str | None:
