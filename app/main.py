@@ -147,6 +147,8 @@ def _cloud(settings: Settings, transport: Any) -> Cloud | None:
     given = settings.reliability.escalation.cloud_fallback
     if given is None or not given.enabled or not settings.reliability.escalation.cloud:
         return None
+    most = given.max_tokens_per_hour
+    log.get().info("cloud", provider=given.provider, model=given.model, max_tokens_per_hour=most)
     return Cloud(given, transport)
 
 

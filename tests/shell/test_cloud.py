@@ -340,3 +340,14 @@ async def test_who_leaves_in_the_middle_pays_for_what_was_written(
     await until_metric(proxy, "mlx_stack_requests_total", 1, outcome="client_left")
     response = await ask(proxy, session("next"), max_tokens=900)
     assert (response.status_code, response.headers["x-mlx-stack-tier"]) == (200, "premium")
+
+
+async def test_the_log_says_who_may_be_asked(
+    start_proxy: StartProxy, cloud: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start(start_proxy, cloud.url)
+    said = [line for line in capsys.readouterr().err.splitlines() if '"event":"cloud"' in line]
+    assert len(said) == 1
+    assert '"provider":"openrouter"' in said[0]
+    assert '"model":"vendor/large"' in said[0]
+    assert "sk-of-the-cloud" not in said[0]
