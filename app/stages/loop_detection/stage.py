@@ -8,8 +8,8 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Final
 
 from ...core import call_keys, hints
 from ...core.events import Event
@@ -18,10 +18,10 @@ from ...core.history import History, HistoryReader, encoded, of_window
 from ...core.pipeline import StageState
 from ...core.reply import ChoiceReply, Reply
 from ...core.verdicts import LoopDetected, Verdict
-from ...settings import LoopDetectionSettings, Settings
+from ...settings import Settings
 from . import detectors, identical_calls, judge, second_opinion
 from .finding import Finding
-from .generation.reply_watch import watch_maker
+from .generation.reply_watch import ReplyWatch, watch_maker
 from .generation.written_calls import before_calls
 from .memory import Remembered, Sessions
 
@@ -32,36 +32,18 @@ MESSAGE: Final = (
 )
 
 
-class ReplyWatch(Protocol):
-    """What watches one reply while it comes."""
-
-    def on_request(self, request: Request) -> None: ...
-
-    def on_event(self, event: Event) -> Verdict | None: ...
-
-    def room(self, choice: int) -> int: ...
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None: ...
-
-    def mend(self, reply: Reply) -> None: ...
-
-
-# Makes the watch of one attempt; None: this attempt needs none.
-MakeWatch = Callable[[Exchange, LoopDetectionSettings], ReplyWatch | None]
-
-
 class LoopDetection:
     """The configuration, and what is remembered of sessions."""
 
     name = "loop_detection"
     bypass = "loop"
 
-    def __init__(self, settings: Settings, make_watch: MakeWatch | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.rules = settings.reliability.loop_detection
         self.placements = {name: tier.hint_placement for name, tier in settings.tiers.items()}
         self._judge = settings.tiers.get(self.rules.judge.tier)
         self._quotes = settings.observability.capture_failures
-        self._make_watch = make_watch or watch_maker(settings)
+        self._make_watch = watch_maker(settings)
         self._reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
@@ -70,10 +52,7 @@ class LoopDetection:
         self._reader, self._sessions = before._reader, before._sessions
 
     def open(self, exchange: Exchange) -> StageState:
-        watch = self._make_watch(exchange, self.rules)
-        if watch is None:
-            return _State(self, exchange)
-        return _WatchingState(self, exchange, watch)
+        return _State(self, exchange, self._make_watch(exchange, self.rules))
 
     def forget(self, session: str) -> None:
         """Forget a session (its hash): what was read, told and broken. The store has the rest."""
@@ -128,7 +107,8 @@ class LoopDetection:
 
 
 class _State(StageState):
-    def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
+    def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
+        self._watch = watch
         self._stage = stage
         self._rules = stage.rules
         self._exchange = exchange
@@ -152,6 +132,7 @@ class _State(StageState):
         return detectors.could_break(self._history, self._rules)
 
     def on_request(self, request: Request) -> None:
+        self._watch.on_request(request)
         exchange = self._exchange
         if isinstance(doubt := exchange.asked_about, LoopDetected):
             self._stage.remembered(exchange).ask(doubt.pattern, doubt.place)
@@ -171,6 +152,18 @@ class _State(StageState):
             "\n".join(dict.fromkeys(found.hint for found in told[:MAX_HINTS])),
             placement=self._stage.placements.get(request.tier, "user"),
         )
+
+    def on_event(self, event: Event) -> Verdict | None:
+        return self._watch.on_event(event)
+
+    def room(self, choice: int) -> int:
+        return self._watch.room(choice)
+
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        self._watch.take_at_once(choice, texts)
+
+    def mend(self, reply: Reply) -> None:
+        self._watch.mend(reply)
 
     def judge(self, reply: Reply) -> LoopDetected | None:
         doubted: LoopDetected | None = None
@@ -311,30 +304,6 @@ class _State(StageState):
         if found.reasoning:
             detail["reasoning"] = found.reasoning
         self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
-
-
-class _WatchingState(_State):
-    """The same, with an eye on every event: a state without one costs nothing a chunk."""
-
-    def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
-        super().__init__(stage, exchange)
-        self._watch = watch
-
-    def on_request(self, request: Request) -> None:
-        super().on_request(request)
-        self._watch.on_request(request)
-
-    def on_event(self, event: Event) -> Verdict | None:
-        return self._watch.on_event(event)
-
-    def room(self, choice: int) -> int:
-        return self._watch.room(choice)
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
-        self._watch.take_at_once(choice, texts)
-
-    def mend(self, reply: Reply) -> None:
-        self._watch.mend(reply)
 
 
 def _has_assistant(exchange: Exchange) -> bool:
