@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from app.state import redis_link
+from tests.shell.failing import SETTINGS
 from tests.support.clock import Clock
 from tests.support.forced_memory import ForcedMemory
 from tests.support.redis_server import RedisServer
@@ -77,3 +78,16 @@ async def sdk(proxy: RunningProxy) -> AsyncIterator[openai.AsyncOpenAI]:
 @pytest.fixture
 def memory() -> ForcedMemory:
     return ForcedMemory(hold_seconds=30, sustained_seconds=60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where :func:`capturing` keeps what failed; not there yet."""
+    return tmp_path / "private" / "failures"
+
+
+@pytest.fixture
+def capturing(folder: Path) -> dict[str, Any]:
+    """Settings with which failures are captured."""
+    observed = {"log_format": "json", "capture_failures": True, "capture_path": str(folder)}
+    return {**SETTINGS, "observability": observed}

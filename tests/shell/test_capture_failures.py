@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import errno
-import fcntl
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ from app.proxy import failure_capture
 from app.replay import Replay
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, TOOLS, calling, delta
+from tests.shell.capturing import captured
 from tests.shell.climbing import by_model
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT
@@ -39,39 +36,11 @@ from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, Scripted
 from tests.tool_calls.calls import parameters, tool
 
 Json = dict[str, Any]
-GENEROUS = 5  # seconds; what takes longer hangs
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path / "private" / "failures"
-
-
-@pytest.fixture
-def capturing(folder: Path) -> Json:
-    observed = {"log_format": "json", "capture_failures": True, "capture_path": str(folder)}
-    return {**SETTINGS, "observability": observed}
-
-
-async def captured(folder: Path, count: int) -> list[Json]:
-    """The records, once there are so many."""
-    async with asyncio.timeout(GENEROUS):
-        while True:
-            file = folder / failure_capture.FILE
-            *lines, rest = file.read_bytes().split(b"\n") if file.exists() else [b""]
-            if len(lines) >= count and not rest:
-                assert len(lines) == count
-                return [json.loads(line) for line in lines]
-            await asyncio.sleep(0.01)
 
 
 def replayed(proxy: RunningProxy, records: list[Json]) -> list[Json]:
     replay = Replay(proxy.services.settings)
     return [one.as_dict() for one in replay.lines(json.dumps(r).encode() for r in records)]
-
-
-def mode(path: Path) -> int:
-    return path.stat().st_mode & 0o777
 
 
 BROKEN_CHARACTER = Reply.sse(
@@ -227,21 +196,6 @@ async def test_what_went_well_leaves_nothing(
     assert len(await captured(folder, 1)) == 1
 
 
-async def test_only_this_user_may_read_it(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
-) -> None:
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    await ask(proxy)
-    await captured(folder, 1)
-    file = folder / failure_capture.FILE
-    assert (mode(folder), mode(file)) == (0o700, 0o600)
-    file.chmod(0o644)
-    await ask(proxy)
-    await captured(folder, 2)
-    assert mode(file) == 0o600
-
-
 async def test_no_key_is_written(
     upstream: ScriptedServer,
     start_proxy: StartProxy,
@@ -324,76 +278,6 @@ async def test_a_tools_argument_of_that_name_is_what_was_said(
     assert [one.get("differs") for one in replayed(proxy, records)] == [None] * 3
 
 
-async def test_a_disk_that_fills_up_spoils_no_line(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    await ask(proxy)
-    (first,) = await captured(folder, 1)
-    write, room = os.write, [100, 0]
-
-    def little(file: int, data: Any) -> int:
-        if not (most := room.pop(0)):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(file, data[:most])
-
-    monkeypatch.setattr(os, "write", little)
-    await ask(proxy)
-    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="capture")
-    monkeypatch.undo()
-    await ask(proxy)
-    again, last = await captured(folder, 2)
-    assert again == first and last["outcome"] == "client_error"
-
-
-async def test_a_file_that_another_worker_has_put_aside_is_left_alone(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    await ask(proxy)
-    await captured(folder, 1)
-    lock = fcntl.flock
-
-    def late(file: int, how: int) -> None:
-        monkeypatch.undo()
-        (folder / failure_capture.FILE).rename(folder / failure_capture.OLD_FILE)
-        lock(file, how)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    await ask(proxy)
-    await proxy.services.capture.close()  # type: ignore[union-attr]
-    for name in (failure_capture.OLD_FILE, failure_capture.FILE):
-        assert len((folder / name).read_bytes().splitlines()) == 1
-
-
-async def test_files_are_bounded_and_the_oldest_go(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
-) -> None:
-    capturing["observability"]["capture_max_bytes"] = 10_000
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    asked = []
-    for number in range(40):
-        messages = [{"role": "user", "content": f"Question {number}"}]
-        asked.append((await ask(proxy, messages=messages)).headers["x-request-id"])
-    await proxy.services.capture.close()  # type: ignore[union-attr]
-    files = [folder / failure_capture.OLD_FILE, folder / failure_capture.FILE]
-    assert sorted(os.listdir(folder)) == sorted(file.name for file in files)
-    assert all(0 < file.stat().st_size <= 5_000 for file in files)
-    kept = [json.loads(line)["request_id"] for f in files for line in f.read_text().splitlines()]
-    assert kept == asked[-len(kept) :], "the newest, in order, none missing"
-
-
 async def test_a_long_reply_is_cut_off(
     upstream: ScriptedServer,
     start_proxy: StartProxy,
@@ -407,37 +291,6 @@ async def test_a_long_reply_is_cut_off(
     assert (await ask(proxy)).status_code == 200
     (record, _) = await captured(folder, 2)
     assert record["reply"]["cut_off"] and len(record["reply"]["stream"]) <= 1000
-
-
-async def test_a_folder_that_can_not_be_written_breaks_no_reply(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "private").write_text("a file, no folder")
-    proxy = await start_proxy(capturing)
-    upstream.will(*[calling(BAD), calling(GOOD)] * 2)
-    for _ in range(2):
-        assert (await ask(proxy, AGENT, tools=TOOLS)).status_code == 200
-    await until_metric(proxy, "mlx_stack_stage_faults_total", 2, stage="capture")
-    said = [line for line in capfd.readouterr().err.splitlines() if "capture_fault" in line]
-    assert len(said) == 1 and "Not a directory" in said[0]
-
-
-async def test_a_link_is_not_followed(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path, tmp_path: Path
-) -> None:
-    target = tmp_path / "precious"
-    target.write_text("as it was")
-    os.makedirs(folder)
-    (folder / failure_capture.FILE).symlink_to(target)
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    assert (await ask(proxy)).status_code == 400
-    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="capture")
-    assert target.read_text() == "as it was"
 
 
 async def test_a_fault_of_its_own_breaks_no_reply(

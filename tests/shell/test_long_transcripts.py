@@ -15,10 +15,10 @@ from app.core.beginnings import Beginnings
 from app.core.messages import Messages
 from tests.shell.asking import CHAT, ask, checked_error
 from tests.shell.calling import BAD, GET_ORDER, GOOD, RULES, TOOLS, calling, getting
+from tests.shell.capturing import captured
 from tests.shell.conftest import StartProxy
 from tests.shell.failing import SETTINGS
 from tests.shell.polling import until_metric
-from tests.shell.test_capture_failures import captured
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
