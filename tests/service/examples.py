@@ -1,0 +1,31 @@
+"""A service as one could have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from app.service.spec import Spec
+
+# Names that XML, a unit file or a shell would each read as something else.
+ODD = 'R&D <1> 100% $HOME "x" it\'s'
+
+
+def spec(folder: Path, **changes: Any) -> Spec:
+    given: dict[str, Any] = {
+        "program": Path("/opt/mlx-stack-proxy/bin/mlx-stack-proxy"),
+        "config": Path("/etc/mlx-stack-proxy/config.yaml"),
+        "folder": folder,
+        "state_folder": folder,
+        "env_file": folder / "service.env",
+        "stop_seconds": 45,
+        "variables": {"LITELLM_MASTER_KEY": "sk-secret", "OPENROUTER_API_KEY": None},
+    }
+    return Spec(**{**given, **changes})
+
+
+def program_at(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path

@@ -1,0 +1,220 @@
+"""What each manager of services is given to read: launchd's property list, systemd's units."""
+
+from __future__ import annotations
+
+import os
+import plistlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app import cli
+from app.service import systemd
+from app.service.launchd import Launchd
+from app.service.steps import MakeFolder, Remove, Run, ServiceError, Step, WriteFile, carry_out
+from app.service.systemd import SystemUnit, UserUnit, quoted
+from tests.service.examples import ODD, program_at, spec
+
+ROOT = Path(__file__).parents[2]
+
+
+def written(steps: list[Step], name: str) -> WriteFile:
+    found = [s for s in steps if isinstance(s, WriteFile) and s.path.name == name]
+    assert len(found) == 1
+    return found[0]
+
+
+# --- launchd ---------------------------------------------------------------------------------
+
+# launchd.plist(5): the keys that we use, and what each has to be.
+LAUNCHD_KEYS: dict[str, type] = {
+    "Label": str,
+    "ProgramArguments": list,
+    "WorkingDirectory": str,
+    "RunAtLoad": bool,
+    "KeepAlive": bool,
+    "ThrottleInterval": int,
+    "ExitTimeOut": int,
+    "ProcessType": str,
+    "SoftResourceLimits": dict,
+    "Umask": int,
+    "StandardOutPath": str,
+    "StandardErrorPath": str,
+}
+
+
+def check_plist(data: dict[str, Any]) -> None:
+    assert {key: type(value) for key, value in data.items()} == LAUNCHD_KEYS
+    assert all(type(word) is str for word in data["ProgramArguments"])
+    assert Path(data["ProgramArguments"][0]).is_absolute()
+    assert data["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
+    assert set(data["SoftResourceLimits"]) == {"NumberOfFiles"}
+    assert data["Umask"] == 0o077
+    assert data["StandardOutPath"] == data["StandardErrorPath"]
+
+
+def test_the_agent(tmp_path: Path) -> None:
+    folder = tmp_path / ODD
+    agent = Launchd(tmp_path, folder)
+    steps = agent.install(spec(folder, stop_seconds=75))
+    step = written(steps, "com.mlx-stack.proxy.plist")
+    assert step.path == tmp_path / "Library/LaunchAgents/com.mlx-stack.proxy.plist"
+    assert "@" not in step.content
+    data = plistlib.loads(step.content.encode(), fmt=plistlib.FMT_XML)
+    check_plist(data)
+    log = str(folder / "logs" / "proxy.log")
+    assert data["ProgramArguments"] == [
+        *("/opt/mlx-stack-proxy/bin/mlx-stack-proxy", "serve"),
+        *("--config", "/etc/mlx-stack-proxy/config.yaml"),
+        *("--env-file", str(folder / "service.env"), "--log-file", log),
+    ]
+    assert data["ExitTimeOut"] == 75
+    assert data["StandardErrorPath"] == log
+    assert MakeFolder(folder / "logs") in steps
+
+
+def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) -> None:
+    plist = plistlib.loads(Launchd(tmp_path, tmp_path).plist(spec(tmp_path)).encode())
+    args = cli._parser().parse_args(plist["ProgramArguments"][1:])
+    assert args.env_file == tmp_path / "service.env"
+    assert args.log_file == tmp_path / "logs" / "proxy.log"
+
+
+def test_the_agent_is_loaded_anew(tmp_path: Path) -> None:
+    agent = Launchd(tmp_path, tmp_path)
+    target = f"gui/{os.getuid()}/com.mlx-stack.proxy"
+    runs = [step for step in agent.install(spec(tmp_path)) if isinstance(step, Run)]
+    assert runs == [
+        Run(("launchctl", "bootout", target), may_fail=True),
+        Run(("launchctl", "enable", target)),
+        Run(("launchctl", "bootstrap", f"gui/{os.getuid()}", str(agent.definition))),
+    ]
+    assert agent.uninstall() == [runs[0], Remove(agent.definition)]
+    assert agent.restart() == Run(("launchctl", "kickstart", "-k", target))
+    assert agent.logs(5, True).argv == ("tail", "-n", "5", "-F", str(agent.log))
+
+
+# --- systemd ---------------------------------------------------------------------------------
+
+
+def verified(folder: Path, *arguments: str) -> None:
+    """`systemd-analyze verify` finds nothing to say."""
+    program = shutil.which("systemd-analyze")
+    if program is None:  # of the system, and not on every one
+        pytest.skip("the program systemd-analyze is missing")
+    done = subprocess.run(
+        [program, "verify", "--man=no", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "SYSTEMD_UNIT_PATH": f"{folder}:", "XDG_RUNTIME_DIR": str(folder)},
+    )
+    said = [line for line in done.stderr.splitlines() if "mlx-stack-proxy" in line]
+    assert (done.returncode, said) == (0, []), done.stderr
+
+
+@pytest.mark.parametrize("kind", ["user", "system"])
+def test_a_unit_that_systemd_takes(kind: str, tmp_path: Path) -> None:
+    program = program_at(tmp_path / "R&D <1> 100% $HOME" / "mlx-stack-proxy")
+    folder = tmp_path / "with blanks 5%"
+    folder.mkdir()
+    unit = systemd.unit(kind, spec(folder, program=program, config=tmp_path / ODD))
+    file = tmp_path / "units" / systemd.UNIT
+    file.parent.mkdir()
+    file.write_text(unit)
+    verified(file.parent, *(("--user",) if kind == "user" else ()), str(file))
+
+
+def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None:
+    manager = UserUnit(tmp_path)
+    manager.sandboxed = True
+    folder = tmp_path / "state 5%"
+    given = spec(folder, program=program_at(tmp_path / "mlx-stack-proxy"))
+    steps = manager.install(given)
+    step = written(steps, "sandbox.conf")
+    assert step.path == tmp_path / "systemd/user/mlx-stack-proxy.service.d/sandbox.conf"
+    assert f'ReadWritePaths="{tmp_path}/state 5%%"' in step.content
+    for one in steps:
+        if isinstance(one, WriteFile):
+            carry_out([one])
+    verified(manager.definition.parent, "--user", str(manager.definition))
+
+
+def lines_of(unit: str) -> dict[str, str]:
+    plain = [line for line in unit.splitlines() if "=" in line and not line.startswith("#")]
+    return {line.partition("=")[0]: line.partition("=")[2] for line in plain}
+
+
+@pytest.mark.parametrize("kind", ["user", "system"])
+def test_a_unit_says_what_it_should(kind: str, tmp_path: Path) -> None:
+    said = lines_of(systemd.unit(kind, spec(tmp_path, stop_seconds=75)))
+    assert said["ExecStart"] == (
+        "/opt/mlx-stack-proxy/bin/mlx-stack-proxy serve --config /etc/mlx-stack-proxy/config.yaml"
+    )
+    assert said["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    assert said["EnvironmentFile"] == f"-{tmp_path}/service.env"
+    assert said["TimeoutStopSec"] == "75"
+    assert said["Restart"] == "always"
+    assert said["NoNewPrivileges"] == "yes"
+    if kind == "system":
+        assert said["ProtectSystem"] == "strict"
+        assert said["ReadWritePaths"] == "/var/lib/mlx-stack-proxy"
+        assert said["DynamicUser"] == "yes"
+
+
+def test_the_units_leave_the_memory_pressure_to_be_read() -> None:
+    """`ProcSubset=pid` would hide /proc/pressure."""
+    for file in (ROOT / "deploy" / "systemd").rglob("*"):
+        assert file.is_dir() or "ProcSubset=" not in file.read_text(), file
+
+
+def test_a_program_with_quotes_in_its_path_is_refused(tmp_path: Path) -> None:
+    for name in ("it's", 'a"b', "a\\b"):
+        with pytest.raises(ServiceError, match="quotes"):
+            systemd.unit("user", spec(tmp_path, program=tmp_path / name))
+
+
+def test_a_system_unit_is_refused_what_it_could_not_see(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/usr/bin/env")
+    for place in ("/home/ada/bin/mlx-stack-proxy", "/root/.local/bin/mlx-stack-proxy"):
+        with pytest.raises(ServiceError, match=r"does not see.*--user"):
+            SystemUnit().install(spec(tmp_path, program=Path(place)))
+    with pytest.raises(ServiceError, match=r"/home/ada/config.yaml is below /home"):
+        SystemUnit().install(spec(tmp_path, config=Path("/home/ada/config.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("/plain/path", "/plain/path"),
+        ("/with blank", '"/with blank"'),
+        ('/a"b\\c', '"/a\\"b\\\\c"'),
+        ("/100%", "/100%%"),
+        ("/$HOME", '"/$$HOME"'),
+    ],
+)
+def test_words_of_a_command_line(word: str, shown: str) -> None:
+    assert quoted(word, argument=True) == shown
+
+
+def test_a_line_end_in_a_path_makes_no_second_line() -> None:
+    with pytest.raises(ServiceError, match="control"):
+        quoted("/a\nExecStartPre=/bin/x")
+
+
+@pytest.mark.parametrize("says", systemd._NO_NAMESPACES, ids=lambda pair: pair[0].name)
+def test_a_kernel_without_namespaces_gets_a_unit_without_them(
+    says: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systemd, "_says", lambda file: says[1] if file == says[0] else "")
+    manager = UserUnit(tmp_path)
+    steps = manager.install(spec(tmp_path))
+    assert not [s for s in steps if isinstance(s, WriteFile) and s.path.name == "sandbox.conf"]
+    assert any("namespaces" in note for note in manager.notes())
+    monkeypatch.setattr(systemd, "_says", lambda file: "")
+    assert UserUnit(tmp_path).notes() == []
