@@ -14,8 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..frozen import frozen
 from . import explain
+from .check import Failure
 from .formats.base import Tools, ToolSet
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
@@ -48,16 +48,7 @@ _ABOUT_CALLS = re.compile(
 )
 
 
-@frozen
-class Missed:
-    """``tool``: as the text names it. ``kind``, ``error``: as in a ``CallFailure``."""
-
-    tool: str
-    kind: str
-    error: str
-
-
-def missed_call(text: str, tools: Tools, asked: str) -> Missed | None:
+def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:
     """The call that ``text`` means beyond reasonable doubt. ``asked``: what the user said last."""
     text = text.rpartition("</think>")[2].strip()
     if not tools or len(text) > MAX_TEXT:
@@ -73,7 +64,7 @@ def missed_call(text: str, tools: Tools, asked: str) -> Missed | None:
     return _of_no_tool(text, known) or _announced(text, known, asked)
 
 
-def _unreadable(text: str, begun: re.Match[str], tools: ToolSet, asked: str) -> Missed | None:
+def _unreadable(text: str, begun: re.Match[str], tools: ToolSet, asked: str) -> Failure | None:
     name = tools.resolve(begun.group("name"))
     if name is None or _ABOUT_CALLS.search(asked):
         return None
@@ -84,7 +75,7 @@ def _unreadable(text: str, begun: re.Match[str], tools: ToolSet, asked: str) -> 
             return None  # something is said about it
     if "\n\n" in body or not _is_broken(body):
         return None
-    return Missed(
+    return Failure(
         name,
         "invalid_json",
         f'you wrote a call of "{name}" as text, and its arguments are not valid JSON; call it, '
@@ -101,7 +92,7 @@ def _is_broken(text: str) -> bool:
     return False
 
 
-def _of_no_tool(text: str, tools: ToolSet) -> Missed | None:
+def _of_no_tool(text: str, tools: ToolSet) -> Failure | None:
     fenced = _FENCED.fullmatch(text)
     call = _object(fenced.group(1) if fenced else text)
     if call is None or len(call) != 2 or "name" not in call:
@@ -111,10 +102,10 @@ def _of_no_tool(text: str, tools: ToolSet) -> Missed | None:
         return None
     if not any(_fits(arguments, tools, tool) for tool in tools.schemas):
         return None
-    return Missed(name, "unknown_tool", explain.unknown_tool(name, list(tools.schemas)))
+    return Failure(name, "unknown_tool", explain.unknown_tool(name, list(tools.schemas)))
 
 
-def _announced(text: str, tools: ToolSet, asked: str) -> Missed | None:
+def _announced(text: str, tools: ToolSet, asked: str) -> Failure | None:
     if "?" in text or "{" not in text or _ABOUT_CALLS.search(asked):
         return None
     end = _END.search(text)
@@ -131,7 +122,7 @@ def _announced(text: str, tools: ToolSet, asked: str) -> Missed | None:
     name = tools.resolve(said.group("name"))
     if name is None or _LIST_ITEM.match(line) or not _fits(arguments, tools, name):
         return None
-    return Missed(
+    return Failure(
         name,
         "announced_call",
         f'you said that you would call "{name}" and did not; call it now, or answer without it',
