@@ -142,10 +142,8 @@ class Run:
         services = self._services
         while True:
             verdict = await self._attempt_on(exchange.tier)
-            if isinstance(verdict, UpstreamFailed):
-                self._record(reason_of(verdict), verdict.status, verdict, refused=verdict.refused)
-            else:
-                self._record(reason_of(verdict), 200, verdict)
+            status = verdict.status if isinstance(verdict, UpstreamFailed) else 200
+            self._record(reason_of(verdict), status, verdict)
             if self._call_of_tier is not None:
                 climbing.note_tier(services, exchange, self._call_of_tier, verdict)
                 self._end_call_of_tier()
@@ -367,25 +365,18 @@ class Run:
     # Accounts
 
     def _record(
-        self,
-        reason: str | None,
-        status: int | None,
-        verdict: Verdict | None = None,
-        *,
-        refused: bool = False,
+        self, reason: str | None, status: int | None, verdict: Verdict | None = None
     ) -> None:
         """The running attempt's upstream call has ended, if one was made."""
-        if self._called_at is None:
+        if self._called_at is None or self._attempt is None:
             return
         exchange = self._exchange
         seconds = self._clock() - self._called_at
+        refused = isinstance(verdict, UpstreamFailed) and verdict.refused
         record = AttemptRecord(exchange.tier, reason, status, seconds, refused)
         exchange.attempts.append(record)
         self._called_at = None
-        reply = self._attempt.reply if self._attempt is not None else None
-        if reply is None:
-            return
-        spent = None if refused else self._books.count(record, reply)
+        spent = None if refused else self._books.count(record, self._attempt.reply)
         accounts.count_attempt(self._services, exchange, record, spent, self._clock())
         if self._witness is not None:
             self._witness.call_ended(self._attempt, record, verdict, spent)
