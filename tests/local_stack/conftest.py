@@ -65,9 +65,13 @@ async def until(condition: Callable[[], object], patience: float = PATIENCE) -> 
 
 
 class Stack:
-    """A supervisor with everything it has said."""
+    """A supervisor with everything it has said.
 
-    def __init__(self) -> None:
+    ``program``: what its children run, and those of no other test, which may run at the same time.
+    """
+
+    def __init__(self, program: Path) -> None:
+        self._program = program
         self.out = io.StringIO()
         self.lifeline = Lifeline()
         self.supervisor = Supervisor(Console(self.out), self.lifeline)
@@ -76,14 +80,25 @@ class Stack:
     def said(self) -> str:
         return self.out.getvalue()
 
+    def processes(self) -> list[int]:
+        """The scripted children that run, and their guards."""
+        return mentioning(str(self._program))
+
     def children(self) -> list[int]:
-        """The scripted children that run, without their guards."""
-        return [pid for pid in mentioning(str(CHILD)) if os.getpgid(pid) == pid]
+        """Without their guards."""
+        return [pid for pid in self.processes() if os.getpgid(pid) == pid]
 
 
 @pytest.fixture
-async def stack() -> AsyncIterator[Stack]:
-    stack = Stack()
+def program(tmp_path: Path) -> Path:
+    link = tmp_path / CHILD.name
+    link.symlink_to(CHILD)
+    return link
+
+
+@pytest.fixture
+async def stack(program: Path) -> AsyncIterator[Stack]:
+    stack = Stack(program)
     with stack.lifeline:
         yield stack
         stack.supervisor.hurry()
@@ -91,7 +106,7 @@ async def stack() -> AsyncIterator[Stack]:
 
 
 @pytest.fixture
-def make_spec(tmp_path: Path) -> MakeSpec:
+def make_spec(tmp_path: Path, program: Path) -> MakeSpec:
     """Makes the specification of a scripted child: `make_spec("a", "--deaf")`."""
 
     def make(
@@ -101,7 +116,7 @@ def make_spec(tmp_path: Path) -> MakeSpec:
         return ChildSpec(
             name=name,
             what="a scripted child",
-            command=(sys.executable, str(CHILD), "--port", str(port), *options),
+            command=(sys.executable, str(program), "--port", str(port), *options),
             environment={"PATH": os.environ["PATH"]},
             directory=tmp_path,
             log_file=tmp_path / f"{name}.log",

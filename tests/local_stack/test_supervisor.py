@@ -12,7 +12,7 @@ from app.local_stack import supervisor
 from app.local_stack.children import ChildSpec
 from app.local_stack.supervisor import StartFailed
 
-from .conftest import CHILD, MakeSpec, Stack, members, mentioning, until
+from .conftest import MakeSpec, Stack, members, mentioning, until
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ async def test_children_start_side_by_side_and_end(stack: Stack, make_spec: Make
         )
         assert re.search(rf"^  {name} +ready +after [\d.]+ s$", stack.said, re.M)
     await stack.supervisor.stop()
-    assert mentioning(str(CHILD)) == []
+    assert stack.processes() == []
 
 
 async def test_the_last_started_ends_first(stack: Stack, make_spec: MakeSpec) -> None:
@@ -48,7 +48,7 @@ async def test_the_last_started_ends_first(stack: Stack, make_spec: MakeSpec) ->
     await asyncio.sleep(0.1)
     assert pid in stack.children()
     await stopping
-    assert mentioning(str(CHILD)) == []
+    assert stack.processes() == []
 
 
 async def test_a_child_that_fails_shows_how_its_log_ends(stack: Stack, make_spec: MakeSpec) -> None:
@@ -59,7 +59,7 @@ async def test_a_child_that_fails_shows_how_its_log_ends(stack: Stack, make_spec
     assert head.endswith("bad.log:")
     assert log == ["    it can't go on like this"]
     await stack.supervisor.stop()
-    assert mentioning(str(CHILD)) == []
+    assert stack.processes() == []
 
 
 async def test_a_child_that_is_never_ready_is_waited_for_and_said(
