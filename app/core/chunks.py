@@ -167,7 +167,8 @@ def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
                     events.append(_read_call(index, place, call))
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
-            events.append(_read_call(index, 0, {"function": legacy}))
+            whole = {"index": 0, "type": "function", "function": legacy}
+            events.append(_read_call(index, 0, whole))
         if any(delta.get(field) for field in OTHER_FIELDS) or (content and not text_of(content)):
             events.append(OtherDelta(index))
 
@@ -179,13 +180,16 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
     was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
     if was_object:
         arguments = orjson.dumps(arguments).decode()
+    name = _string(function.get("name"))
+    at = index_of(call, place)
     return ToolCallDelta(
         choice,
-        index_of(call, place),
+        at,
         _string(call.get("id")),
-        _string(function.get("name")),
+        name,
         _string(arguments),
         was_object,
+        at is not call.get("index") or (name != "" and call.get("type") != "function"),
     )
 
 

@@ -37,7 +37,8 @@ class RefusalDelta:
 class ToolCallDelta:
     """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty.
 
-    ``was_object``: the arguments came as JSON itself, not as its text.
+    ``was_object``: the arguments came as JSON itself, not as its text. ``odd``: it lacks the
+    index, or with a name the type, by which clients put calls together.
     """
 
     choice: int
@@ -46,6 +47,7 @@ class ToolCallDelta:
     name: str
     arguments: str
     was_object: bool = False
+    odd: bool = False
 
 
 @frozen

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 from .events import (
     Event,
     Finish,
@@ -22,13 +24,47 @@ from .events import (
 class ToolCall:
     """One call. ``arguments`` is the text the model wrote, meant to be a JSON object.
 
-    ``was_object``: upstream sent the object itself; what goes out has to be its text.
+    ``was_object``: upstream sent the object itself; what goes out has to be its text. ``odd``: a
+    client that put its pieces together might get another call than this one.
     """
 
     id: str
     name: str
     arguments: str
     was_object: bool = False
+    odd: bool = False
+
+    def ends_before(self, delta: ToolCallDelta) -> bool:
+        """Whether a piece with this call's index begins another one.
+
+        Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
+        """
+        if not delta.name or not self.name:
+            return False
+        if delta.id and self.id:
+            return delta.id != self.id
+        more = delta.arguments.strip()
+        # The very same again is the same call, sent twice.
+        return bool(more) and more != self.arguments.strip() and _is_object(self.arguments)
+
+    def add(self, delta: ToolCallDelta) -> None:
+        """Take in a further piece."""
+        # Many clients join names and ids as they join the arguments.
+        again = (self.id and delta.id) or (self.name and delta.name)
+        self.odd = self.odd or delta.odd or bool(again)
+        self.id = self.id or delta.id
+        self.name = self.name or delta.name
+        self.arguments += delta.arguments
+        self.was_object = self.was_object or delta.was_object
+
+
+def _is_object(text: str) -> bool:
+    if not text.rstrip().endswith("}"):  # nearly all that isn't whole yet
+        return False
+    try:
+        return isinstance(orjson.loads(text), dict)
+    except orjson.JSONDecodeError:
+        return False
 
 
 class ChoiceReply:
@@ -73,15 +109,13 @@ class ChoiceReply:
 
     def add_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.get(delta.index)
-        if call is None:
-            call = ToolCall(delta.id, delta.name, delta.arguments, delta.was_object)
-            self._calls[delta.index] = call
-            self.tool_calls.append(call)
+        if call is not None and not call.ends_before(delta):
+            call.add(delta)
             return
-        call.id = call.id or delta.id
-        call.name = call.name or delta.name
-        call.arguments += delta.arguments
-        call.was_object = call.was_object or delta.was_object
+        odd = delta.odd or call is not None
+        call = ToolCall(delta.id, delta.name, delta.arguments, delta.was_object, odd)
+        self._calls[delta.index] = call
+        self.tool_calls.append(call)
 
     def add_reasoning(self, text: str) -> None:
         self._reasoning.append(text)

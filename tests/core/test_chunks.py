@@ -58,15 +58,26 @@ def frame(data: bytes) -> Frame:
         ({"tool_calls": [None, 3]}, []),
         (
             {"tool_calls": [{"index": 2, "id": "i", "function": {"name": "f", "arguments": "{"}}]},
-            [ToolCallDelta(0, 2, "i", "f", "{")],
+            [ToolCallDelta(0, 2, "i", "f", "{", odd=True)],  # it has no type
         ),
         (
             {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]},
-            [ToolCallDelta(0, 0, "", "f", ""), ToolCallDelta(0, 1, "", "g", "")],
+            [
+                ToolCallDelta(0, 0, "", "f", "", odd=True),
+                ToolCallDelta(0, 1, "", "g", "", odd=True),
+            ],
         ),
         (
             {"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
-            [ToolCallDelta(0, 0, "", "f", '{"a":1}', was_object=True)],
+            [ToolCallDelta(0, 0, "", "f", '{"a":1}', was_object=True, odd=True)],
+        ),
+        (
+            {"tool_calls": [{"index": 0, "type": "function", "function": {"name": "f"}}]},
+            [ToolCallDelta(0, 0, "", "f", "")],
+        ),
+        (
+            {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
+            [ToolCallDelta(0, 0, "", "", "{")],
         ),
         ({"tool_calls": [{"index": 0, "function": None}]}, [ToolCallDelta(0, 0, "", "", "")]),
         ({"function_call": {"name": "f"}}, [ToolCallDelta(0, 0, "", "f", "")]),

@@ -234,3 +234,51 @@ async def test_arguments_that_came_as_an_object_go_out_as_its_text(
         arguments = message["tool_calls"][0]["function"]["arguments"]
     assert json.loads(arguments) == {"query": "quokka"}
     assert response.headers.get("x-mlx-stack-repairs", "arguments_not_text") == "arguments_not_text"
+
+
+def _called(query: str, **more: Any) -> dict[str, Any]:
+    function = {"name": "search", "arguments": json.dumps({"query": query})}
+    return {"type": "function", "function": function, **more}
+
+
+def _pieces_with_name() -> list[dict[str, Any]]:
+    whole = _called("x", id="a", index=0)
+    text = whole["function"]["arguments"]
+    cut = [{**whole["function"], "arguments": part} for part in (text[:5], text[5:])]
+    return [{"tool_calls": [{**whole, "function": function}]} for function in cut]
+
+
+ODD = {
+    "name and id again": (_pieces_with_name(), ["x"]),
+    "no index": ([{"tool_calls": [_called("x", id="a"), _called("y", id="b")]}], ["x", "y"]),
+    "no type": ([{"tool_calls": [_called("x", id="a", index=0, type=None)]}], ["x"]),
+    # LiteLLM numbers what has no index anew in each chunk.
+    "one index for all": (
+        [{"tool_calls": [_called(query, id=query, index=0)]} for query in "xy"],
+        ["x", "y"],
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ODD)
+async def test_what_a_client_puts_together_is_what_was_checked(
+    name: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    pieces, queries = ODD[name]
+    upstream.will(stream(with_role(*pieces, finish="tool_calls")))
+    response = await ask(proxy, tools=[SEARCH], stream=streamed)
+    if streamed:
+        calls: list[dict[str, Any]] = []
+        for one in [call for found in deltas(response) for call in found.get("tool_calls", ())]:
+            if one["index"] == len(calls):
+                calls.append(one)
+                continue
+            for key in ("name", "arguments"):  # as the SDKs do
+                calls[one["index"]]["function"][key] += one["function"].get(key, "")
+    else:
+        calls = response.json()["choices"][0]["message"]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"])["query"] for call in calls] == queries
+    assert {(call["type"], call["function"]["name"]) for call in calls} == {("function", "search")}
+    assert len({call["id"] for call in calls}) == len(queries)
+    assert len(upstream.calls) == 1

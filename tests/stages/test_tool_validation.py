@@ -143,6 +143,13 @@ def test_a_missing_id_is_made(missing: Any) -> None:
     assert outcome.repairs == "missing_id"
 
 
+def test_a_call_in_tools_ends_as_one() -> None:
+    replied = message(call(), finish="function_call")
+    assert judged(replied).choice["finish_reason"] == "tool_calls"
+    older = judged(replied, asked(legacy=True))
+    assert older.choice["finish_reason"] == "function_call"
+
+
 def test_the_older_form_needs_no_id() -> None:
     outcome = judged(message(call(id="")), asked(legacy=True))
     assert outcome.verdict is None

@@ -237,6 +237,8 @@ class _State(StageState):
             checked = check_call(call.name, call.arguments, tools, self._stage.options, self._known)
             if call.was_object:
                 new.repairs.append("arguments_not_text")
+            if call.odd:
+                new.repairs.append("call_pieces")
             new.repairs += checked.repairs
             new.failures += (
                 CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
@@ -252,6 +254,8 @@ class _State(StageState):
                     new.failures.append(CallFailure(call.name, kind, error, index, position))
             seen.add(identity)
             new.calls[position] = ToolCall(identity, checked.name, checked.arguments)
+        if new.finish_reason == "function_call" and self._needs_ids:
+            new.finish_reason = "tool_calls"  # who offered tools looks for that
 
     def _check_tool_choice(self, index: int, new: _Mended) -> None:
         """``tool_choice`` is obeyed, and a finish that speaks of calls has some."""

@@ -1,0 +1,81 @@
+"""Pieces of tool calls, put together whatever a server's spelling of their places."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.events import ToolCallDelta
+from app.core.reply import ChoiceReply, ToolCall
+
+
+def piece(
+    arguments: str = "", name: str = "", id: str = "", index: int = 0, odd: bool = False
+) -> ToolCallDelta:
+    return ToolCallDelta(0, index, id, name, arguments, odd=odd)
+
+
+def calls(*pieces: ToolCallDelta) -> list[ToolCall]:
+    choice = ChoiceReply()
+    for one in pieces:
+        choice.add_call(one)
+    return choice.tool_calls
+
+
+def said(*pieces: ToolCallDelta) -> list[tuple[str, str, str]]:
+    return [(call.id, call.name, call.arguments) for call in calls(*pieces)]
+
+
+def test_pieces_of_one_index_are_one_call() -> None:
+    assert calls(piece(name="f", id="a"), piece('{"x":'), piece(" 1}"), piece(id="")) == [
+        ToolCall("a", "f", '{"x": 1}')
+    ]
+
+
+def test_another_id_and_a_name_begin_another_call() -> None:
+    """LiteLLM gives each chunk's first call the index 0 where the server gives none."""
+    one, two = piece('{"x": 1}', "f", "a"), piece('{"x": 2}', "f", "b")
+    assert calls(one, two) == [
+        ToolCall("a", "f", '{"x": 1}'),
+        ToolCall("b", "f", '{"x": 2}', odd=True),
+    ]
+    assert said(piece(name="f", id="a"), piece(name="g", id="b"), piece("{}")) == [
+        ("a", "f", ""),
+        ("b", "g", "{}"),
+    ]
+
+
+def test_without_ids_whole_arguments_end_a_call() -> None:
+    one, two = piece('{"x": 1}', "f"), piece('{"x": 2}', "f")
+    assert said(one, two) == [("", "f", '{"x": 1}'), ("", "f", '{"x": 2}')]
+    assert said(one, piece('{"x":', "g"), piece("2}")) == [
+        ("", "f", '{"x": 1}'),
+        ("", "g", '{"x":2}'),
+    ]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (piece('{"x":', "f", "a"), piece("1}", "f", "a")),
+        (piece('{"x":', "f"), piece("1}", "f")),
+        (piece('{"x":1}', "f", "a"), piece("", "f", "a")),
+        (piece('{"x":1}', "f"), piece("", "f")),
+        (piece('{"x":1', "f", "a"), piece("}", "", "b")),  # a new id for each piece
+    ],
+)
+def test_a_name_or_an_id_again_is_the_same_call_and_odd(pieces: tuple[ToolCallDelta, ...]) -> None:
+    assert [(one.name, one.arguments, one.odd) for one in calls(*pieces)] == [
+        ("f", '{"x":1}', True)
+    ]
+
+
+@pytest.mark.parametrize("id", ["", "a"])
+def test_the_very_same_call_again_is_never_made_twice(id: str) -> None:
+    once = piece('{"x": 1}', "f", id)
+    (call,) = calls(once, once)
+    assert call.arguments == '{"x": 1}{"x": 1}'  # what checks it sees that it is one
+
+
+def test_a_piece_that_lacks_its_place_makes_the_call_odd() -> None:
+    assert [call.odd for call in calls(piece("{}", "f", "a", odd=True))] == [True]
+    assert [call.odd for call in calls(piece("{", "f", "a"), piece("}", odd=True))] == [True]
