@@ -51,7 +51,7 @@ def failure_of_status(
     our_choice: bool,
     needs: frozenset[str],
 ) -> UpstreamFailed:
-    """The failure behind an answer of status 400 and above.
+    """The failure behind an answer of status 300 and above.
 
     ``our_key``: we put the API key in. ``our_choice``: we chose the model. Where we did, an answer
     about the key or the model is the tier's failure and not the client's. ``needs``: the abilities
@@ -68,7 +68,10 @@ def failure_of_status(
     lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
     about_key = status in (401, 403) or _WRONG_KEY in text
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
-    client_fault = status < 500 and status not in _RETRYABLE
+    leads_away = status < 400
+    if leads_away:  # to https, or to another path than `upstream.base_url` has
+        message = f"status {status}: a redirect, and none is followed"
+    client_fault = 400 <= status < 500 and status not in _RETRYABLE
     if about_key:
         client_fault = not our_key
         message = "LiteLLM refused the API key"  # its own words may quote the key
@@ -79,7 +82,7 @@ def failure_of_status(
         message=f"status {status}: {message}" if str(status) not in message else message,
         client_fault=client_fault,
         retry_after=_retry_after(headers),
-        final=about_key or about_model or bool(lacks),
+        final=about_key or about_model or leads_away or bool(lacks),
         lacks=lacks,
     )
 
@@ -105,10 +108,11 @@ def completion_in(body: bytes) -> dict[str, Any] | UpstreamFailed:
 
 def failure_inside(what: str) -> UpstreamFailed:
     """The failure behind an error that came inside an answer of status 200."""
+    said = _one_line(what)
     if overflow.is_overflow(what):
-        said = f"the prompt does not fit: {_one_line(what)}"
-        return UpstreamFailed("context_overflow", said, window=overflow.window_in(what))
-    return UpstreamFailed("server_error", f"an error inside the answer: {what}", status=200)
+        window = overflow.window_in(what)
+        return UpstreamFailed("context_overflow", f"the prompt does not fit: {said}", window=window)
+    return UpstreamFailed("server_error", f"an error inside the answer: {said}", status=200)
 
 
 def quoted_error(body: bytes) -> str:

@@ -130,7 +130,7 @@ class Answer:
             await self._fail(invalid(said, status=step.status))
             return
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
-        headers += [(name, value) for name, value in step.headers if name in _PASSED]
+        headers += [h for h in response_headers.relayed(step.headers) if h[0] in _PASSED]
         headers.append((b"x-should-retry", b"false"))
         await self._downstream.whole(step.status, headers, step.body)
 

@@ -26,6 +26,8 @@ _REPLACED = _NOT_PASSED | {
 _ADDRESS = b"-api-base"
 # A model's name is the client's own text and may hold what no header can.
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Our server refuses to write these, and the whole reply with it; aiohttp reads some of them.
+_BAD_BYTE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 MAX_VALUE = 512
 _CORS = b"access-control-"  # which pages may read a reply is ours to say, and none may
 
@@ -33,7 +35,13 @@ _CORS = b"access-control-"  # which pages may read a reply is ours to say, and n
 def relayed(headers: RawHeaders | tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
     """LiteLLM's headers that a client may see."""
     kept = passed_on(headers, _NOT_PASSED)
-    return [h for h in kept if not h[0].endswith(_ADDRESS) and not h[0].startswith(_CORS)]
+    return [
+        (name, value)
+        for name, value in kept
+        if not name.endswith(_ADDRESS)
+        and not name.startswith(_CORS)
+        and not _BAD_BYTE.search(value)
+    ]
 
 
 def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:

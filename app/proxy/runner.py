@@ -324,7 +324,7 @@ class Run:
             await response.aclose()
 
     async def _read(self, attempt: Attempt, response: Response) -> Verdict | None:
-        if response.status >= 400:
+        if response.status >= 300:
             return upstream_answers.failure_of_status(
                 response.status,
                 response.headers,

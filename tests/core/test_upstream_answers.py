@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.upstream_answers import failure_of_status, quoted_error
+from app.core.upstream_answers import failure_inside, failure_of_status, quoted_error
 from app.core.verdicts import UpstreamFailed
 
 
@@ -99,13 +99,26 @@ def test_keys_inside_any_message_are_left_out(text: str) -> None:
         assert "abcdef1234" not in said and "…" in said
 
 
+def test_an_error_inside_an_answer_is_quoted_likewise() -> None:
+    said = failure_inside(f"Incorrect API key sk-abcdef1234\n{'and so on ' * 100}").message
+    assert "abcdef1234" not in said and "\n" not in said
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
+def test_a_redirect_is_said_to_be_one_and_not_tried_again(status: int) -> None:
+    found = failed(status)
+    assert found.message == f"status {status}: a redirect, and none is followed"
+    assert (found.status, found.client_fault, found.final) == (status, False, True)
+
+
 @given(st.text(min_size=301, alphabet="ab \n"))
 def test_a_quotation_is_one_short_line(text: str) -> None:
     said = quoted_error(body(text))
     assert len(said) <= 300 and "\n" not in said
 
 
-@given(st.binary(max_size=80), st.integers(400, 599))
+@given(st.binary(max_size=80), st.integers(300, 599))
 def test_no_body_raises(raw: bytes, status: int) -> None:
     assert failed(status, raw).message
 

@@ -62,6 +62,20 @@ async def test_nothing_foreign_comes_back(
     assert len(response.headers.get_list("content-length")) <= 1
 
 
+@both
+async def test_a_header_that_none_may_write_breaks_no_reply(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    odd = (("llm_provider-x", "a\x7fb"), ("x-good", "caf\xe9"))
+    upstream.will(text_stream().with_headers(*odd))
+    response = await ask(proxy, stream=streamed)
+    assert response.status_code == 200
+    assert "llm_provider-x" not in response.headers
+    assert response.headers["x-good"] == "caf\xe9"
+    upstream.will(litellm_error(400, "no").with_headers(*odd))
+    assert (await ask(proxy, stream=streamed)).status_code == 400
+
+
 async def test_an_error_names_its_request_too(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
