@@ -47,7 +47,25 @@ def _base_url(value: str) -> str:
     return value
 
 
+def _litellm(value: str) -> str:
+    """Clients, and the cloud, are given an address with ``/v1``; here all paths begin with it."""
+    return value.rstrip("/").removesuffix("/v1") if urlsplit(value).path else value
+
+
+def _redis_url(value: str) -> str:
+    """Refuse what Redis' own client would, for it names no setting."""
+    from redis.asyncio.connection import parse_url  # half a second, for those who use it
+
+    try:
+        parse_url(value)
+    except ValueError:  # its words quote the value, which may hold the password
+        raise ValueError("must be a URL such as redis://127.0.0.1:6379/0") from None
+    return value
+
+
 BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+"), AfterValidator(_base_url)]
+LiteLLMUrl = Annotated[BaseUrl, AfterValidator(_litellm)]
+RedisUrl = Annotated[str, Field(pattern=r"^(rediss?|unix)://."), AfterValidator(_redis_url)]
 SwitchWord = BeforeValidator(_yaml_switch)
 
 

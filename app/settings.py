@@ -21,11 +21,13 @@ from .setting_types import (
     AutoOrSwitch,
     BaseUrl,
     Count,
+    LiteLLMUrl,
     MemorySource,
     NotNegative,
     Params,
     Port,
     Positive,
+    RedisUrl,
     Share,
     SwitchWord,
     TierName,
@@ -53,7 +55,7 @@ class ServerSettings(Section):
 
 
 class UpstreamSettings(Section):
-    base_url: BaseUrl = "http://127.0.0.1:4000"
+    base_url: LiteLLMUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
     max_connections: AtLeastOne = 512
@@ -287,7 +289,7 @@ class ReliabilitySettings(Section):
 class StateSettings(Section):
     backend: Literal["memory", "sqlite", "redis"] = "sqlite"
     path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/reliability.db"
-    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix)://.")] | None = None
+    redis_url: RedisUrl | None = None
 
     @model_validator(mode="after")
     def _redis_has_an_address(self) -> StateSettings:

@@ -140,9 +140,28 @@ def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
         whole["reliability"] = section
 
 
+class _Loader(yaml.SafeLoader):
+    """PyYAML's, which takes the last of two equal keys and drops what stood under the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:  # which is not quoted: it may be an API key of `per_key`
+                said = f"line {line} gives a key that line {lines[key.value]} has given"
+                raise yaml.constructor.ConstructorError(None, None, said, None)
+            lines[key.value] = line
+        return super().construct_mapping(node, deep)
+
+
+_MERGE = "tag:yaml.org,2002:merge"  # `<<`, whose keys give way to those beside it
+
+
 def _read_yaml(file: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        data = _Loader(file.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -297,6 +298,57 @@ def test_params_must_fit_into_json(value: Any) -> None:
 def test_a_base_url_that_is_none_says_so_in_our_words() -> None:
     (said,) = problems({"upstream": {"base_url": "http://[::1"}})
     assert said.startswith("upstream.base_url: must be a URL such as ")
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://h:99999", "redis://h:abc", "redis://[::1/0", "redis://h/0?socket_timeout=so"]
+)
+def test_an_address_of_redis_that_is_none_is_named_and_not_quoted(url: str) -> None:
+    (said,) = problems({"state": {"backend": "redis", "redis_url": url}})
+    assert said == "state.redis_url: must be a URL such as redis://127.0.0.1:6379/0"
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("server: {port: 1}\nupstream:\nserver: {host: h}\n", (3, 1)),
+        (
+            "reliability:\n token_budget:\n  per_key:\n   sk-one: {}\n   sk-one: {}\n",
+            (5, 4),
+        ),
+    ],
+)
+def test_a_key_given_twice_stops_the_start(
+    text: str, lines: tuple[int, int], tmp_path: Path
+) -> None:
+    """Else what stands under the first is dropped, and nobody is told."""
+    file = tmp_path / "config.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), {})
+    (said,) = caught.value.problems
+    assert said == f"is not valid YAML: line {lines[0]} gives a key that line {lines[1]} has given"
+
+
+def test_a_key_beside_what_is_merged_in_is_given_once(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("tiers: {a: &a {local: false}, b: {<<: *a, local: true}}", encoding="utf-8")
+    assert [tier.local for tier in load(str(file), {}).tiers.values()] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://h:4000/v1", "http://h:4000"),
+        ("http://h:4000/v1/", "http://h:4000"),
+        ("http://h/litellm/v1", "http://h/litellm"),
+        ("http://h/litellm", "http://h/litellm"),
+        ("http://v1", "http://v1"),
+        ("http://h/xv1", "http://h/xv1"),
+    ],
+)
+def test_litellms_address_may_be_written_as_clients_are_given_it(url: str, base: str) -> None:
+    assert UpstreamSettings(base_url=url).base_url == base
 
 
 def test_an_empty_key_is_none() -> None:
