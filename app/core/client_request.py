@@ -13,7 +13,7 @@ import orjson
 
 from ..errors import invalid
 from ..tool_calls.tool_list import ToolList
-from . import legacy
+from . import legacy, surrogates
 from .blocks import Blocks, Remembered
 from .exchange import ClientRequest
 from .known_bodies import KnownBodies
@@ -57,10 +57,19 @@ def parse(raw: bytes, known: KnownBodies | None = None) -> ClientRequest:
 
 
 def _whole(raw: bytes) -> dict[str, Any]:
+    """The object in a body.
+
+    A tool's output that an agent cut within an emoji ends in half a character (JavaScript writes it
+    so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD. What is kept of
+    bodies is what they were read as, so that no such bytes go upstream later.
+    """
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise invalid(f"the request body is not valid JSON: {error}") from None
+        try:
+            body = surrogates.loads(raw)
+        except ValueError:
+            raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise invalid("the request body must be a JSON object, with `messages`")
     return body

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from app.core import legacy
 from app.core.client_request import parse
 from app.core.exchange import ClientRequest
+from app.core.known_bodies import KnownBodies
+from app.core.messages import Messages
 from app.errors import ProxyError
 from tests.core.exchanges import JSON, USER
 from tests.support.replies import FUNCTIONS, TOOLS
@@ -41,7 +43,6 @@ def refused(raw: bytes) -> ProxyError:
         (b"not json", "is not valid JSON"),
         (b'{"messages": [{"role": "user", "content": NaN}]}', "is not valid JSON"),
         (b'{"messages": [], "temperature": Infinity}', "is not valid JSON"),
-        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "is not valid JSON"),
         (b'{"messages": "\xff"}', "is not valid JSON"),
         (b"[" * 20_000 + b"]" * 20_000, "is not valid JSON"),
         (b"[]", "must be a JSON object"),
@@ -219,3 +220,32 @@ def test_what_is_wrong_in_a_long_history_is_found_with_every_request() -> None:
 def test_messages_in_the_older_form_are_known_by_what_they_became() -> None:
     request = parsed(functions=FUNCTIONS)
     assert request.blocks.messages is request.body["messages"]
+
+
+HALF = b'{"messages": [{"role": "user", "content": "cut \\ud83d"}], "z": "\\ud83d\\ude00"}'
+
+
+def test_half_a_character_becomes_a_replacement_character() -> None:
+    body = parse(HALF).body
+    assert body["messages"][0]["content"] == "cut \ufffd"
+    assert body["z"] == "😀"
+
+
+@pytest.mark.parametrize(
+    "raw", [HALF[:-1], HALF.replace(b'"cut', b'NaN, "cut'), b"[" + HALF + b"]"]
+)
+def test_half_a_character_excuses_nothing_else(raw: bytes) -> None:
+    assert refused(raw).status == 400
+
+
+def test_a_body_with_half_a_character_is_not_known_again_as_it_came() -> None:
+    """What is known again goes upstream as the bytes that came, which upstream would refuse."""
+    known = KnownBodies()
+    odd = {"role": "tool", "content": "cut HALF"}
+    messages: list[Json] = [USER, USER, odd, *[{"role": "user", "content": "word " * 40}] * 80]
+    for count in (70, 75, 81):
+        raw = json.dumps({"messages": messages[:count]}).replace("HALF", "\\ud83d").encode()
+        found = parse(raw, known)
+        assert not isinstance(found.body["messages"], Messages)
+        assert found.body["messages"][2]["content"] == "cut \ufffd"
+        assert b"ud83d" not in orjson.dumps(found.body)

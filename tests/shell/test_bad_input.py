@@ -35,7 +35,7 @@ NOT_READABLE = {
     "two values": GOOD + GOOD,
     "NaN": with_value("temperature", b"NaN"),
     "Infinity": with_value("temperature", b"-Infinity"),
-    "lone surrogate": GOOD.replace(b"quokka", b"\\ud83d"),
+    "lone surrogate, and not JSON": GOOD.replace(b"quokka", b"\\ud83d")[:-1],
     "not UTF-8": GOOD.replace(b"quokka", b"\xff\xfe"),
     "single quotes": GOOD.replace(b'"', b"'"),
     "20,000 brackets alone": NESTED,
