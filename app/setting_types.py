@@ -39,17 +39,18 @@ def _base_url(value: str) -> str:
     """Refuse what no connection could be made to, so that the start says it and not a request."""
     try:
         parts = urlsplit(value)
-        good = bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:  # brackets that don't close, a port that is no number
+        host = (parts.hostname or "").encode("idna")
+        good = bool(host) and (parts.port is None or parts.port > 0)
+    except ValueError:  # brackets that don't close, a port that is no number, an endless name
         good = False
     if not good or re.search(r"\s", value):
         raise ValueError("must be a URL such as http://127.0.0.1:4000")
     return value
 
 
-def _litellm(value: str) -> str:
-    """Clients, and the cloud, are given an address with ``/v1``; here all paths begin with it."""
-    return value.rstrip("/").removesuffix("/v1") if urlsplit(value).path else value
+def without_v1(url: str) -> str:
+    """LiteLLM's own address. Clients are given one with ``/v1``, with which all paths begin."""
+    return url.rstrip("/").removesuffix("/v1") if urlsplit(url).path else url
 
 
 def _redis_url(value: str) -> str:
@@ -64,7 +65,6 @@ def _redis_url(value: str) -> str:
 
 
 BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+"), AfterValidator(_base_url)]
-LiteLLMUrl = Annotated[BaseUrl, AfterValidator(_litellm)]
 RedisUrl = Annotated[str, Field(pattern=r"^(rediss?|unix)://."), AfterValidator(_redis_url)]
 SwitchWord = BeforeValidator(_yaml_switch)
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .setting_types import (
@@ -21,7 +21,6 @@ from .setting_types import (
     AutoOrSwitch,
     BaseUrl,
     Count,
-    LiteLLMUrl,
     MemorySource,
     NotNegative,
     Params,
@@ -31,6 +30,7 @@ from .setting_types import (
     Share,
     SwitchWord,
     TierName,
+    without_v1,
 )
 
 ENV_PREFIX = "MLX_STACK_"
@@ -55,7 +55,7 @@ class ServerSettings(Section):
 
 
 class UpstreamSettings(Section):
-    base_url: LiteLLMUrl = "http://127.0.0.1:4000"
+    base_url: BaseUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
     max_connections: AtLeastOne = 512
@@ -339,6 +339,11 @@ class Settings(BaseSettings):
         # settings_source.load() merges file and environment itself, so that a tier of the file and
         # one key of it in the environment make one tier; what arrives here is already whole.
         return (init_settings,)
+
+    @field_validator("upstream")
+    @classmethod
+    def _is_litellm(cls, given: UpstreamSettings) -> UpstreamSettings:
+        return given.model_copy(update={"base_url": without_v1(given.base_url)})
 
     @model_validator(mode="after")
     def _names_agree(self) -> Settings:

@@ -9,6 +9,8 @@ exchange (docs/performance.md). Library errors become :class:`UpstreamError` at 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -353,23 +355,40 @@ def _named(raw: tuple[tuple[bytes, bytes], ...]) -> tuple[CIMultiDict[str], froz
     return headers, frozenset(name for name in _AUTOMATIC if name not in headers)
 
 
+_NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
+    (aiohttp.ClientConnectorDNSError, "its name can't be resolved"),
+    (aiohttp.ClientConnectorCertificateError, "its certificate is not trusted"),
+    (aiohttp.ClientSSLError, "it does not speak TLS as it should"),
+)
+
+
+def _unconnected(error: Exception, cause: BaseException) -> str:
+    """Why there is no connection: a server that is off, a network that is gone, a bad name."""
+    for kind, said in _NO_CONNECTION:
+        if isinstance(error, kind) or isinstance(cause, kind):
+            return said
+    if isinstance(cause, OSError) and cause.errno not in (None, errno.ECONNREFUSED):
+        return f"no connection ({os.strerror(cause.errno)})"
+    return "the connection was refused"
+
+
 def _translated(error: Exception) -> UpstreamError:
     cause = error.__cause__ or error
     # aiohttp keeps its errors where they were raised: with a traceback, all of the request, too.
     error.__traceback__ = cause.__traceback__ = None
-    refused = isinstance(error, httpx.ConnectError) or isinstance(
-        cause, (aiohttp.ClientConnectorError, ConnectionRefusedError)
-    )
-    if refused:
-        name_unknown = isinstance(cause, aiohttp.ClientConnectorDNSError)
-        what = "its name can't be resolved" if name_unknown else "the connection was refused"
-        return UpstreamError(what, refused=True)
-    if isinstance(cause, aiohttp.ServerDisconnectedError):
+
+    def is_a(*kinds: type[Exception]) -> bool:
+        # aiohttp's own come of the system's; a general transport's come of aiohttp's.
+        return isinstance(error, kinds) or isinstance(cause, kinds)
+
+    if is_a(httpx.ConnectError, aiohttp.ClientConnectorError, ConnectionRefusedError):
+        return UpstreamError(_unconnected(error, cause), refused=True)
+    if is_a(aiohttp.ServerDisconnectedError):
         return UpstreamError("the connection was closed before an answer came")
-    if isinstance(cause, aiohttp.ServerTimeoutError):
+    if is_a(aiohttp.ServerTimeoutError):
         return UpstreamError("no connection within the time limit", refused=True)
     # A RuntimeError is aiohttp's, where nobody waited for the body while its connection closed.
-    if isinstance(cause, (aiohttp.ClientPayloadError, RuntimeError)):
+    if is_a(aiohttp.ClientPayloadError, RuntimeError):
         return UpstreamError("the connection broke off inside the answer")
     if isinstance(error, httpx.TimeoutException) and not isinstance(
         cause, (ConnectionError, aiohttp.ClientConnectionError)

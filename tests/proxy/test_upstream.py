@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 
 import aiohttp
@@ -149,6 +152,37 @@ ERRORS: dict[str, tuple[Callable[[], Exception], tuple[str, bool, bool]]] = {
         lambda: caused(httpx.ConnectError("no"), connector_error()),
         REFUSED,
     ),
+    "refused, by aiohttp itself": (
+        lambda: caused(connector_error(), OSError(111, "refused")),
+        REFUSED,
+    ),
+    "no such name": (
+        lambda: caused(
+            aiohttp.ClientConnectorDNSError(connection_key(), OSError(-2, "unknown")),
+            socket.gaierror(-2, "unknown"),
+        ),
+        ("its name can't be resolved", True, False),
+    ),
+    "a network that is gone": (
+        lambda: caused(
+            aiohttp.ClientConnectorError(connection_key(), OSError(errno.ENETUNREACH, "gone")),
+            OSError(errno.ENETUNREACH, "gone"),
+        ),
+        ("no connection (Network is unreachable)", True, False),
+    ),
+    "no TLS": (
+        lambda: caused(
+            aiohttp.ClientConnectorSSLError(connection_key(), OSError(1, "ssl")),
+            ssl.SSLError("ssl"),
+        ),
+        ("it does not speak TLS as it should", True, False),
+    ),
+    "broken off, by aiohttp itself": (
+        lambda: caused(
+            aiohttp.ClientPayloadError("p"), aiohttp.http_exceptions.TransferEncodingError("t")
+        ),
+        ("the connection broke off inside the answer", False, False),
+    ),
     "no connection in time": (
         lambda: caused(httpx.ConnectTimeout("t"), aiohttp.ConnectionTimeoutError()),
         ("no connection within the time limit", True, False),
@@ -238,6 +272,16 @@ async def test_the_routers_own_errors_are_translated_too(
     with pytest.raises(UpstreamError) as caught:
         await post(upstream)
     assert caught.value.refused
+
+
+async def test_a_name_that_nobody_knows_is_no_connection() -> None:
+    upstream = Upstream(UpstreamSettings(base_url="http://no.such.host.invalid:4000"))
+    try:
+        with pytest.raises(UpstreamError) as caught:
+            await post(upstream)
+    finally:
+        await upstream.aclose()
+    assert (str(caught.value), caught.value.refused) == ("its name can't be resolved", True)
 
 
 async def test_a_cancelled_wait_is_no_upstream_error(upstream: Upstream) -> None:
