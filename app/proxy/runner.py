@@ -307,7 +307,8 @@ class Run:
                 self._witness.answered(self._response)
             verdict = await self._read(attempt, self._response)
         except UpstreamError as error:
-            verdict = _failed(error)
+            # A reply that has its finish_reason is as whole as one that is left open.
+            verdict = None if attempt.timing[1] else _failed(error)
         self._whole = verdict is None
         if verdict is not None:
             await self._close_upstream()  # the model must stop now, not when the client is told

@@ -179,6 +179,20 @@ async def test_a_whole_reply_without_done_is_whole(
         assert response.json()["usage"] == USAGE
 
 
+@both
+async def test_a_finished_reply_whose_connection_breaks_is_whole(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, END, CLOSE))
+    response = await ask(proxy, **asked(streamed))
+    assert response.status_code == 200
+    if streamed:
+        assert without_notes(response.content) == ROLE + TEXT + END + DONE
+    else:
+        assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
+    assert len(upstream.calls) == 1
+
+
 async def test_what_follows_done_is_nothing(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     more = data(chunk({"content": " and more"}))
     upstream.will(Reply.sse(ROLE, TEXT, END, DONE, more, SILENCE))
