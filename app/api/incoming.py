@@ -51,15 +51,15 @@ class Incoming:
 
 
 def read_incoming(scope: Any) -> Incoming:
-    """The request in an ASGI scope. Raises :class:`ProxyError` (400) for senseless headers."""
+    """The request in an ASGI scope. Raises :class:`ProxyError` (400, 431) for bad headers."""
     raw: list[tuple[bytes, bytes]] = scope["headers"]
     if len(raw) > MAX_HEADERS:
-        raise invalid(f"more than {MAX_HEADERS} headers")
+        raise invalid(f"more than {MAX_HEADERS} headers", status=431)
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
     if len(headers) < len(raw):
         _check_repeated(raw)
     if sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
-        raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes")
+        raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431)
     if "host" not in headers and scope.get("http_version") == "1.1":
         raise invalid("header host is missing", "host")
     _check_path(scope["path"])

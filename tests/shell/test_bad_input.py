@@ -229,6 +229,18 @@ async def test_absurd_headers_are_refused_and_nobody_falls_over(
     assert (await ask(proxy)).status_code == 200
 
 
+@pytest.mark.parametrize(
+    "more", [{"x-long": "a" * 66_000}, {f"x-{n}": "a" for n in range(201)}], ids=["long", "many"]
+)
+async def test_headers_that_are_read_and_too_many(
+    more: dict[str, str], upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await proxy.client.post(CHAT, json=body(), headers=more)
+    assert response.status_code == 431
+    assert response.json()["error"]["type"] == INVALID
+    assert upstream.calls == []
+
+
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
 async def test_other_methods_are_not_allowed(
     method: str, upstream: ScriptedServer, proxy: RunningProxy
