@@ -102,6 +102,7 @@ class Admin:
         return EventQuery(
             kind=kind,
             session=session,
+            request_id=given.get("request_id"),
             after=None if after is None else _whole("after", after),
             since=_moment("since", given.get("since", "0")),
             limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),

@@ -18,7 +18,8 @@ from .client import NoAnswer, Refused, Remote
 
 PATIENCE = 45.0  # seconds; three signs of life of the proxy
 RETRY_SECONDS = 1.0
-_LEFT_OUT = ("action", "pattern")  # what the kind says already, and a digest
+_LEFT_OUT = ("pattern",)  # a digest
+_SAID_BY_KIND = {"action": ("warning", "circuit_break")}
 _AGO = re.compile(r"(\d+)([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -26,6 +27,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 def add_arguments(events: argparse.ArgumentParser) -> None:
     events.add_argument("--kind", help="e.g. escalated, loop_break")
     events.add_argument("--session", help="a hash, its beginning, or a client's name")
+    events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
     events.add_argument("--since", help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00")
     events.add_argument("--limit", type=int, default=50)
     events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
@@ -35,6 +37,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     query = {
         "kind": args.kind,
         "session": args.session,
+        "request_id": args.request,
         "since": None if args.since is None else since(args.since, time.time()),
         "limit": args.limit,
     }
@@ -130,7 +133,11 @@ def _told(event: dict[str, Any]) -> str:
         return f"{detail['from']} > {detail['to']}, {detail['cause']}"
     if event["kind"] == "exhausted":
         detail["attempts"] = len(detail.get("attempts") or ())
-    shown = {k: v for k, v in detail.items() if k not in _LEFT_OUT and v is not None}
+    shown = {
+        name: value
+        for name, value in detail.items()
+        if name not in _LEFT_OUT and value not in (None, "", *_SAID_BY_KIND.get(name, ()))
+    }
     return " ".join(f"{name}={_short(value)}" for name, value in shown.items())
 
 

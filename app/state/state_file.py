@@ -189,6 +189,9 @@ class StateFile:
         if query.session is not None:
             where.append("session >= ? AND session < ?")
             given += [query.session, query.session + _LAST]  # type: ignore[list-item]
+        if query.request_id is not None:
+            where.append("json_extract(body, '$.request_id') = ?")
+            given.append(query.request_id)  # type: ignore[arg-type]
         newest_first = query.after is None
         sql = (
             f"SELECT number, body FROM events WHERE {' AND '.join(where)} "  # noqa: S608

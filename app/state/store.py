@@ -96,7 +96,7 @@ class Reserved:
 
 @frozen
 class EventQuery:
-    """Which events to give: of a kind, of a session, after an event's number, since a time.
+    """Which events to give: of a kind, session or request, after an event's number, since a time.
 
     ``session``: the hash, or its beginning. ``after``: the first ``limit`` ones beyond that number;
     None: the last ``limit`` ones of all.
@@ -104,6 +104,7 @@ class EventQuery:
 
     kind: str | None = None
     session: str | None = None
+    request_id: str | None = None
     after: int | None = None
     since: float = 0.0
     limit: int = 100
@@ -114,6 +115,7 @@ class EventQuery:
             event["time"] >= self.since
             and (self.kind is None or event["kind"] == self.kind)
             and (self.session is None or event["session"].startswith(self.session))
+            and (self.request_id is None or event.get("request_id") == self.request_id)
         )
 
 

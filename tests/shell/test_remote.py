@@ -76,6 +76,36 @@ async def test_events(
     assert (code, out) == (0, "")
 
 
+async def test_events_of_a_request(
+    capsys: pytest.CaptureFixture[str], start_proxy: StartProxy, upstream: ScriptedServer
+) -> None:
+    within = "reliability.escalation"
+    changes = {f"{within}.chain": ["fast", "standard"], f"{within}.sticky_seconds": 0}
+    proxy = await start_proxy(changes)
+    ids = []
+    for _ in range(2):
+        upstream.will(Reply.json({}, status=500), text_stream("Hello"))
+        ids.append((await ask(proxy, AGENT)).headers["x-mlx-stack-request-id"])
+    _, out, _ = await said(capsys, proxy, "events", "--request", ids[1], "--json")
+    assert [json.loads(line)["request_id"] for line in out.splitlines()] == ids[1:]
+
+
+async def test_what_the_kind_says_already_is_not_told_again(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
+) -> None:
+    common = {"time": time.time(), "tier": "fast", "session": "ab" * 16, "kind": "loop_warning"}
+    details = [
+        {"detector": "repetition", "action": action, "tool": tool, "pattern": "e9838d9ec5ad1f0b"}
+        for action, tool in (("warning", ""), ("second_opinion", "look"))
+    ]
+    await proxy.services.store.add_events([{**common, "detail": detail} for detail in details])
+    _, out, _ = await said(capsys, proxy, "events")
+    assert [line.partition("abababababab ")[2] for line in out.splitlines()] == [
+        "detector=repetition",
+        "detector=repetition action=second_opinion tool=look",
+    ]
+
+
 async def test_events_since(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
     store, now = proxy.services.store, time.time()
     common = {"kind": "escalated", "session": "ab" * 16, "tier": "fast"}

@@ -248,7 +248,7 @@ EVENTS = [
     event("escalated"),
     event("loop_break", "b", NOW + 1),
     event("escalated", "b", NOW + 2),
-    event("exhausted", "a", NOW + 3),
+    {**event("exhausted", "a", NOW + 3), "request_id": 'it\'s "one"'},
 ]
 
 
@@ -264,6 +264,8 @@ EVENTS = [
         (EventQuery(after=0, kind="escalated", limit=1), [0]),
         (EventQuery(kind="escalated", session="b"), [2]),
         (EventQuery(kind="nothing"), []),
+        (EventQuery(request_id='it\'s "one"'), [3]),
+        (EventQuery(request_id="it's", after=0), []),
         (EventQuery(since=NOW + 2), [2, 3]),
         (EventQuery(limit=2), [2, 3]),  # the latest, oldest first
         (EventQuery(limit=0), []),
