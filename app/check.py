@@ -33,7 +33,9 @@ def run(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
     read_in = _read(config)
     if read_in is None:
         return 1
-    return asyncio.run(_run(read_in[0], probe=probe, cloud=cloud))
+    settings, sources = read_in
+    _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
+    return asyncio.run(_run(settings, probe=probe, cloud=cloud))
 
 
 def show(config: str | None) -> int:
@@ -68,7 +70,6 @@ async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
 
 
 async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
-    yield "ok", "configuration"
     for line in consistency(settings):
         yield line
     upstream = Upstream(settings.upstream)
@@ -122,7 +123,8 @@ async def _litellm(
     settings: Settings, upstream: Upstream
 ) -> tuple[frozenset[str] | None, list[Line]]:
     """LiteLLM's models, None without them, and what there is to say."""
-    models = ModelList(upstream, upstream_key(settings), time.monotonic)
+    key = upstream_key(settings)
+    models = ModelList(upstream, key, time.monotonic)
     where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
     try:
         status, body = await models.fetch(None)
@@ -130,9 +132,12 @@ async def _litellm(
         return None, [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
     names = names_in(body) if status == 200 else None
     if names is None:
+        # Without a key it may also be 500: LiteLLM without a database fails at saying 401.
+        refused = key is not None and status in (400, 401, 403)
+        why = "refused the key" if refused else f"answered status {status}"
+        without = "" if key else " without a key"
         key_is = _state_of_key(settings.upstream.api_key_env)
-        why = "refused the key" if status in (400, 401, 403) else f"answered status {status}"
-        why = f"{why} when asked for its models ({key_is})"
+        why = f"{why} when asked for its models{without} ({key_is})"
         return None, [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
     lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():

@@ -71,7 +71,7 @@ async def test_all_is_well(
     assert await beside(litellm, config(bare, litellm.url), capsys) == (
         0,
         [
-            "ok    configuration",
+            f"ok    configuration: {bare}/config.yaml",
             "ok    LiteLLM at URL: reachable, key right, 2 models",
             "ok    tier fast: model 'fast' is known to LiteLLM",
             "ok    tier standard: model 'standard' is known to LiteLLM",
@@ -100,15 +100,16 @@ async def test_nobody_there(bare: Path, capsys: pytest.CaptureFixture[str]) -> N
         code, lines = await asyncio.to_thread(checked, config(bare, url), capsys)
     assert code == 1
     assert lines == [
-        "ok    configuration",
+        f"ok    configuration: {bare}/config.yaml",
         f"FAIL  LiteLLM at {url}: the connection was refused",
     ]
 
 
-NOT_SET, SET = "($LITELLM_MASTER_KEY is not set)", "($LITELLM_MASTER_KEY is set)"
+NOT_SET = "without a key ($LITELLM_MASTER_KEY is not set)"
+SET = "($LITELLM_MASTER_KEY is set)"
 REFUSALS = [
-    (None, Reply.json({}, 401), f"refused the key when asked for its models {NOT_SET}"),
-    ("", Reply.json({}, 401), f"refused the key when asked for its models {NOT_SET}"),
+    (None, Reply.json({}, 401), f"answered status 401 when asked for its models {NOT_SET}"),
+    ("", Reply.json({}, 500), f"answered status 500 when asked for its models {NOT_SET}"),
     ("k", Reply.json({}, 400), f"refused the key when asked for its models {SET}"),
     ("k", Reply.json({}, 403), f"refused the key when asked for its models {SET}"),
     ("k", Reply.json({}, 500), f"answered status 500 when asked for its models {SET}"),
@@ -142,6 +143,17 @@ async def test_a_refusal_where_no_variable_is_named(
     code, lines = await beside(litellm, str(file), capsys)
     assert code == 1
     assert lines[-1].endswith("(upstream.api_key_env names no variable)")
+
+
+async def test_without_a_file_the_defaults_are_checked(
+    bare: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("MLX_STACK_UPSTREAM__BASE_URL", url)
+        _, lines = await asyncio.to_thread(checked, None, capsys)
+    assert lines[0] == "ok    configuration: no file, the defaults"
 
 
 def test_every_mistake_of_the_configuration_has_a_line(

@@ -26,7 +26,7 @@ class Remote:
     """A running proxy's ``/mlx-stack/`` endpoints."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        self.url = url.rstrip("/")
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self._key = key
 
     def ask(self, path: str, method: str = "GET", **query: Any) -> Any:
