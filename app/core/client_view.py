@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import legacy
@@ -34,7 +34,7 @@ class ClientView:
             payload = {**payload, **self._identity}
             chunk = made(payload)
         if self._strip_usage and payload.get("usage"):
-            if not payload.get("choices"):
+            if _says_nothing(payload.get("choices") or ()):
                 return b""
             payload = {key: value for key, value in payload.items() if key != "usage"}
             if not (self._legacy and legacy.has_tools(payload, "delta")):
@@ -50,3 +50,11 @@ class ClientView:
     def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
         """A whole reply for a client that does not stream."""
         return legacy.to_functions(whole, "message") if self._legacy else whole
+
+
+def _says_nothing(choices: Any) -> bool:
+    """Whether a chunk had only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
+    return isinstance(choices, Sequence) and all(
+        isinstance(choice, dict) and not any(choice.get(key) for key in choice.keys() - {"index"})
+        for choice in choices
+    )

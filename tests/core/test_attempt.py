@@ -272,6 +272,19 @@ def test_usage_is_left_out_where_it_was_not_asked_for() -> None:
     assert out.endswith(DONE)
 
 
+@pytest.mark.parametrize(
+    "choices",
+    [[], [{"index": 0, "delta": {}}], [{"index": 0, "delta": {}, "finish_reason": None}]],
+    ids=str,
+)
+def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
+    """LiteLLM 1.106 sends a bare choice with it."""
+    chunks = [chunk({"content": "a"}), chunk({}, "stop")]
+    asked = exchange(client_request(include_usage=False))
+    out = relayed(attempt(asked), [stream_bytes([*chunks, {**usage_chunk(), "choices": choices}])])
+    assert out == stream_bytes(chunks, usage=False)
+
+
 def test_an_assembled_reply_always_has_its_usage() -> None:
     asked = exchange(client_request(stream=False, include_usage=False))
     one = attempt(asked, hold_whole=True)
