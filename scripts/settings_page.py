@@ -202,7 +202,7 @@ def _entry(key: Key, why: str) -> str:
     default = place.get("default")
     shown = "no default" if default is None else f"default `{_word(default)}`"
     facts = [shown, takes(place), "restart" if key.needs_restart else "reload", f"`{key.variable}`"]
-    said = f"*What:* {place['description']}.\n\n*Why:* {why}"
+    said = f"*What:* {place['description'].removesuffix('.')}.\n\n*Why:* {why}"
     return f"### `{key.name}`\n\n{' · '.join(facts)}\n\n{said}\n"
 
 
