@@ -164,6 +164,8 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         data = _Loader(file.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
+    except yaml.MarkedYAMLError as error:
+        raise SettingsError([f"is not valid YAML: {_yaml_problem(error)}"], str(file)) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError([f"is not valid YAML: {error}"], str(file)) from None
     except Exception as error:  # what PyYAML makes of `!!int server` or `2026-13-01`
@@ -174,6 +176,16 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise SettingsError(["must hold a mapping of sections (server, tiers, …)"], str(file))
     return data
+
+
+def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
+    """In one line, without the picture of the place that PyYAML draws."""
+    told = [(error.context_mark, error.context), (error.problem_mark, error.problem)]
+    return ", ".join(
+        f"{text} (line {mark.line + 1}, column {mark.column + 1})" if mark else text
+        for mark, text in told
+        if text
+    )
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -254,6 +266,8 @@ def _sentence(error: Any) -> str:
         return f"{where}: is required"
     if error["type"] in _WRONG_SHAPE:
         return f"{where}: {_WRONG_SHAPE[error['type']]}"
+    if error["type"] == "string_pattern_mismatch":  # a pattern is no sentence
+        error = {**error, "msg": _WRONG_FORM.get(error["ctx"]["pattern"][:4], error["msg"])}
     came = error.get("input")
     secret = any("key" in str(part) for part in path)
     shown = "" if secret or isinstance(came, (dict, list)) else f", not {came!r}"
@@ -267,6 +281,12 @@ _WRONG_SHAPE = {
     "model_type": "must hold keys of its own (a mapping)",
     "dict_type": "must hold keys of its own (a mapping)",
     "tuple_type": "must be a list",
+}
+# By what the pattern begins with.
+_WRONG_FORM = {
+    "^htt": "must be a URL such as http://127.0.0.1:4000",
+    "^(au": "must be auto, off or a URL such as http://127.0.0.1:4110",
+    "^(re": "must be a URL that begins with redis://, rediss:// or unix://",
 }
 
 

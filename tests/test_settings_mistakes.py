@@ -92,7 +92,8 @@ def test_keys_that_are_no_strings() -> None:
         ("tiers.fast.max_concurrency", 0, "tiers.fast.max_concurrency: input should be greater"),
         ("tiers.fast.idle_timeout", float("nan"), "tiers.fast.idle_timeout: input should be a f"),
         ("tiers.fast.total_timeout", float("inf"), "tiers.fast.total_timeout: input should be a "),
-        ("upstream.base_url", "localhost:4000", "upstream.base_url: string should match"),
+        ("upstream.base_url", "localhost:4000", "upstream.base_url: must be a URL such as http:"),
+        ("state.redis_url", "localhost", "state.redis_url: must be a URL that begins with redis:"),
         (
             "stream.mode",
             "life",
@@ -104,7 +105,11 @@ def test_keys_that_are_no_strings() -> None:
             ["timeot"],
             "reliability.escalation.escalate_on.0: input should be ",
         ),
-        ("reliability.memory_pressure.source", "ftp://x", "reliability.memory_pressure.source: "),
+        (
+            "reliability.memory_pressure.source",
+            "ftp://x",
+            "reliability.memory_pressure.source: must",
+        ),
         (
             "reliability.escalation.cloud_fallback",
             {},
