@@ -100,7 +100,7 @@ def _traces(settings: Settings) -> Traces:
     except ImportError as error:
         problem = (
             f"observability.traces: {error.name} is not installed; "
-            "install the extra `otel` (pip install 'mlx-stack-proxy[otel]')"
+            "install the extra `otel` (from a checkout: pip install '.[otel]')"
         )
         raise SettingsError([problem], "settings") from None
     return OpenTelemetry(settings)

@@ -146,7 +146,7 @@ try:
 except SettingsError as error:
     print(error)
 """
-    assert "install the extra `otel`" in run(code)
+    assert "install the extra `otel` (from a checkout: pip install '.[otel]')" in run(code)
 
 
 async def test_switched_on_it_is_there(start_proxy: StartProxy) -> None:
