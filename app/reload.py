@@ -76,6 +76,7 @@ class Reloader:
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._waiting: list[str] = []  # what needs a restart, and has been said to
+        self._awaited = False  # somebody looks for a word of it, though nothing may have changed
 
     def start(self) -> None:
         """Begin to look, in the running event loop."""
@@ -83,6 +84,7 @@ class Reloader:
 
     def ask(self) -> None:
         """Read the settings anew, whether or not the file has changed."""
+        self._awaited = True
         self._asked.set()
 
     async def close(self) -> None:
@@ -108,6 +110,7 @@ class Reloader:
             found = await asyncio.to_thread(self._given.read)
             self._apply(found)
         except SettingsError as error:
+            self._awaited = True
             log.get().error(
                 "settings_refused", source=error.source, problems=error.problems, kept="the old"
             )
@@ -127,7 +130,10 @@ class Reloader:
             log.get().info("settings_changed", keys=changed)
         if waiting and waiting != self._waiting:
             log.get().warning("settings_need_restart", keys=waiting)
+        elif self._awaited and not changed:
+            log.get().info("settings_unchanged")
         self._waiting = waiting
+        self._awaited = False
 
 
 def _signature(path: Path | None) -> Signature:

@@ -142,6 +142,23 @@ async def test_a_file_that_cannot_be_used_changes_nothing(
     write(file, "tiers: {fast: }")
     assert await reloading.reloader.reload()
     assert [list(one.tiers) for one in reloading.taken] == [["fast"]]
+    assert said[-1]["event"] == "settings_changed"
+
+
+@pytest.mark.parametrize("way", ["asked", "refused"])
+async def test_that_nothing_changed_is_said_where_somebody_waits_for_it(
+    way: str, file: Path, said: Said
+) -> None:
+    reloading = Reloading(Given(file))
+    if way == "asked":
+        reloading.reloader.ask()
+    else:
+        write(file, "a: [")
+        assert not await reloading.reloader.reload()
+        write(file, "tiers: {fast: , standard: }")
+    for _ in range(2):  # once
+        assert await reloading.reloader.reload()
+    assert [one["event"] for one in said if one["log_level"] == "info"] == ["settings_unchanged"]
 
 
 async def test_what_needs_a_restart_is_said_once(file: Path, said: Said) -> None:
