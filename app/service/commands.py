@@ -89,7 +89,10 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
         program=specs.find_program(),
         config=specs.find_config(args.config, os.environ),
         folder=folder,
-        state_folder=Path(settings.state.path).expanduser().absolute().parent,
+        kept_in=(
+            Path(settings.state.path).expanduser().absolute().parent,
+            Path(settings.observability.capture_path).expanduser().absolute(),
+        ),
         env_file=SYSTEM_ENV_FILE if args.system else folder / "service.env",
         stop_seconds=int(grace) + specs.STOP_MARGIN_SECONDS,
         variables=specs.needed_variables(settings, os.environ),

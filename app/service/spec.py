@@ -22,13 +22,14 @@ STOP_MARGIN_SECONDS = 15
 @frozen
 class Spec:
     """``config``: None where the defaults are to serve. ``folder``: where it runs.
-    ``state_folder``: where the state file lies. ``variables``: the names and values that the
-    configuration needs from the environment; a value is None where it isn't there now."""
+    ``kept_in``: the folders of the state file and of captured failures. ``variables``: the names
+    and values that the configuration needs from the environment; None where one isn't there now.
+    """
 
     program: Path
     config: Path | None
     folder: Path
-    state_folder: Path
+    kept_in: tuple[Path, ...]
     env_file: Path
     stop_seconds: int
     variables: Mapping[str, str | None]

@@ -44,7 +44,8 @@ class UserUnit:
         ]
 
     def install(self, spec: Spec) -> list[Step]:
-        writable = dict.fromkeys((spec.folder, spec.state_folder))
+        elsewhere = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
+        writable = list(dict.fromkeys((spec.folder, *elsewhere)))
         values = {"WRITABLE": " ".join(quoted(str(path)) for path in writable)}
         sandbox = filled("systemd/user/sandbox.conf", values)
         return [

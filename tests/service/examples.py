@@ -16,7 +16,7 @@ def spec(folder: Path, **changes: Any) -> Spec:
         "program": Path("/opt/mlx-stack-proxy/bin/mlx-stack-proxy"),
         "config": Path("/etc/mlx-stack-proxy/config.yaml"),
         "folder": folder,
-        "state_folder": folder,
+        "kept_in": (folder, folder / "failures"),
         "env_file": folder / "service.env",
         "stop_seconds": 45,
         "variables": {"LITELLM_MASTER_KEY": "sk-secret", "OPENROUTER_API_KEY": None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import plistlib
 import shutil
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from app import cli
-from app.service import systemd
+from app.service import commands, systemd
 from app.service.launchd import Launchd
 from app.service.steps import MakeFolder, Remove, Run, ServiceError, Step, WriteFile, carry_out
 from app.service.systemd import SystemUnit, UserUnit, quoted
+from app.settings_source import from_mapping
 from tests.service.examples import ODD, program_at, spec
 
 ROOT = Path(__file__).parents[2]
@@ -141,6 +143,21 @@ def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None
         if isinstance(one, WriteFile):
             carry_out([one])
     verified(manager.definition.parent, "--user", str(manager.definition))
+
+
+def test_the_sandbox_lets_captured_failures_be_written_wherever_they_go(tmp_path: Path) -> None:
+    manager = UserUnit(tmp_path)
+    manager.sandboxed = True
+    state = {"path": "~/elsewhere/reliability.db"}
+    settings = from_mapping({"state": state, "observability": {"capture_path": "/srv/failures"}})
+    given = commands.describe(argparse.Namespace(config=None, system=False), settings)
+    step = written(manager.install(given), "sandbox.conf")
+    home = Path.home()
+    folders = f"{home}/.mlx-stack {home}/elsewhere /srv/failures"
+    assert f"ReadWritePaths={folders}\n" in step.content
+    variable = "MLX_STACK_OBSERVABILITY__CAPTURE_PATH"
+    line = f"Environment={variable}=/var/lib/mlx-stack-proxy/failures"
+    assert line in systemd.unit("system", given).splitlines()
 
 
 def lines_of(unit: str) -> dict[str, str]:
