@@ -81,7 +81,7 @@ def test_every_key_is_explained_but_those_of_one_tool_or_key() -> None:
 
 
 def test_no_explanation_beside_a_key_goes_on_below_it() -> None:
-    """What stands there would be taken for the next key's, and this one's would end in the middle."""
+    """What stands there would be taken for the next key's, and this one's would end midway."""
     assert re.findall(r"^ *\w+: .*  # .*\n {20,}# .*", EXAMPLE, re.MULTILINE) == []
 
 
