@@ -18,7 +18,7 @@ AS_TEXT = re.compile(
     r"```|\[TOOL_REQUEST\]|<function=|<tool_call>|Action( Input)?:|\"name\":"
     r"|\bI will call \w+ with \{"
 )
-_TYPES: dict[str, tuple[type, ...]] = {
+_TYPES: dict[str, Any] = {  # what isinstance() takes
     "string": (str,), "number": (int, float), "integer": (int,), "boolean": (bool,),
     "array": (list,), "object": (dict,),
 }  # fmt: skip
