@@ -70,7 +70,7 @@ def proxy_config(
 
 
 def _proxy_tier(tier: LocalTier) -> dict[str, Any]:
-    settings: dict[str, Any] = {"model": tier.name, "health_url": f"{tier.base_url}/health"}
+    settings: dict[str, Any] = {"model": tier.name, "health_url": tier.health_url}
     if tier.context_window is not None:
         settings["context_window"] = tier.context_window
     return settings

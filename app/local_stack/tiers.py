@@ -9,9 +9,10 @@ from pathlib import Path
 
 from ..deploy_files import deploy_path
 from ..frozen import frozen
+from ..settings import DEFAULT_TIERS
 
 # The order in which the tiers climb; tiers with other names come after them.
-KNOWN_ORDER = ("fast", "standard", "longctx", "premium")
+KNOWN_ORDER = tuple(DEFAULT_TIERS)
 DEMO_TIERS = ("fast", "standard")
 
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
@@ -39,6 +40,10 @@ class LocalTier:
     @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def health_url(self) -> str:
+        return f"{self.base_url}/health"
 
 
 def demo_model(name: str) -> Path | None:

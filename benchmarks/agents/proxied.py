@@ -65,14 +65,15 @@ async def proxy(
 
 def _tier(model: str, backend: Backend, *, faults: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"model": model}
-    if window := backend.windows.get(model):
-        settings["context_window"] = window
+    served = backend.tiers.get(model)
+    if served is not None and served.context_window is not None:
+        settings["context_window"] = served.context_window
     if faults:
         names = ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
         settings |= dict.fromkeys(names, SILENCE_SECONDS)
-    if faults and (port := backend.ports.get(model)):
+    if faults and served is not None:
         # As `mlx-stack-proxy up` sets it. A server that answers is waited for, so the whole reply
         # needs a limit; the agent waits for 60 s.
-        settings["health_url"] = f"http://127.0.0.1:{port}/health"
+        settings["health_url"] = served.health_url
         settings["total_timeout"] = WHOLE_SECONDS
     return settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from app.local_stack.console import Console
 from app.local_stack.guarded_process import Lifeline
 from app.local_stack.run_directory import RunDirectory
 from app.local_stack.supervisor import Supervisor
-from app.local_stack.tiers import chosen_tiers
+from app.local_stack.tiers import LocalTier, chosen_tiers
 from tests.support.ports import free_port
 
 START_SECONDS = 600.0
@@ -24,22 +24,20 @@ START_SECONDS = 600.0
 
 @dataclass
 class Backend:
-    """A LiteLLM and what it serves. ``windows``: context windows of its models, where known.
-
-    ``ports``: of the model servers, where they are ours, so that one can be killed.
-    """
+    """A LiteLLM and what it serves. ``tiers``: by its models' names, where they are ours."""
 
     url: str
     key: str
-    windows: dict[str, int] = field(default_factory=dict)
-    ports: dict[str, int] = field(default_factory=dict)
+    tiers: Mapping[str, LocalTier] = field(default_factory=dict)
 
     def kill(self, model: str) -> bool:
         """Kill a model's server, which is started again; False: it isn't ours to kill."""
-        port = str(self.ports.get(model))
+        tier = self.tiers.get(model)
+        if tier is None:
+            return False
         for child in psutil.Process().children():
             with contextlib.suppress(psutil.Error):
-                if port in child.cmdline():
+                if str(tier.port) in child.cmdline():
                     child.send_signal(signal.SIGKILL)
                     return True
         return False
@@ -57,18 +55,13 @@ async def demo_backend(folder: Path) -> AsyncIterator[Backend]:
         children.litellm(litellm_port, key, run, START_SECONDS),
         *(children.model_server(tier, run, START_SECONDS) for tier in tiers),
     ]
-    windows = {tier.name: tier.context_window for tier in tiers if tier.context_window}
     try:
         with Lifeline() as lifeline:
             supervisor = Supervisor(Console(), lifeline)
             try:
                 await supervisor.start(specs)
-                yield Backend(
-                    f"http://127.0.0.1:{litellm_port}",
-                    key,
-                    windows,
-                    {tier.name: tier.port for tier in tiers},
-                )
+                served = {tier.name: tier for tier in tiers}
+                yield Backend(f"http://127.0.0.1:{litellm_port}", key, served)
             finally:
                 await supervisor.stop()
     finally:
