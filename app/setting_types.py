@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -25,7 +25,8 @@ AtLeastOne = Annotated[int, Field(ge=1), _Number]
 Share = Annotated[float, Field(ge=0, le=1), _Number]
 Port = Annotated[int, Field(ge=0, le=65535), _Number]
 ApiKey = Annotated[str, Field(min_length=1)]  # an empty one would let in whoever sends none
-TierName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+TIER_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+TierName = Annotated[str, Field(pattern=TIER_NAME)]
 
 
 def _yaml_switch(value: object) -> object:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ..deploy_files import deploy_path
 from ..frozen import frozen
+from ..setting_types import TIER_NAME
 from ..settings import DEFAULT_TIERS
 
 # The order in which the tiers climb; tiers with other names come after them.
 KNOWN_ORDER = tuple(DEFAULT_TIERS)
 DEMO_TIERS = ("fast", "standard")
 
-_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
 _HUGGING_FACE_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 # Names that our own children have: their log files and lines would get mixed up.
 _RESERVED = ("auto", "litellm", "proxy")
@@ -61,7 +61,7 @@ def chosen_tiers(given: Sequence[str], first_port: int) -> list[LocalTier]:
     wanted = set(DEMO_TIERS)
     for text in given:
         name, equals, model = text.partition("=")
-        if not equals or not _NAME.match(name):
+        if not equals or not re.fullmatch(TIER_NAME, name):
             raise TierError(f"--tier {text}: give it as NAME=MODEL, for example fast=./my-model")
         if name in _RESERVED:
             raise TierError(f"--tier {text}: `{name}` can't be a tier's name")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 
 from .. import open_files
+from ..settings import ServerSettings
 from . import children, configs, ports, probes
 from .console import Console, shown
 from .guarded_process import Lifeline
@@ -21,7 +22,6 @@ from .supervisor import StartFailed, Supervisor
 from .tiers import LocalTier, TierError, chosen_tiers
 
 PROGRAM = "mlx-stack-proxy up"
-DEFAULT_PORT = 4100
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
 DEFAULT_START_TIMEOUT = 600.0
@@ -50,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the two demo models, as fast and standard)",
     )
     parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="the proxy's port (default: %(default)s)"
+        "--port",
+        type=int,
+        default=ServerSettings().port,
+        help="the proxy's port (default: %(default)s)",
     )
     parser.add_argument(
         "--litellm-port",
