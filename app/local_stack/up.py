@@ -7,10 +7,12 @@ import asyncio
 import importlib.util
 import json
 import secrets
+import shlex
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from .. import open_files
 from ..settings import ServerSettings
@@ -22,6 +24,7 @@ from .supervisor import StartFailed, Supervisor
 from .tiers import LocalTier, TierError, chosen_tiers
 
 PROGRAM = "mlx-stack-proxy up"
+DEFAULT_PORT = ServerSettings().port
 DEFAULT_LITELLM_PORT = 4000
 DEFAULT_MODEL_PORT = 8081
 DEFAULT_START_TIMEOUT = 600.0
@@ -50,10 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(default: the two demo models, as fast and standard)",
     )
     parser.add_argument(
-        "--port",
-        type=int,
-        default=ServerSettings().port,
-        help="the proxy's port (default: %(default)s)",
+        "--port", type=int, default=DEFAULT_PORT, help="the proxy's port (default: %(default)s)"
     )
     parser.add_argument(
         "--litellm-port",
@@ -107,8 +107,8 @@ def _require_installed() -> None:
     for module, package in (("mlx_lm", "mlx-lm"), ("litellm", "litellm[proxy]")):
         if importlib.util.find_spec(module) is None:
             raise UpError(
-                f"{package} isn't installed here; it comes with "
-                "pip install 'mlx-stack-proxy[local]', or, in a checkout, with `make run`"
+                f"{package} isn't installed here; in a checkout it comes with `make run`, "
+                "or with pip install '.[local]'"
             )
 
 
@@ -212,12 +212,18 @@ class _Stack:
             f"curl -N {url}/chat/completions -H 'Content-Type: application/json' "
             f"-d '{json.dumps(body, separators=(',', ':'))}'"
         )
+        # The folder of a virtual environment is seldom on the PATH.
+        program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
+        where = "" if self._args.port == DEFAULT_PORT else f" --url {url.removesuffix('/v1')}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
             f"\n  {curl}\n",
             "Or point any OpenAI client at it:",
             f"\n  export OPENAI_BASE_URL={url}",
             "  export OPENAI_API_KEY=local\n",
+            "To see what it does:",
+            f"\n  {program} status --watch{where}",
+            f"  {program} events --follow{where}\n",
             "Ctrl-C stops all of it.",
         ]
         self._console.say("\n" + "\n".join(lines))

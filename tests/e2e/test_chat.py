@@ -107,6 +107,13 @@ def test_the_two_exports_it_prints_are_enough(
         assert [model.id for model in client.models.list()][:3] == ["auto", "fast", "standard"]
 
 
+def test_the_status_command_it_prints_finds_the_proxy(stack: RunningStack) -> None:
+    (line,) = (line for line in stack.said.splitlines() if " status --watch" in line)
+    words = [word for word in shlex.split(line) if word != "--watch"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert f"at {stack.url}, up" in done.stdout
+
+
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/chat/completions"])
 def test_both_paths(stack: RunningStack, path: str) -> None:
     body = {"model": "standard", "messages": QUESTION}
