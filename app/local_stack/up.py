@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import open_files
+from .. import open_files, tasks
 from ..settings import ServerSettings
 from . import children, configs, ports, probes
 from .console import Console, shown
@@ -166,7 +166,7 @@ class _Stack:
             await supervisor.start(front)
             await warming
         finally:
-            warming.cancel()
+            await tasks.end(warming)
         self._announce(time.monotonic() - begun)
         await supervisor.failed()
 

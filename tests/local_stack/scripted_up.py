@@ -1,6 +1,7 @@
 """`up` with scripted children in the place of the real ones; options as those of `up`.
 
-The environment says how they behave: SCRIPTED_FAIL names a child that fails.
+The environment says how they behave: SCRIPTED_FAIL names a child that fails;
+with SCRIPTED_HOLD the others never answer a POST.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ def scripted(real: Any) -> Any:
         spec: children.ChildSpec = real(*args)
         port = next(word for word in spec.what.split() if word.startswith(":"))[1:]
         failing = os.environ.get("SCRIPTED_FAIL") == spec.name
+        options = ["--fail", "3"] * failing
+        options += ["--hold-posts"] * ("SCRIPTED_HOLD" in os.environ)
         return dataclasses.replace(
             spec,
-            command=(sys.executable, child, "--port", port, *(["--fail", "3"] * failing)),
+            command=(sys.executable, child, "--port", port, *options),
             probe=HttpProbe(int(port), "/"),
         )
 

@@ -115,6 +115,14 @@ def test_a_child_that_fails_ends_it_all(start_up: StartUp, name: str) -> None:
     assert errors == ""
 
 
+def test_a_failure_while_the_tiers_are_warmed_up_is_told_without_a_traceback(
+    start_up: StartUp,
+) -> None:
+    out, errors = start_up(SCRIPTED_FAIL="proxy", SCRIPTED_HOLD="1").communicate(timeout=60)
+    assert "proxy did not start: ended with exit code 3, after " in out
+    assert errors == ""
+
+
 def test_a_taken_port_is_one_line_before_anything_is_started(
     start_up: StartUp, ports: list[str], tmp_path: Path
 ) -> None:
