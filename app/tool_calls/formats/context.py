@@ -47,25 +47,19 @@ _EXAMPLE = re.compile(
     r"^\W*for (?:example|instance)\b|\bfor (?:example|instance)\W*$|\be\.g\.\W*$"
     r"|\b(?:here(?:'s| is)|this is|consider|as|show(?:ing)?(?: you)?) (?:an?|one|another)"
     r"(?: \w+)? example\b"
-    r"|\bexamples? (?:of (?:an? )?)?(?:tool |function )?"
-    r"(?:calls?|usage|outputs?|responses?|reply|replies|formats?)\b"
     r"|\bexamples?\s*:\s*$"
     r"|\b(?:you|it|they|he|she|one|models?|assistant|agent|llm) (?:\w+ly |then )?"
     r"(?:would|could|should|might) (?:\w+ly |then |also )?"
     r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
-    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$|\bsieht so aus\b"
-    r"|\bhow (?:\w+ ){1,3}(?:calls?|requests?) (?:would |should |could |might )?looks?\b"
+    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$|\bsieht so aus\W*$"
     r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
     r"|\b(?:texts?|strings?|repl(?:y|ies)|outputs?|inputs?|lines?|messages?) like\s*:\s*$"
     # A heading of its own: "## Example 2", "**Beispiel:**", "Test fixture:", "Wrong:".
-    r"|^\W*(?:\w+ ){0,2}(?:examples?|beispiele?|exemples?|ejemplos?|esemp[io]o?|exemplos?)"
+    r"|^\W*(?:\w+ ){0,2}(?:examples?|beispiele?|exemples?|ejemplos?|esemp[io]o?|exemplos?|примеры?)"
     r"(?: \d+)?\W*$"
     r"|^\W*(?:\w+ )?(?:fixture|test case|sample|wrong|incorrect|bad|correct|right|good)\W*:\W*$"
-    r"|(?:例如|比如|示例|例子|例|格式(?:为|是|如下)|例えば|たとえば|пример|например)\W*$"
-    r"|예(?:를 들어|시)?\W*$"
-    # What a model does, or did, is told: "The assistant then writes".
-    r"|\b(?:users?|models?|assistant|agent|llm) (?:\w+ )?"
-    r"(?:called|ran|executed|wrote|emitted|sent|produced|generated|printed|replied with)\s*:\s*$"
+    r"|(?:例如|比如|示例|例子|例|例えば|たとえば|например)\W*$|예(?:를 들어|시)\W*$|예\s*:\s*$"
+    # What a model does is told: "The assistant then writes".
     r"|\b(?:models?|assistant|agent|llm) (?:then |also )?"
     r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:never|don't|do not) (?:write|emit|output)\b",
@@ -73,18 +67,33 @@ _EXAMPLE = re.compile(
 )
 # The same, unless the sentence says what is done now: "Let me see what it printed:".
 _TOLD = re.compile(
-    r"\b(?:I|we|you|it|they)(?:['’]ve| have| had)? (?:\w+ )?(?:called|ran|executed|invoked|wrote|"
-    r"emitted|sent|produced|generated|printed|replied with)\s*:\s*$"
+    # What was, or what others did, is told: "Earlier I called:".
+    r"\b(?:I|we|you|it|they|users?|models?|assistant|agent|llm)(?:['’]ve| have| had)? (?:\w+ )?"
+    r"(?:called|ran|executed|invoked|wrote|emitted|sent|produced|generated|printed|replied with)"
+    r"\s*:\s*$"
     r"|(?:\b(?:I|we|you|it|they) (?:\w+ )?(?:called|ran|executed|invoked)"
     r"|ve (?:already )?(?:called|run|made|executed|invoked))"
-    r" (?:\w+ ){1,4}(?:calls?|tools?|functions?|commands?)\s*:\s*$"
-    r"|\b(?:call|reply|response|output|request|message|step) was\s*:\s*$"
+    r" (?:(?!(?:in|on|to|with|for|from|about)\b)\w+ ){1,4}(?:calls?|tools?|functions?|commands?)"
+    r"\s*:\s*$"
+    r"|^\W*(?:(?!what\b)[\w'’]+ ){1,3}(?:call|reply|response|output|request|message|step) was"
+    r"\s*:\s*$"
     r"|\bit (?:then |also )?"
     r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:syntax|format|template) is\b|(?:\b(?:the|this|that|following|call)|['’]s) (?:\w+ )?"
     r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$"
+    r"|\bhow (?:\w+ ){1,3}(?:calls?|requests?) (?:would |should |could |might )?looks?"
+    r"(?: like)?\W*$"
+    r"|\bexamples? (?:of (?:an? )?)?(?:tool |function )?"
+    r"(?:calls?|usage|outputs?|responses?|reply|replies|formats?)\b"
     r"|^\W*(?:usage|syntax|format|expected(?: \w+)?|test case \d+)\W*:\W*$"
-    r"|^\s*#.*\b(?:format|syntax|usage)s?\W*$",
+    r"|^\s*#.*\b(?:format|syntax|usage)s?\W*$|格式(?:为|是|如下)\W*$",
+    re.IGNORECASE,
+)
+# … and does not say that it is told now: "Let me explain the format:".
+_TELLING = re.compile(
+    r"\b(?:show|explain|describ|demonstrat|illustrat|tell|repeat|recall|mention|quot)(?:e|ing)?\b"
+    r"|\bdocumenting\b|\bgiv(?:e|ing) (?:you|an?|some|examples)\b"
+    r"|展示|说明|解释|举",
     re.IGNORECASE,
 )
 # One of these is in every such sentence: looked for first, as the pattern is slow.
@@ -158,8 +167,9 @@ _ASKED_FOR = re.compile(
 )
 # What is to be done once somebody has said so: nobody has.
 _PERMISSION = re.compile(
-    r"\b(?:shall|should|may|can|could) I\b.*\?\W*$"
-    r"|\b(?:do|would) you (?:want|like) (?:me|us)\b|\bif you(?:['’]d)? (?:like|want|wish)\b"
+    r"^(?!\W*(?:\w+\W+)?(?:what|which|how|where)\b).*\b(?:shall|should|may|can|could) I\b.*\?\W*$"
+    r"|\b(?:do|would) you (?:want|like) (?:me|us)\b"
+    r"|\bif you(?:['’]d)? (?:like|want|wish)(?: (?:me|us)\b|\W*$|[,.;:])"
     r"|\b(?:if|once|when|after|before) you(?:['’]ve| have)? "
     r"(?:confirm|approve|agree|allow|accept|give)\b"
     r"|\b(?:await(?:ing)?|wait(?:ing)? for|need|pending) your \w+\W*$",
@@ -171,13 +181,17 @@ _MAY_I = re.compile(
     r"|let me know (?:if|when|once) (?:I (?:should|can|may)"
     r"|you(?:['’]d| would)? (?:like|want) me to))"
     r" (?:\w+ )?(?:proceed|go ahead"
-    r"|(?:run|execute|make|send|call|do|submit) (?:it|this|that|these)\b)",
+    r"|(?:run|execute|make|send|call|do|submit) (?:it|this|that|these)\b)"
+    r"(?![^.?!\n]*\b(?:again|differently|instead|other|another|more)\b)",
     re.IGNORECASE,
 )
 _INTENT = re.compile(
     r"\b(?:I['’]ll|I will|I(?:['’]m| am) (?:going|about) to|I (?:need|have|want) to|I['’]d like to"
     r"|I should|I must|let me|let['’]s|calling|invoking|using the)\b|^\W*\w+ing\b"
-    r"|让我|我来|我将|我会|我先|我要|接下来|\b(?:je vais|voy a|vou|ich werde|lass mich|сейчас)\b",
+    r"|^\W*(?:step \d+\W+)?(?:check|verify|inspect|review|examine|read|list|open|fetch|find"
+    r"|fix|look|understand)\b"
+    r"|让我|我来|我将|我会|我先|我要|我需要|接下来"
+    r"|\b(?:je vais|voy a|vou|ich werde|lass mich|сейчас)\b",
     re.IGNORECASE,
 )
 _SENTENCE_LENGTH = 160
@@ -322,5 +336,7 @@ def _is_shown(lead: str, where: Where) -> bool:
     unmarked = where in (Where.JSON, Where.FENCE)
     if unmarked and _PERMISSION.search(sentence):
         return True
-    shown = (hinted and _TOLD.search(sentence)) or (unmarked and _ASKED_FOR.search(sentence))
-    return bool(shown) and not _INTENT.search(sentence)
+    meant = _INTENT.search(sentence) is not None
+    if hinted and _TOLD.search(sentence) and (not meant or _TELLING.search(sentence)):
+        return True
+    return unmarked and not meant and _ASKED_FOR.search(sentence) is not None
