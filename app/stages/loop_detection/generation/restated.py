@@ -20,8 +20,8 @@ from .sentences import has_sentences, without_formulas
 _TIMES = 4
 _LOOKED_AT = 50  # sentences, the last ones, by which it is told what kind of text it is
 _LONGEST = 1000  # a longer sentence is always new
-# With what closes a quotation behind it, and the first of the blanks.
-_END = re.compile(r"[.?!…][*_)\]\"'’”]?(\s)\s*|[。！？]|\n\n\s*")
+# With what closes a quotation behind it, the first of the blanks, and all others.
+_END = re.compile(r"(?:[.?!…][*_)\]\"'’”]?(\s)|[。！？]|\n\n)\s*")
 _OVERLAP = 2  # of its characters may have come already, and no end seen
 
 
@@ -57,15 +57,14 @@ class Restated:
 
     def feed(self, piece: str) -> tuple[int, int] | None:
         """Where the last new sentence ended, and where it had been the last for long enough."""
-        text = self._rest + piece
-        offset = self._length - len(self._rest)
+        text = self._stripped(self._rest + piece)
         self._length += len(piece)
-        at = 0
+        offset, at = self._length - len(text), 0
         for found in _END.finditer(text, max(len(self._rest) - _OVERLAP, 0)):
             end = found.start() + 1
             if self._is_new(text[at:end], offset + end):
                 self._begin(offset + end)
-            elif text[at:end].strip():
+            else:
                 self._stretch.append(text[at:end] + (found[1] or ""))
             at = found.end()
             if offset + end >= self._due:
@@ -73,20 +72,21 @@ class Restated:
                     return self._start, offset + end
                 self._due += offset + end - self._start  # asked again when it is twice as long
                 self._stretch.clear()
-        self._rest = text[at:].lstrip()
-        if len(self._rest) > _LONGEST:
+        self._rest = self._stripped(text[at:])
+        if len(self._rest) > _LONGEST + _OVERLAP:  # as long without what may have ended it
             self._rest, self._begun = self._rest[-_OVERLAP:], True
         return None
+
+    def _stripped(self, text: str) -> str:
+        """Blanks before a sentence are none of it, however they come."""
+        return text if self._begun else text.lstrip()
 
     def _is_new(self, sentence: str, end: int) -> bool:
         """Whether it hasn't been said often enough yet. It is remembered."""
         if self._begun or len(sentence) > _LONGEST:
             self._begun = False
             return True
-        words = " ".join(sentence.split()).casefold()
-        if not words:
-            return False
-        key = hash(words)
+        key = hash(" ".join(sentence.split()).casefold())
         self._recent.append((end, key))
         times = self._often[key] = self._often.get(key, 0) + 1
         while self._recent[0][0] < end - self._nearby:

@@ -84,9 +84,18 @@ def test_more_may_be_asked_for() -> None:
     | st.just(DOUBTS * 20)
 )
 def test_pieces_make_no_difference(sentences: list[str]) -> None:
-    text = "".join(sentences * 12)
+    assert_even("".join(sentences * 12))
+
+
+@pytest.mark.parametrize("end", [" \n\n\n", " \n", ' "', ". ", ".\n\n", '."\n'])
+@pytest.mark.parametrize("length", [5, 997, 998, 999, 1000, 1001])
+def test_nor_where_an_end_or_the_longest_sentence_is_cut(end: str, length: int) -> None:
+    assert_even(said([*DOUBTS, *CHINESE[:1], "x" * length + end], 300))
+
+
+def assert_even(text: str) -> None:
     hits = []
-    for size in (1, 7, 64, len(text) or 1):
+    for size in (1, 2, 7, 64, len(text) or 1):
         watch = Restated(GenerationSettings())
         hits.append(next((hit for hit in map(watch.feed, pieces(text, size)) if hit), None))
     assert len(set(hits)) == 1
