@@ -23,7 +23,7 @@ from app.tool_calls.formats.base import (
     ToolSet,
     Where,
 )
-from app.tool_calls.formats.context import WINDOW, is_in_sentence
+from app.tool_calls.formats.context import WINDOW, Shown, is_in_sentence
 from app.tool_calls.formats.scanner import SPECIAL, Candidate, Scanner, fence_end
 from app.tool_calls.formats.tails import skip_tail
 
@@ -343,6 +343,6 @@ class _Collector:
                 scanner.reject(candidate)
                 scanner.pos = max(scanner.pos, block.end)
                 if known:
-                    scanner.shown = scanner.pos
+                    scanner.shown = Shown(scanner.pos)
             return
         scanner.reject(candidate)

@@ -271,3 +271,12 @@ def test_prose_that_is_no_example_hides_no_call(before: str) -> None:
 def test_calls_that_are_meant_may_have_prose_around(around: str, call: str) -> None:
     found = rescue(around.replace("{}", call), TOOLS)
     assert [one.name for one in found.calls] == ["find_book"] * 2
+
+
+def test_a_marked_call_behind_the_json_that_was_asked_for_is_meant() -> None:
+    before = f"Here is the JSON for the call:\n\n```json\n{JSON}\n```\n\n"
+    found = rescue(before + TAGGED, TOOLS)
+    assert [one.name for one in found.calls] == ["find_book"]
+    assert found.content == before
+    data = f"{before}```json\n{JSON}\n```\n"
+    assert rescue(data, TOOLS) == Rescued((), data)

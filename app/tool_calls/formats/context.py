@@ -7,6 +7,8 @@ import re
 
 from app.tool_calls.formats.base import Where
 
+from ...frozen import frozen
+
 # How much of the text before a place is looked at. The same for a whole text and for a stream.
 WINDOW = 400
 # How far ahead the backtick that closes inline code may be.
@@ -206,18 +208,34 @@ class Region(enum.Enum):
     CODE = "code"
     LINE = "line"
     PARAGRAPH = "paragraph"
+    DATA = "data"  # a paragraph of what was asked for, or is asked about
     NOTHING = "nothing"
     UNKNOWN = "unknown"  # more text will tell
+
+
+_UNMARKED = (Where.JSON, Where.FENCE)
+
+
+@frozen
+class Shown:
+    """Where the last call that was only shown ended, -1 for none, and what it lay in."""
+
+    end: int = -1
+    region: Region = Region.PARAGRAPH
+
+    def goes_on(self, text: str, pos: int, where: Where) -> bool:
+        """Whether hardly a word stands between it and `pos`, which is shown as well.
+
+        What was asked for as data says nothing of a call that has its marks.
+        """
+        if self.end < 0 or (self.region is Region.DATA and where not in _UNMARKED):
+            return False
+        return _BETWEEN.fullmatch(text, self.end, pos) is not None
 
 
 def begins_reply(text: str, pos: int) -> bool:
     """Whether nothing but some blanks stands before `pos`, as far as a stream remembers."""
     return pos < WINDOW and not text[:pos].strip()
-
-
-def follows_at_once(text: str, shown: int, pos: int) -> bool:
-    """Whether hardly a word stands between what was shown, up to `shown`, and `pos`."""
-    return shown >= 0 and _BETWEEN.fullmatch(text, shown, pos) is not None
 
 
 def lead_of(text: str, pos: int, floor: int = 0) -> str:
@@ -281,14 +299,14 @@ def region_at(text: str, pos: int, where: Where, final: bool, floor: int = 0) ->
         _INSIDE_JSON.search(lead[-80:]) or not _BEFORE_JSON.search(line[-80:])
     ):
         return Region.NOTHING
-    return Region.PARAGRAPH if _is_shown(lead, where) else None
+    return _shown_in(lead, where)
 
 
 def is_in_sentence(text: str, start: int, end: int, where: Where, floor: int = 0) -> bool:
     """Whether the call from `start` to `end` is a part of the text around it, or asked about."""
     if _SPOKEN_OF.match(text, end):
         return True
-    if where in (Where.JSON, Where.FENCE) and _MAY_I.search(text, end, end + WINDOW):
+    if where in _UNMARKED and _MAY_I.search(text, end, end + WINDOW):
         return True
     line = lead_of(text, start, floor).rpartition("\n")[2]
     if _EXPLAINED.match(text, end) and _BULLET.fullmatch(line):
@@ -322,21 +340,21 @@ def _last_sentence(said: str) -> str:
     return said[start:]
 
 
-def _is_shown(lead: str, where: Where) -> bool:
-    """Whether the sentence before a place announces an example, or what the user asked for."""
+def _shown_in(lead: str, where: Where) -> Region | None:
+    """What the sentence before a place announces: an example, or what the user asked for."""
     said = _before_tags(lead).rstrip()[-_SENTENCE_LENGTH:]
     if ":" in said[-4:] and _TRANSCRIPT.search(said):
-        return True
+        return Region.PARAGRAPH
     sentence = _last_sentence(said)
     words = sentence.lower()
     # A list, not `any`: most sentences hold none, and a generator asks each hint more slowly.
     hinted = bool([hint for hint in _EXAMPLE_HINTS if hint in words])
     if hinted and _EXAMPLE.search(sentence):
-        return True
-    unmarked = where in (Where.JSON, Where.FENCE)
-    if unmarked and _PERMISSION.search(sentence):
-        return True
+        return Region.PARAGRAPH
     meant = _INTENT.search(sentence) is not None
     if hinted and _TOLD.search(sentence) and (not meant or _TELLING.search(sentence)):
-        return True
-    return unmarked and not meant and _ASKED_FOR.search(sentence) is not None
+        return Region.PARAGRAPH
+    if where not in _UNMARKED:
+        return None
+    asked = _PERMISSION.search(sentence) or (not meant and _ASKED_FOR.search(sentence))
+    return Region.DATA if asked else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from app.tool_calls.formats import context
 from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
-from app.tool_calls.formats.context import Region
+from app.tool_calls.formats.context import Region, Shown
 from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
 from ...frozen import frozen
@@ -114,6 +114,8 @@ _REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
     Region.LINE: (re.compile(r"\n"), re.compile(r"(?!)")),
     Region.PARAGRAPH: (re.compile(r"\n[ \t]*\n"), re.compile(r"\n[ \t]*\Z")),
 }
+_REGION_ENDS[Region.DATA] = _REGION_ENDS[Region.PARAGRAPH]
+_SHOWN_IN = (Region.PARAGRAPH, Region.DATA)
 
 
 @frozen
@@ -130,14 +132,14 @@ class Candidate:
 class _Skipped:
     """Text that is not looked at, up to and with `end`; `partial` may be the beginning of that.
 
-    What reasoning says, too, does not count for what follows it; what follows a call that is only
-    `shown` at once is another one.
+    What reasoning says, too, does not count for what follows it. `shown`: what a call lies in
+    that is only shown, for what follows it at once is another one.
     """
 
     end: re.Pattern[str]
     partial: re.Pattern[str]
     reasoning: bool = False
-    shown: bool = False
+    shown: Region | None = None
 
 
 class Scanner:
@@ -145,8 +147,7 @@ class Scanner:
 
     Everything before `pos` is decided. `floor` is the index after the last call: what stands
     before it says nothing about what follows it. `reasoning_end` is the index after the last tag
-    that closes reasoning which was not opened in this text: all before it was reasoning. `shown`
-    is the index after the last call that was only shown, -1 where there was none.
+    that closes reasoning which was not opened in this text: all before it was reasoning.
     """
 
     __slots__ = (
@@ -168,7 +169,7 @@ class Scanner:
         self.floor = 0
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None
-        self.shown = -1
+        self.shown = Shown()
         self._trouble = 0
         self._matches: list[re.Match[str] | None] = []
 
@@ -186,7 +187,7 @@ class Scanner:
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
-        self.shown = max(self.shown - cut, -1)
+        self.shown = Shown(max(self.shown.end - cut, -1), self.shown.region)
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
@@ -261,8 +262,8 @@ class Scanner:
             self.pos = end.end()
             if self._skipped.reasoning:
                 self.floor = self.pos
-            if self._skipped.shown:
-                self.shown = self.pos
+            if self._skipped.shown is not None:
+                self.shown = Shown(self.pos, self._skipped.shown)
             self._skipped = None
             return True
         partial = None if final else self._skipped.partial.search(self.text, self.pos)
@@ -357,13 +358,13 @@ class Scanner:
             region = self._region_at(start, Where.FENCE, final)
             if region is None:
                 return Candidate(start, end - start, tuple(rows), run)
-        self._skipped = fence_end(run, shown=region is Region.PARAGRAPH)
+        self._skipped = fence_end(run, shown=region if region in _SHOWN_IN else None)
         return self._judged(end)
 
     def _region_at(self, start: int, where: Where, final: bool) -> Region | None:
         """None where a call may begin, else what that place lies in."""
-        if context.follows_at_once(self.text, self.shown, start):
-            return Region.PARAGRAPH
+        if self.shown.goes_on(self.text, start, where):
+            return self.shown.region
         return context.region_at(self.text, start, where, final, self.floor)
 
     def _follow_fence(self, row: Format, end: int) -> Verdict:
@@ -375,7 +376,7 @@ class Scanner:
             end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
             self._skipped = _Skipped(re.compile(end), re.compile(_beginning(_trie([quote]))))
         elif region in _REGION_ENDS:
-            shown = region is Region.PARAGRAPH
+            shown = region if region in _SHOWN_IN else None
             self._skipped = _Skipped(*_REGION_ENDS[region], shown=shown)
 
     def _judged(self, end: int) -> int:
@@ -389,7 +390,7 @@ def _tag_end(closer: str, reasoning: bool) -> _Skipped:
     )
 
 
-def fence_end(run: str, *, shown: bool = False) -> _Skipped:
+def fence_end(run: str, *, shown: Region | None = None) -> _Skipped:
     mark = re.escape(run[0])
     return _Skipped(
         re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),
