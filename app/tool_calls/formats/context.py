@@ -83,10 +83,10 @@ _TOLD = re.compile(
     r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:syntax|format|template) is\b|(?:\b(?:the|this|that|following|call)|['’]s) (?:\w+ )?"
     r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$"
-    r"|\bhow (?:\w+ ){1,3}(?:calls?|requests?) (?:would |should |could |might )?looks?"
-    r"(?: like)?\W*$"
-    r"|\bexamples? (?:of (?:an? )?)?(?:tool |function )?"
-    r"(?:calls?|usage|outputs?|responses?|reply|replies|formats?)\b"
+    r"|(?:^\W*|\b(?:is|['’]s|you|show) )how (?:\w+ ){1,3}(?:calls?|requests?)"
+    r" (?:would |should |could |might )?looks?(?: like)?\W*$"
+    r"|(?:\bexample (?:of an? )?|(?:^\W*(?:\w+ ){0,2}|\b(?:show|give) )examples (?:of )?)"
+    r"(?:tool |function )?(?:calls?|usage|outputs?|responses?|reply|replies|formats?)\b"
     r"|^\W*(?:usage|syntax|format|expected(?: \w+)?|test case \d+)\W*:\W*$"
     r"|^\s*#.*\b(?:format|syntax|usage)s?\W*$|格式(?:为|是|如下)\W*$",
     re.IGNORECASE,
@@ -188,8 +188,9 @@ _MAY_I = re.compile(
     re.IGNORECASE,
 )
 _INTENT = re.compile(
-    r"\b(?:I['’]ll|I will|I(?:['’]m| am) (?:going|about) to|I (?:need|have|want) to|I['’]d like to"
-    r"|I should|I must|let me|let['’]s|calling|invoking|using the)\b|^\W*\w+ing\b"
+    r"\b(?:(?:I|we)(?:['’]ll| will| should| must|(?:['’]m| am|['’]re| are) (?:going|about) to"
+    r"| (?:need|have|want) to|['’]d like to| would like to)|let me|let['’]s|calling|invoking"
+    r"|using the)\b|^\W*\w+ing\b"
     r"|^\W*(?:step \d+\W+)?(?:check|verify|inspect|review|examine|read|list|open|fetch|find"
     r"|fix|look|understand)\b"
     r"|让我|我来|我将|我会|我先|我要|我需要|接下来"
