@@ -192,7 +192,7 @@ _INTENT = re.compile(
     r"| (?:need|have|want) to|['’]d like to| would like to)|let me|let['’]s|calling|invoking"
     r"|using the)\b|^\W*\w+ing\b"
     r"|^\W*(?:step \d+\W+)?(?:check|verify|inspect|review|examine|read|list|open|fetch|find"
-    r"|fix|look|understand)\b"
+    r"|fix|understand) (?!of\b|.*\b(?:following|this|below)\b)"
     r"|让我|我来|我将|我会|我先|我要|我需要|接下来"
     r"|\b(?:je vais|voy a|vou|ich werde|lass mich|сейчас)\b",
     re.IGNORECASE,
