@@ -131,6 +131,13 @@ def test_leading_spaces_of_a_text_value_are_kept_and_one_line_break_around_it_go
     assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "  a\n"})]
 
 
+@pytest.mark.parametrize("between", ["", "</tool_calls>\n", "<|observation|>\n", "And:\n"])
+def test_a_glm_call_that_lacks_its_end_takes_nothing_of_the_next(between: str) -> None:
+    one = "<tool_call>find_book\n<arg_key>title</arg_key>\n<arg_value>Momo</arg_value>\n"
+    found = rescue(f"{one}{between}{one}</tool_call>", TOOLS)
+    assert calls(found) == [("find_book", {"title": "Momo"})] * 2
+
+
 def test_nested_values_of_every_type() -> None:
     arguments = {
         "title": "T",
@@ -574,6 +581,8 @@ def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> 
         ("invoke_xml", "re.compile('</parameter>')"),
         ("invoke_xml", '<parameter name="path">z</parameter>'),
         ("glm", "re.compile('</arg_value>')"),
+        ("glm", "a call ends with </arg_value>\n</tool_call>, as a rule"),
+        ("glm", "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
     ],
 )
 def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:

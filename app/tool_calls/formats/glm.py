@@ -11,7 +11,6 @@ from app.tool_calls.formats import hermes, python_calls
 from app.tool_calls.formats.base import Block, Call, Format, Source, Where
 from app.tool_calls.formats.json_calls import close, object_text
 from app.tool_calls.formats.literals import dumps, object_of, skip_space
-from app.tool_calls.formats.tagged import breaks_off
 from app.tool_calls.formats.typed import typed
 
 _NAME = re.compile(r"\s*([^\s<>(){}\[\]\"'`]{1,200})")
@@ -60,11 +59,21 @@ def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int
         raw, end = _read_value(src, close(text, key_stop, (key_end,)), prefix)
         values.append((key, typed(raw, properties.get(key), schema)))
         at = skip_space(text, end)
-    call_end = (f"</{prefix}tool_call>",)
-    if breaks_off(src, end, f"</{prefix}arg_value>", call_end):
-        rest = src.find_first(call_end, end)
-        return text[pos:rest], rest
-    return object_of(values), end
+    went_on = _end_of_more(src, end, prefix)
+    return (object_of(values), end) if went_on < 0 else (text[pos:went_on], went_on)
+
+
+def _end_of_more(src: Source, pos: int, prefix: str) -> int:
+    """Where a call ends whose last value went on behind the tag that seemed to close it; else -1.
+
+    No one knows how far, but its own tag stands before the call's, and opens in nothing else.
+    """
+    closer = f"</{prefix}arg_value>"
+    limit = src.find_first((f"<{prefix}arg_key>", f"<{prefix}arg_value>"), pos)
+    found = re.compile(rf"{closer}(?=\s*</{prefix}tool_call>)").search(src.text, pos, limit)
+    if found is None or not src.text[pos : found.start()].replace(closer, "").strip():
+        return -1
+    return found.end()
 
 
 def _read_value(src: Source, pos: int, prefix: str) -> tuple[str, int]:

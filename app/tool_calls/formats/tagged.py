@@ -70,17 +70,17 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
         values.append((key, raw if is_text else typed(raw, allowed, schema)))
     if end == pos and not text.startswith(tags.last, at):
         return None
-    if breaks_off(src, end, tags.end, tags.last):
+    if _breaks_off(src, end, tags):
         rest = src.find_first(tags.last, end)
         return Call(name, text[pos:rest]), rest
     return Call(name, object_of(values)), end
 
 
-def breaks_off(src: Source, pos: int, closer: str, last: tuple[str, ...]) -> bool:
-    """Whether a value went on behind the `closer` that seemed to end it: no one knows how far."""
-    rest = src.find_first(last, pos)
+def _breaks_off(src: Source, pos: int, tags: Tags) -> bool:
+    """Whether a value went on behind the tag that seemed to close it: no one knows how far."""
+    rest = src.find_first(tags.last, pos)
     left = src.text[pos:rest] if rest < len(src.text) else ""
-    return closer in left and bool(left.replace(closer, "").strip())
+    return tags.end in left and bool(left.replace(tags.end, "").strip())
 
 
 def _value(src: Source, name: str, pos: int, tags: Tags) -> tuple[str, int]:
