@@ -46,7 +46,7 @@ class Repetition:
                 continue
             # The reply would be the last turn of its lap; the laps before it have to be there.
             lap = turns[-period:]
-            if by_turn and _is_asked_for(lap):
+            if by_turn and _is_asked_for(lap, turns):
                 continue
             names = [call.name for turn in lap for call in turn.calls]
             _, hard = overrides.repetition(names, rules)
@@ -73,17 +73,21 @@ def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple
         if by_turn and turns[-1].inputs.digest != turns[-1 - period].inputs.digest:
             continue
         matching = _matching(turns, period, rules, len(turns))
-        if matching >= period and not (by_turn and _is_asked_for(turns[-period:])):
+        if matching >= period and not (by_turn and _is_asked_for(turns[-period:], turns)):
             yield period, matching + period
 
 
-def _is_asked_for(lap: Sequence[Turn]) -> bool:
-    """Whether the user asks for each lap anew, and the agent does something about it.
+def _is_asked_for(lap: Sequence[Turn], turns: Sequence[Turn]) -> bool:
+    """Whether the user asks for nothing but this lap, and the agent does something about it.
 
     Then it is the user who goes round. Where all that the user gets are the same words, the agent
-    does nothing.
+    does nothing; and where something else was asked for before, the same words again and again
+    are those with which a framework prods an agent that is stuck.
     """
-    return any(turn.inputs.starts_task for turn in lap) and any(turn.calls for turn in lap)
+    asked = {turn.inputs.digest for turn in lap if turn.inputs.starts_task}
+    if not asked or not any(turn.calls for turn in lap):
+        return False
+    return all(turn.inputs.digest in asked for turn in turns if turn.inputs.starts_task)
 
 
 def _asked(turns: Sequence[Turn]) -> list[int]:

@@ -232,13 +232,18 @@ def test_a_user_who_asks_again_starts_a_new_count() -> None:
 
 
 @pytest.mark.parametrize("said", ["Run the tests again.", "HEARTBEAT: is there anything to do?"])
-def test_a_user_who_asks_the_same_again_may_get_the_same_again(said: str) -> None:
+def test_a_user_who_asks_for_the_same_each_time_may_get_the_same_again(said: str) -> None:
     """The agent acts on it and comes to an end each time: it is the user who goes round."""
     asked = [user(said), *step("bash", {"command": "make test"}, "3 passed"), says("All pass.")]
     run = Run(asked * 6)
     assert run.is_silent
     assert not run.nearly
     assert not Run(asked * 6, compare="output").is_silent
+
+
+def test_a_stuck_agent_that_its_framework_prods_is_in_a_loop() -> None:
+    prodded = [*step("read", {"path": "a.py"}, "x = 1"), says("I have read it."), user("Go on.")]
+    assert not Run([TASK, *prodded * 4]).is_silent
 
 
 def test_two_of_a_kind_are_no_loop() -> None:
