@@ -143,7 +143,9 @@ def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
 class _Loader(yaml.SafeLoader):
     """PyYAML's, which takes the last of two equal keys and drops what stood under the first."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        # As it stands in the file: later what is merged in stands beside what it gives way to.
+        node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
@@ -151,9 +153,9 @@ class _Loader(yaml.SafeLoader):
             line = key.start_mark.line + 1
             if key.value in lines:  # which is not quoted: it may be an API key of `per_key`
                 said = f"line {line} gives a key that line {lines[key.value]} has given"
-                raise yaml.constructor.ConstructorError(None, None, said, None)
+                raise yaml.composer.ComposerError(None, None, said, None)
             lines[key.value] = line
-        return super().construct_mapping(node, deep)
+        return node
 
 
 _MERGE = "tag:yaml.org,2002:merge"  # `<<`, whose keys give way to those beside it

@@ -341,6 +341,21 @@ def test_a_key_beside_what_is_merged_in_is_given_once(tmp_path: Path) -> None:
     assert [tier.local for tier in load(str(file), {}).tiers.values()] == [False, True]
 
 
+def test_what_is_merged_in_may_have_merged_in_something_itself(tmp_path: Path) -> None:
+    """Also where it stands deeper than what takes it, and is read later."""
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "tiers:\n"
+        "  fast: {params: &cool {temperature: 0.2}}\n"
+        "  warm: {params: {extra_body: &warm {<<: *cool, temperature: 0.9}}}\n"
+        "  last: {params: {<<: *warm, top_p: 0.5}}\n",
+        encoding="utf-8",
+    )
+    tiers = load(str(file), {}).tiers
+    assert tiers["warm"].params == {"extra_body": {"temperature": 0.9}}
+    assert tiers["last"].params == {"temperature": 0.9, "top_p": 0.5}
+
+
 @pytest.mark.parametrize(
     ("url", "base"),
     [
