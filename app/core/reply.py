@@ -43,9 +43,11 @@ class ToolCall:
             return False
         if delta.id and self.id:
             return delta.id != self.id
-        more = delta.arguments.strip()
+        more, own = delta.arguments.strip(), self.arguments.strip()
+        if delta.name != self.name:  # no server is known to cut a name in two
+            return not own or _is_object(own)
         # The very same again is the same call, sent twice.
-        return bool(more) and more != self.arguments.strip() and _is_object(self.arguments)
+        return bool(more) and more != own and _is_object(own)
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
@@ -59,7 +61,7 @@ class ToolCall:
 
 
 def _is_object(text: str) -> bool:
-    if not text.rstrip().endswith("}"):  # nearly all that isn't whole yet
+    if not text.endswith("}"):  # nearly all that isn't whole yet
         return False
     try:
         return isinstance(orjson.loads(text), dict)

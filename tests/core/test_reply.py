@@ -53,6 +53,13 @@ def test_without_ids_whole_arguments_end_a_call() -> None:
     ]
 
 
+@pytest.mark.parametrize("arguments", ["{}", '{"x": 1}', ""])
+def test_another_name_is_another_call_whatever_it_is_called_with(arguments: str) -> None:
+    one, two = piece(arguments, "f"), piece(arguments, "g")
+    assert said(one, two) == [("", "f", arguments), ("", "g", arguments)]
+    assert said(piece('{"x":', "f"), piece("1}", "g")) == [("", "f", '{"x":1}')]
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
