@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+from .. import log
 from ..core import session_id
 from ..core.blocks import Blocks
 from ..core.usage_tail import READABLE
@@ -134,8 +135,10 @@ class Passthrough:
         except UpstreamError as error:
             if not downstream.started:
                 raise _unavailable(error) from None
-            # The status is out; only a connection that breaks off says that this isn't all.
-            raise ConnectionError("upstream broke off") from None
+            # The status is out: only a connection that breaks off, as it does where a response
+            # isn't ended, says that this isn't all.
+            log.get().warning("upstream_broke_off", why=str(error))
+            return
         watch.stop()
         books.whole()
         await books.close()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.api import passthrough
@@ -15,7 +17,7 @@ from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 OK = Reply.json({"ok": True})
@@ -317,3 +319,17 @@ async def test_an_upload_that_upstream_does_not_take_is_given_up(
     await until(lambda: not proxy.services.life.running)
     left.set()
     server.close()
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET], ids=["closed", "reset"])
+async def test_an_answer_that_breaks_off_is_no_fault_of_ours(
+    end: Piece, upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+    upstream.will(Reply.raw(head, b'{"data": [', end))
+    with pytest.raises(httpx.RemoteProtocolError):
+        await proxy.client.post("/v1/embeddings", json={"model": "e", "input": "x"})
+    said = capfd.readouterr().err
+    assert "internal_error" not in said
+    (line,) = [json.loads(line) for line in said.splitlines() if "upstream_broke_off" in line]
+    assert line["level"] == "warning" and line["request_id"].startswith("req_")
