@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from . import log, settings_source, tasks
 from .frozen import frozen
 from .settings import Settings
-from .settings_source import SettingsError
+from .settings_source import SettingsError, Sources
 
 POLL_SECONDS = 2.0
 
@@ -62,8 +62,23 @@ class Given:
 
     def read(self) -> Settings:
         """The settings as they are given now. Raises :class:`SettingsError`."""
-        named = None if self.path is None else str(self.path)
-        return settings_source.with_address(settings_source.load(named), self.host, self.port)
+        return self._whole(self._sources())
+
+    def read_anew(self, old: Settings) -> Settings:
+        """The same, in place of ``old``. A file in which nothing stands any more does not mean it:
+        so one looks that a full disk has cut."""
+        sources = self._sources()
+        found = self._whole(sources)
+        if sources.path is not None and not sources.file and found != old:
+            problem = "gives no setting at all; if it is meant to, restart"
+            raise SettingsError([problem], str(sources.path))
+        return found
+
+    def _sources(self) -> Sources:
+        return settings_source.read(None if self.path is None else str(self.path))
+
+    def _whole(self, sources: Sources) -> Settings:
+        return settings_source.with_address(sources.settings(), self.host, self.port)
 
 
 class Reloader:
@@ -107,7 +122,7 @@ class Reloader:
     async def reload(self) -> bool:
         """Whether the settings that are given now could be used. Raises nothing."""
         try:
-            found = await asyncio.to_thread(self._given.read)
+            found = await asyncio.to_thread(self._given.read_anew, self._settings)
             self._apply(found)
         except SettingsError as error:
             self._awaited = True

@@ -145,6 +145,31 @@ async def test_a_file_that_cannot_be_used_changes_nothing(
     assert said[-1]["event"] == "settings_changed"
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# tiers:\n#   fa"])
+async def test_a_file_in_which_nothing_stands_any_more_changes_nothing(
+    text: str, file: Path, said: Said
+) -> None:
+    """As an editor leaves it that saves to a full disk."""
+    write(file, "tiers: {mine: }")
+    reloading = Reloading(Given(file))
+    write(file, text)
+    assert not await reloading.reloader.reload()
+    assert reloading.taken == []
+    (problem,) = said[0]["problems"]
+    assert problem == "gives no setting at all; if it is meant to, restart"
+
+
+async def test_a_file_in_which_nothing_ever_stood_is_none_that_was_cut(
+    file: Path, said: Said
+) -> None:
+    write(file, "")
+    reloading = Reloading(Given(file))
+    assert await reloading.reloader.reload()
+    write(file, "# tiers:")
+    assert await reloading.reloader.reload()
+    assert said == []
+
+
 @pytest.mark.parametrize("way", ["asked", "refused"])
 async def test_that_nothing_changed_is_said_where_somebody_waits_for_it(
     way: str, file: Path, said: Said
