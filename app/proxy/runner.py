@@ -329,7 +329,7 @@ class Run:
             return upstream_answers.failure_of_status(
                 response.status,
                 response.headers,
-                await response.read(_MAX_ERROR_BODY),
+                await response.read(_MAX_ERROR_BODY, cut=True),
                 our_key=self._our_key or self._exchange.tier in self._exchange.route.direct,
                 our_choice=bool(self._exchange.route.tiers),
                 needs=ladder.needs(self._exchange.request),

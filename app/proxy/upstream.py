@@ -214,12 +214,14 @@ class Response:
         except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError) as error:
             raise _translated(error) from error
 
-    async def read(self, limit: int = MAX_BODY) -> bytes:
-        """The whole body, ``limit`` bytes at most. Raises :class:`UpstreamError`."""
+    async def read(self, limit: int = MAX_BODY, *, cut: bool = False) -> bytes:
+        """The body, or with ``cut`` its first ``limit`` bytes. Raises :class:`UpstreamError`."""
         body = bytearray()
         while data := await self.next_bytes():
             body += data
             if len(body) > limit:
+                if cut:
+                    return bytes(body[:limit])
                 raise UpstreamError(f"a body of more than {limit} bytes")
         return bytes(body)
 

@@ -233,6 +233,19 @@ async def test_a_key_the_client_sent_and_upstream_refuses_is_the_clients(
     assert (response.status_code, response.content) == (status, reply.pieces[0])
 
 
+async def test_an_error_that_quotes_a_long_prompt_keeps_its_status(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A body that is too long to pass on is cut; asked again it would say the same."""
+    proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 3})
+    reply = litellm_error(400, f"Invalid value: '{'x' * 2**21}'")
+    upstream.always(reply)
+    response = await ask(proxy)
+    assert (response.status_code, len(upstream.calls)) == (400, 1)
+    (whole,) = reply.pieces
+    assert isinstance(whole, bytes) and response.content == whole[: 2**20]
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_key_we_put_in_and_upstream_refuses_is_the_tiers_failure(
     status: int,
