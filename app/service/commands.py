@@ -118,11 +118,15 @@ def _install(args: argparse.Namespace) -> int:
 
 
 def _uninstall(args: argparse.Namespace) -> int:
-    steps = manager(args.system).uninstall()
+    chosen = manager(args.system)
+    steps = chosen.uninstall()
     if args.dry_run:
         print(show(steps))
         return 0
-    carry_out(steps)
+    there = chosen.definition.exists()
+    carry_out(steps)  # in any case: what is left of one whose definition is gone
+    if not there:
+        raise ServiceError(f"none was installed: {chosen.definition} is not there")
     print("uninstalled; configuration, environment file, logs and state are left")
     return 0
 

@@ -91,6 +91,27 @@ def test_install_and_uninstall_on_linux(
     assert "disable --now mlx-stack-proxy.service" in said.read_text()
 
 
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_uninstalling_what_was_not_installed_says_so(
+    platform: str,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is tried all the same: a service may run whose definition is gone."""
+    on(platform, monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    assert cli.main(["service", "install"]) == 0
+    assert cli.main(["service", "uninstall"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("uninstalled; ")
+    said.unlink()
+    assert cli.main(["service", "uninstall"]) == 1
+    out, err = capsys.readouterr()
+    assert "uninstalled" not in out and err.startswith("none was installed: ")
+    assert "bootout" in said.read_text() or "disable --now" in said.read_text()
+
+
 def test_a_step_that_fails_ends_it_with_a_sentence(
     home: Path,
     tmp_path: Path,
