@@ -85,7 +85,8 @@ class SystemUnit:
         self.definition = SYSTEM_UNITS / UNIT
 
     def notes(self) -> list[str]:
-        return ["the state is kept in /var/lib/mlx-stack-proxy, whatever state.path says"]
+        said = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
+        return [f"{said}, whatever the file says"]
 
     def install(self, spec: Spec) -> list[Step]:
         """Raises :class:`ServiceError` where the service could not read what it needs."""
