@@ -143,7 +143,7 @@ class Reloader:
             self._change(new)
             self._settings = new
             log.get().info("settings_changed", keys=changed)
-        if waiting and waiting != self._waiting:
+        if waiting and (self._awaited or waiting != self._waiting):
             log.get().warning("settings_need_restart", keys=waiting)
         elif self._awaited and not changed:
             log.get().info("settings_unchanged")

@@ -201,6 +201,16 @@ async def test_what_needs_a_restart_is_said_once(file: Path, said: Said) -> None
     assert said[-1]["keys"] == ["state.backend"]
 
 
+async def test_who_asks_hears_again_what_needs_a_restart(file: Path, said: Said) -> None:
+    """The file says something other than what is in force: that isn't unchanged."""
+    reloading = Reloading(Given(file))
+    write(file, "server: {port: 9}\ntiers: {fast: , standard: }")
+    for _ in range(2):
+        reloading.reloader.ask()
+        assert await reloading.reloader.reload()
+    assert [one["event"] for one in said] == ["settings_need_restart"] * 2
+
+
 async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: Said) -> None:
     def broken(_: Settings) -> None:
         raise RuntimeError("ours")
