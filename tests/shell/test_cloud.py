@@ -134,7 +134,7 @@ async def test_nothing_leaves_where_nothing_may(
     assert cloud.connections == set() and cloud.calls == []
 
 
-async def test_without_litellm_the_cloud_answers(
+async def test_where_litellm_never_answered_the_cloud_is_not_asked(
     cloud: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     proxy = await start(start_proxy, cloud.url, url=f"http://127.0.0.1:{free_port()}")
