@@ -271,7 +271,8 @@ def _sentence(error: Any) -> str:
     if error["type"] == "string_pattern_mismatch":  # a pattern is no sentence
         error = {**error, "msg": _WRONG_FORM.get(error["ctx"]["pattern"][:4], error["msg"])}
     came = error.get("input")
-    secret = any("key" in str(part) for part in path)
+    # A key; or a URL, whatever its form, with a password.
+    secret = any("key" in str(part) for part in path) or (isinstance(came, str) and "@" in came)
     shown = "" if secret or isinstance(came, (dict, list)) else f", not {came!r}"
     if error["type"] == "literal_error" and isinstance(came, str) and not secret:
         near = nearest(came, re.findall(r"'([^']*)'", error["ctx"]["expected"]))

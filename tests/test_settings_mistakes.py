@@ -313,6 +313,13 @@ def test_an_address_of_redis_that_is_none_is_named_and_not_quoted(url: str) -> N
     assert said == "state.redis_url: must be a URL such as redis://127.0.0.1:6379/0"
 
 
+@pytest.mark.parametrize("path", ["upstream.base_url", "state.redis_url"])
+@pytest.mark.parametrize("url", ["htps://me:secret@h:1", "me:secret@h"])
+def test_a_password_in_what_is_no_url_is_not_quoted(path: str, url: str) -> None:
+    (said,) = problems(at(path, url))
+    assert said.startswith(f"{path}: must be a URL") and "secret" not in said
+
+
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
