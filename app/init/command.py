@@ -60,12 +60,13 @@ def run(args: argparse.Namespace) -> int:
         _say(f"{output} is there already; --force writes over it, --dry-run only shows.")
         return 1
     try:
-        from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
-        found = asyncio.run(looking.look(args.base_url, args.litellm_config))
+        given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
+        base_url = given.upstream.base_url
+        found = asyncio.run(looking.look(base_url, args.litellm_config))
     except (SettingsError, looking.Unreadable) as error:
         _say(str(error))
         return 1
-    proposal = propose(found.groups, args.base_url, found.answering)
+    proposal = propose(found.groups, base_url, found.answering)
     _report(found, proposal)
     if not proposal.tiers:
         _say(
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             "own."
         )
         return 1
-    upstream = {"base_url": args.base_url, "api_key_env": found.key_variable}
+    upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
     text = text_of(proposal, changed, found.sources)
     from_mapping(yaml.safe_load(text), "the proposal")  # what we write must load

@@ -84,7 +84,8 @@ async def test_what_litellm_tells_becomes_a_file_that_passes_check(
             return Reply.json({"data": entries})
 
         litellm.always(told)
-        assert await asyncio.to_thread(init, "--base-url", litellm.url) == 0
+        # As clients are given it.
+        assert await asyncio.to_thread(init, "--base-url", f"{litellm.url}/v1") == 0
         assert asked == ["Bearer sk-9"]
         settings = load("config.yaml", {})
         assert settings.upstream.base_url == litellm.url
