@@ -193,6 +193,17 @@ async def test_a_finished_reply_whose_connection_breaks_is_whole(
     assert len(upstream.calls) == 1
 
 
+@both
+async def test_a_reply_of_which_one_choice_is_finished_is_not(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """The other one had not begun when the connection broke."""
+    upstream.will(Reply.sse(ROLE, TEXT, END, RESET))
+    response = await ask(proxy, n=2, **asked(streamed))
+    error = checked_error(response, 502, "all_tiers_failed")
+    assert [one["reason"] for one in error["attempts"]] == ["server_error"]
+
+
 async def test_what_follows_done_is_nothing(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     more = data(chunk({"content": " and more"}))
     upstream.will(Reply.sse(ROLE, TEXT, END, DONE, more, SILENCE))
