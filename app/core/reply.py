@@ -25,7 +25,8 @@ class ToolCall:
     """One call. ``arguments`` is the text the model wrote, meant to be a JSON object.
 
     ``was_object``: upstream sent the object itself; what goes out has to be its text. ``odd``: a
-    client that put its pieces together might get another call than this one.
+    client that put its pieces together might get another call than this one. ``again``: the name
+    in a piece that came when it was whole, without an id: arguments that follow are another call's.
     """
 
     id: str
@@ -33,18 +34,20 @@ class ToolCall:
     arguments: str
     was_object: bool = False
     odd: bool = False
+    again: str = ""
 
     def ends_before(self, delta: ToolCallDelta) -> bool:
         """Whether a piece with this call's index begins another one.
 
         Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
         """
-        if not delta.name or not self.name:
+        name = delta.name or self.again
+        if not name or not self.name:
             return False
         if delta.id and self.id:
             return delta.id != self.id
         more, own = delta.arguments.strip(), self.arguments.strip()
-        if delta.name != self.name:  # no server is known to cut a name in two
+        if name != self.name:  # no server is known to cut a name in two
             return not own or _is_object(own)
         # The very same again is the same call, sent twice.
         return bool(more) and more != own and _is_object(own)
@@ -54,6 +57,8 @@ class ToolCall:
         # Many clients join names and ids as they join the arguments.
         again = (self.id and delta.id) or (self.name and delta.name)
         self.odd = self.odd or delta.odd or bool(again)
+        if delta.name and not delta.id and _is_object(self.arguments.strip()):
+            self.again = delta.name
         self.id = self.id or delta.id
         self.name = self.name or delta.name
         self.arguments += delta.arguments
@@ -114,8 +119,9 @@ class ChoiceReply:
         if call is not None and not call.ends_before(delta):
             call.add(delta)
             return
+        name = delta.name or (call.again if call is not None else "")
         odd = delta.odd or call is not None
-        call = ToolCall(delta.id, delta.name, delta.arguments, delta.was_object, odd)
+        call = ToolCall(delta.id, name, delta.arguments, delta.was_object, odd)
         self._calls[delta.index] = call
         self.tool_calls.append(call)
 

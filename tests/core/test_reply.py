@@ -53,6 +53,13 @@ def test_without_ids_whole_arguments_end_a_call() -> None:
     ]
 
 
+@pytest.mark.parametrize("first", ["{}", '{"x": 1}'])
+def test_a_name_whose_arguments_follow_is_another_call(first: str) -> None:
+    one, two = piece(first, "f"), piece("", "f")
+    assert said(one, two, piece('{"x":'), piece("2}")) == [("", "f", first), ("", "f", '{"x":2}')]
+    assert said(one, two) == [("", "f", first)]
+
+
 @pytest.mark.parametrize("arguments", ["{}", '{"x": 1}', ""])
 def test_another_name_is_another_call_whatever_it_is_called_with(arguments: str) -> None:
     one, two = piece(arguments, "f"), piece(arguments, "g")
