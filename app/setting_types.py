@@ -45,7 +45,7 @@ def _base_url(value: str) -> str:
     except ValueError:  # brackets that don't close, a port that is no number, an endless name
         good = False
     if not good or re.search(r"\s", value):
-        raise ValueError("must be a URL such as http://127.0.0.1:4000")
+        raise ValueError(FORMS[_BASE_URL])
     return value
 
 
@@ -65,8 +65,17 @@ def _redis_url(value: str) -> str:
     return value
 
 
-BaseUrl = Annotated[str, Field(pattern=r"^https?://[^/\s]+"), AfterValidator(_base_url)]
-RedisUrl = Annotated[str, Field(pattern=r"^(rediss?|unix)://."), AfterValidator(_redis_url)]
+_BASE_URL: Final = r"^https?://[^/\s]+"
+_REDIS_URL: Final = r"^(rediss?|unix)://."
+_HEALTH_URL: Final = r"^(auto|off|https?://\S+)$"
+# What is said of a value that is none of these: a pattern is no sentence.
+FORMS: Final = {
+    _BASE_URL: "must be a URL such as http://127.0.0.1:4000",
+    _REDIS_URL: "must be a URL that begins with redis://, rediss:// or unix://",
+    _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
+}
+BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]
+RedisUrl = Annotated[str, Field(pattern=_REDIS_URL), AfterValidator(_redis_url)]
 SwitchWord = BeforeValidator(_yaml_switch)
 
 
@@ -76,7 +85,7 @@ def _memory_source(value: str) -> str:
 
 MemorySource = Annotated[
     str,
-    Field(pattern=r"^(auto|off|https?://\S+)$"),
+    Field(pattern=_HEALTH_URL),
     AfterValidator(_memory_source),
     SwitchWord,
 ]

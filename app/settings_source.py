@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as BaseSettingsError
 
 from .frozen import frozen
+from .setting_types import FORMS
 from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, nearest, unknown_name
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
@@ -268,8 +269,8 @@ def _sentence(error: Any) -> str:
         return f"{where}: is required"
     if error["type"] in _WRONG_SHAPE:
         return f"{where}: {_WRONG_SHAPE[error['type']]}"
-    if error["type"] == "string_pattern_mismatch":  # a pattern is no sentence
-        error = {**error, "msg": _WRONG_FORM.get(error["ctx"]["pattern"][:4], error["msg"])}
+    if error["type"] == "string_pattern_mismatch":
+        error = {**error, "msg": FORMS.get(error["ctx"]["pattern"], error["msg"])}
     came = error.get("input")
     # A key; or a URL, whatever its form, with a password.
     secret = any("key" in str(part) for part in path) or (isinstance(came, str) and "@" in came)
@@ -284,12 +285,6 @@ _WRONG_SHAPE = {
     "model_type": "must hold keys of its own (a mapping)",
     "dict_type": "must hold keys of its own (a mapping)",
     "tuple_type": "must be a list",
-}
-# By what the pattern begins with.
-_WRONG_FORM = {
-    "^htt": "must be a URL such as http://127.0.0.1:4000",
-    "^(au": "must be auto, off or a URL such as http://127.0.0.1:4110",
-    "^(re": "must be a URL that begins with redis://, rediss:// or unix://",
 }
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from ..errors import invalid
 from ..tool_calls.tool_list import ToolList
 from . import legacy, surrogates
@@ -64,12 +62,9 @@ def _whole(raw: bytes) -> dict[str, Any]:
     bodies is what they were read as, so that no such bytes go upstream later.
     """
     try:
-        body = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        try:
-            body = surrogates.loads(raw)
-        except ValueError:
-            raise invalid(f"the request body is not valid JSON: {error}") from None
+        body = surrogates.read(raw)
+    except ValueError as error:
+        raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise invalid("the request body must be a JSON object, with `messages`")
     return body

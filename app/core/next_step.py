@@ -34,8 +34,14 @@ MAX_EMPTY_RETRIES = 1
 # Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
 # and what doesn't fit is seen again by its length.
 LASTING = frozenset(
-    {"tool_validation_failure", "loop_detected", "timeout", "server_error"}
-    | {"empty_response", "output_truncated"}
+    {
+        "tool_validation_failure",
+        "loop_detected",
+        "timeout",
+        "server_error",
+        "empty_response",
+        "output_truncated",
+    }
 )
 # … and those that a tier's model is to blame for, not its server.
 MODELS_OWN = LASTING - {"timeout", "server_error"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import orjson
-
 from .events import (
     Event,
     Finish,
@@ -18,6 +16,7 @@ from .events import (
     UpstreamErrorEvent,
     Usage,
 )
+from .messages import is_object
 
 
 @dataclass(slots=True)
@@ -48,30 +47,21 @@ class ToolCall:
             return delta.id != self.id
         more, own = delta.arguments.strip(), self.arguments.strip()
         if name != self.name:  # no server is known to cut a name in two
-            return not own or _is_object(own)
+            return not own or is_object(own)
         # The very same again is the same call, sent twice.
-        return bool(more) and more != own and _is_object(own)
+        return bool(more) and more != own and is_object(own)
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
         # Many clients join names and ids as they join the arguments.
         again = (self.id and delta.id) or (self.name and delta.name)
         self.odd = self.odd or delta.odd or bool(again)
-        if delta.name and not delta.id and _is_object(self.arguments.strip()):
+        if delta.name and not delta.id and is_object(self.arguments.strip()):
             self.again = delta.name
         self.id = self.id or delta.id
         self.name = self.name or delta.name
         self.arguments += delta.arguments
         self.was_object = self.was_object or delta.was_object
-
-
-def _is_object(text: str) -> bool:
-    if not text.endswith("}"):  # nearly all that isn't whole yet
-        return False
-    try:
-        return isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
-        return False
 
 
 class ChoiceReply:

@@ -37,7 +37,9 @@ def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
             chunks.append(chunk)
             continue
         choices = []
-        for choice in filter(_is_object, payload["choices"]):
+        for choice in payload["choices"]:
+            if not isinstance(choice, dict):
+                continue
             # Some servers have a `message` in place of a `delta`.
             key = "message" if isinstance(choice.get("message"), dict) else "delta"
             kept = {k: v for k, v in (choice.get(key) or {}).items() if k not in dropped}
@@ -85,7 +87,7 @@ class _Writer:
 
     def _mended(self, choice: Any, position: int) -> int | None:
         """The index of a choice that was mended; None: it goes out as it came."""
-        index = index_of(choice, position) if _is_object(choice) else None
+        index = index_of(choice, position) if isinstance(choice, dict) else None
         return index if index in self._reply.mended else None
 
     def _content(self, top: dict[str, Any], index: int, choice: ChoiceReply) -> list[Chunk]:
@@ -101,10 +103,6 @@ class _Writer:
             made({**top, "choices": [{"index": index, "delta": delta, "finish_reason": None}]})
             for delta in deltas
         ]
-
-
-def _is_object(choice: Any) -> bool:
-    return isinstance(choice, dict)
 
 
 def _emptied(choice: dict[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,14 @@ Halves = dict[tuple[str, ...], str]
 
 
 def read(data: bytes) -> Any:
-    """Parse JSON, whether it has half characters or not. Raises ``ValueError``."""
+    """Parse JSON, whether it has half characters or not. Raises ``ValueError``, orjson's own."""
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return loads(data)
+    except orjson.JSONDecodeError as error:
+        try:
+            return loads(data)
+        except ValueError:
+            raise error from None
 
 
 def loads(data: bytes, halves: Halves | None = None) -> Any:

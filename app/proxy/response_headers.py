@@ -27,7 +27,7 @@ _ADDRESS = b"-api-base"
 # A model's name is the client's own text and may hold what no header can.
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 # Our server refuses to write these, and the whole reply with it; aiohttp reads some of them.
-_BAD_BYTE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_BAD_BYTE = re.compile(_NOT_IN_A_HEADER.pattern.encode())
 MAX_VALUE = 512
 _CORS = b"access-control-"  # which pages may read a reply is ours to say, and none may
 

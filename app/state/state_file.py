@@ -182,16 +182,17 @@ class StateFile:
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileCorrupt."""
-        where, given = ["number > ?", "time >= ?"], [query.after or 0, query.since]
+        where = ["number > ?", "time >= ?"]
+        given: list[Any] = [query.after or 0, query.since]
         if query.kind is not None:
             where.append("kind = ?")
-            given.append(query.kind)  # type: ignore[arg-type]
+            given.append(query.kind)
         if query.session is not None:
             where.append("session >= ? AND session < ?")
-            given += [query.session, query.session + _LAST]  # type: ignore[list-item]
+            given += [query.session, query.session + _LAST]
         if query.request_id is not None:
             where.append("json_extract(body, '$.request_id') = ?")
-            given.append(query.request_id)  # type: ignore[arg-type]
+            given.append(query.request_id)
         newest_first = query.after is None
         sql = (
             f"SELECT number, body FROM events WHERE {' AND '.join(where)} "  # noqa: S608

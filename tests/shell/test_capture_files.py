@@ -19,6 +19,7 @@ from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT
 from tests.shell.polling import until_metric
 from tests.support.replies import litellm_error
+from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import ScriptedServer
 
 Json = dict[str, Any]
@@ -28,13 +29,21 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-async def test_only_this_user_may_read_it(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
-) -> None:
+async def with_one_captured(
+    start_proxy: StartProxy, capturing: Json, upstream: ScriptedServer, folder: Path
+) -> tuple[RunningProxy, Json]:
+    """A proxy whose upstream refuses all it is asked, and the record of the first refusal."""
     proxy = await start_proxy(capturing)
     upstream.always(litellm_error(400, "what?"))
     await ask(proxy)
-    await captured(folder, 1)
+    (record,) = await captured(folder, 1)
+    return proxy, record
+
+
+async def test_only_this_user_may_read_it(
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
+) -> None:
+    proxy, _ = await with_one_captured(start_proxy, capturing, upstream, folder)
     file = folder / failure_capture.FILE
     assert (mode(folder), mode(file)) == (0o700, 0o600)
     file.chmod(0o644)
@@ -50,10 +59,7 @@ async def test_a_disk_that_fills_up_spoils_no_line(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    await ask(proxy)
-    (first,) = await captured(folder, 1)
+    proxy, first = await with_one_captured(start_proxy, capturing, upstream, folder)
     write, room = os.write, [100, 0]
 
     def little(file: int, data: Any) -> int:
@@ -77,10 +83,7 @@ async def test_a_file_that_another_worker_has_put_aside_is_left_alone(
     folder: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    proxy = await start_proxy(capturing)
-    upstream.always(litellm_error(400, "what?"))
-    await ask(proxy)
-    await captured(folder, 1)
+    proxy, _ = await with_one_captured(start_proxy, capturing, upstream, folder)
     lock = fcntl.flock
 
     def late(file: int, how: int) -> None:

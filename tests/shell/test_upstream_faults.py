@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.shell.asking import (
@@ -50,6 +51,14 @@ both = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streame
 
 def asked(streamed: bool) -> dict[str, Any]:
     return dict(WITH_USAGE) if streamed else {}
+
+
+def check_whole(response: httpx.Response, streamed: bool) -> None:
+    assert response.status_code == 200
+    if streamed:
+        assert without_notes(response.content) == ROLE + TEXT + END + DONE
+    else:
+        assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
 
 
 BEFORE_CONTENT: dict[str, Reply] = {
@@ -185,11 +194,7 @@ async def test_a_finished_reply_whose_connection_breaks_is_whole(
 ) -> None:
     upstream.will(Reply.sse(ROLE, TEXT, END, CLOSE))
     response = await ask(proxy, **asked(streamed))
-    assert response.status_code == 200
-    if streamed:
-        assert without_notes(response.content) == ROLE + TEXT + END + DONE
-    else:
-        assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
+    check_whole(response, streamed)
     assert len(upstream.calls) == 1
 
 
@@ -336,11 +341,7 @@ async def test_a_finished_reply_whose_stream_stays_open_is_delivered(
     proxy = await start_proxy({"tiers.fast.idle_timeout": 0.5})
     upstream.will(Reply.sse(ROLE, TEXT, END, SILENCE))
     response = await ask(proxy, **asked(streamed))
-    assert response.status_code == 200
-    if streamed:
-        assert without_notes(response.content) == ROLE + TEXT + END + DONE
-    else:
-        assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
+    check_whole(response, streamed)
     assert await (await upstream.next_call()).left_within(1)
 
 

@@ -7,6 +7,7 @@ something could be decided, at most 64 characters on, or 128 at its beginning.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ....frozen import frozen
@@ -66,12 +67,9 @@ class Flow:
     __slots__ = (
         "_calls",
         "_early",
-        "_periodic",
         "_reasoning",
-        "_restated",
         "_rules",
-        "_thinking",
-        "_white",
+        "_watches",
         "due",
         "length",
         "size",
@@ -89,10 +87,7 @@ class Flow:
         self._reasoning = reasoning
         # Made once there can be anything to find, which many a reply is too short for.
         self._early = ""  # what was looked at before, for calls alone
-        self._periodic: PeriodicText | None = None
-        self._white: WhitespaceRun | None = None
-        self._restated: Restated | None = None
-        self._thinking: _Thinking | None = None
+        self._watches: _Watches | None = None
         self._calls = calls
         self.waiting: list[str] = []
         self.due = _first_due(rules)
@@ -111,8 +106,8 @@ class Flow:
             tool = self._calls.feed(piece, now=found is not None)
             found = RepeatedCall(tool) if tool is not None else found
         self.due = self.length + BLOCK
-        if self._periodic is not None and self._white is not None:
-            self.due = min(self._periodic.due, self._white.due)
+        if self._watches is not None:
+            self.due = min(self._watches.periodic.due, self._watches.white.due)
         elif self._rules is not None:
             self.due = min(self.due, _first_due(self._rules))
         return found
@@ -122,29 +117,27 @@ class Flow:
         rules = self._rules
         if rules is None:
             return None
-        if (
-            self._periodic is None
-            or self._white is None
-            or self._restated is None
-            or self._thinking is None
-        ):
+        watches = self._watches
+        if watches is None:
             self._early += piece
             if self.length < _first_due(rules):
                 return None
             piece, self._early = self._early, ""
-            self._periodic = PeriodicText(rules)
-            self._white = WhitespaceRun(rules.max_trailing_whitespace)
-            self._restated = Restated(rules)
-            self._thinking = _Thinking(rules, self._reasoning)
+            watches = self._watches = _Watches(
+                PeriodicText(rules),
+                WhitespaceRun(rules.max_trailing_whitespace),
+                Restated(rules),
+                _Thinking(rules, self._reasoning),
+            )
         found: list[tuple[int, Found]] = []
-        if (blank := self._white.feed(piece)) is not None:
+        if (blank := watches.white.feed(piece)) is not None:
             found.append((blank[1], EndlessWhitespace(*blank)))
-        if (repetition := self._periodic.feed(piece)) is not None:
+        if (repetition := watches.periodic.feed(piece)) is not None:
             found.append((repetition.end, repetition))
-        if (stretch := self._restated.feed(piece)) is not None:
+        if (stretch := watches.restated.feed(piece)) is not None:
             found.append((stretch[1], NothingNew(*stretch)))
-        if (end := self._thinking.feed(piece)) is not None:
-            found.append((end, TooMuchReasoning(self._thinking.tokens)))
+        if (end := watches.thinking.feed(piece)) is not None:
+            found.append((end, TooMuchReasoning(watches.thinking.tokens)))
         return min(found, key=lambda one: one[0])[1] if found else None
 
 
@@ -213,3 +206,12 @@ class _Thinking:
             return start + most + 1 + max(len(self._closer) - 1, 0)
         self._room -= size
         return None
+
+
+class _Watches(NamedTuple):
+    """What a text is looked at by, but for calls, once there can be anything to find."""
+
+    periodic: PeriodicText
+    white: WhitespaceRun
+    restated: Restated
+    thinking: _Thinking
