@@ -17,9 +17,11 @@ from typing import Any, Final
 from . import explain
 from .check import Failure
 from .formats.base import Tools, ToolSet
+from .unread_calls import unread_call
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
 MAX_SAID_BEFORE: Final = 400  # characters before an announcement; after more it sums something up
+UNREAD_ASKS: Final = 80  # characters at the end in which a question is for the user
 MAX_TRIED: Final = 8  # braces where the arguments may begin
 
 _FENCE = r"```(?:json|tool_calls?|tool_use|tool|function_call)?[ \t]*\n"
@@ -48,6 +50,11 @@ _ABOUT_CALLS = re.compile(
 )
 
 
+def may_mean_call(text: str) -> bool:
+    """Whether a text needs a look at all: most hold none of what every call has."""
+    return "{" in text or "<" in text or "(" in text or "call:" in text
+
+
 def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:
     """The call that ``text`` means beyond reasonable doubt. ``asked``: what the user said last."""
     text = text.rpartition("</think>")[2].strip()
@@ -56,12 +63,27 @@ def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:
     if text.endswith(_CLOSERS):  # of a call that was never opened
         text = text.rpartition("</")[0].rstrip()
     begun = _BEGUN.match(text) if text.startswith(("{", "```")) else None
-    if begun is None and not text.endswith(("}", "```", ".", "now", "!", "`")):
-        return None
     known = ToolSet(tools)
     if begun is not None and (found := _unreadable(text, begun, known, asked)):
         return found
-    return _of_no_tool(text, known) or _announced(text, known, asked)
+    if text.endswith(("}", "```", ".", "now", "!", "`")):
+        found = _of_no_tool(text, known) or _announced(text, known, asked)
+        if found is not None:
+            return found
+    return _unread(text, known, asked)
+
+
+def _unread(text: str, tools: ToolSet, asked: str) -> Failure | None:
+    if "?" in text[-UNREAD_ASKS:] or _ABOUT_CALLS.search(asked):
+        return None
+    name = unread_call(text, tools)
+    if name is None:
+        return None
+    return Failure(
+        name,
+        "unread_call",
+        f'you wrote a call of "{name}" as text that nothing reads; call it, or answer without it',
+    )
 
 
 def _unreadable(text: str, begun: re.Match[str], tools: ToolSet, asked: str) -> Failure | None:

@@ -19,6 +19,7 @@ EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
 # These must stand at the beginning of a line, or fill a reply's last part.
 AT_LINE_START = {
     "pythonic",
+    "xml_elements",
     "react",
     "functionary",
     "gemma_tool_code",

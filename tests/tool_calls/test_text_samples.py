@@ -35,13 +35,18 @@ _INVOKE = (
     '<{0}parameter name="year">1973</{0}parameter>\n</{0}invoke>\n'
 )
 _M3 = "]<]minimax[>["
+_ELEMENTS = "<title>Momo</title>\n<year>1973</year>\n"
 _FUNCTION = (
     "<function=find_book>\n<parameter=title>\nMomo\n</parameter>\n"
     "<parameter=year>\n1973\n</parameter>\n</function>"
 )
 
 SAMPLES: dict[str, list[str]] = {
-    "hermes_json": [f"<tool_call>\n{JSON}\n</tool_call>", f"<tool_call>[{JSON}]"],
+    "hermes_json": [
+        f"<tool_call>\n{JSON}\n</tool_call>",
+        f"<tool_call>[{JSON}]",
+        f'<tool_call>\n{{"find_book": {ARGUMENTS}}}\n</tool_call>',
+    ],
     "qwen3_xml": [
         f"<tool_call>\n{_FUNCTION}\n</tool_call>",
         _FUNCTION,
@@ -83,6 +88,7 @@ SAMPLES: dict[str, list[str]] = {
         f"tool_code = {PYTHON}\nprint(tool_code)",
     ],
     "gemma4": [
+        "<|tool_call>call:find_book(title: 'Momo', year: 1973)<tool_call|>",
         '<|tool_call>call:find_book{title:<|"|>Momo<|"|>,year:1973}<tool_call|>',
         f"<|tool_call>call:{PYTHON}",
     ],
@@ -109,6 +115,20 @@ SAMPLES: dict[str, list[str]] = {
         f"<function_calls>\n{_INVOKE.format('')}</function_calls>",
         _INVOKE.format(""),
         f"<atem:function_calls>{_INVOKE.format('atem:')}</atem:function_calls>",
+    ],
+    "xml_elements": [
+        f"<find_book>\n{_ELEMENTS}</find_book>",
+        f"<find_book>{ARGUMENTS}</find_book>",
+        f"<tool_call>\n<find_book>\n{_ELEMENTS}</find_book>\n</tool_call>",
+        f"<tool_call>\n<function>find_book</function>\n{ARGUMENTS}\n</tool_call>",
+        f"<tool_call>find_book\n{_ELEMENTS}</tool_call>",
+        f'<tool_call name="find_book">\n{ARGUMENTS}\n</tool_call>',
+        f'<tool name="find_book">\n{_ELEMENTS}</tool>',
+        "<tool_use>\n<tool_name>find_book</tool_name>\n"
+        f"<parameters>\n{_ELEMENTS}</parameters>\n</tool_use>",
+        "<use_mcp_tool>\n<server_name>library</server_name>\n<tool_name>find_book</tool_name>\n"
+        f"<arguments>\n{ARGUMENTS}\n</arguments>\n</use_mcp_tool>",
+        f"<function_call>{PYTHON}</function_call>",
     ],
     "kimi_k2": [
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.find_book:0"
@@ -163,6 +183,7 @@ SAMPLES: dict[str, list[str]] = {
         f'{{"type": "function", "function": {JSON}}}',
         f'{{"name": "find_book", "parameters": {ARGUMENTS}}}',
         f'{{"tool_calls": [{JSON}]}}',
+        f'{{"functionCall": {{"name": "find_book", "args": {ARGUMENTS}}}}}',
     ],
 }
 

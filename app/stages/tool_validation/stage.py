@@ -27,7 +27,7 @@ from ...tool_calls.check import Options, check_call
 from ...tool_calls.check_reply import check_response_format
 from ...tool_calls.conversation import conversation_lookup
 from ...tool_calls.miscopied_ids import Ids
-from ...tool_calls.missed_calls import missed_call
+from ...tool_calls.missed_calls import may_mean_call, missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
@@ -125,7 +125,7 @@ class _State(StageState):
             return []
         if choice.tool_calls or choice.finish_reason != "stop" or not self._rescues():
             return []
-        if "{" not in choice.text or self._body.get("response_format"):
+        if not may_mean_call(choice.text) or self._body.get("response_format"):
             return []
         found = missed_call(choice.text, self._schemas(), self._asked())
         return [CallFailure(found.tool, found.kind, found.error)] if found is not None else []

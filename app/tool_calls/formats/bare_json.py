@@ -17,7 +17,7 @@ from app.tool_calls.formats.json_calls import (
     is_definition,
     read_calls,
 )
-from app.tool_calls.formats.literals import json_members, skip_space
+from app.tool_calls.formats.literals import skip_space
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
@@ -93,22 +93,24 @@ def read(src: Source, start: int) -> Block | None:
     line = lead.rpartition("\n")[2]
     shape = in_prose if line.strip() else bare_envelope
     found = read_calls(src, start, shape=shape)
-    if found is None:
-        return None if lead.strip() else _read_alone(src, start)
-    if all(is_definition(src.tools, call) for call in found[0]):
+    if not lead.strip() and (found is None or src.text[found[1] :].strip()):
+        found = _read_names_too(src, start) or found
+    if found is None or all(is_definition(src.tools, call) for call in found[0]):
         return None
     return Block(close(src.text, found[1], _TRAILING), tuple(found[0]))
 
 
-def _read_alone(src: Source, start: int) -> Block | None:
-    """A reply that is nothing but `{"name": …}`, of a tool that takes no arguments."""
-    found = json_members(src, start) if src.text.startswith("{", start) else None
-    if found is None or set(found[0]) != {"name"} or src.text[found[1] :].strip():
-        return None
-    name = found[0]["name"].value
-    if not isinstance(name, str) or src.tools.properties(name):
-        return None
-    return Block(len(src.text), (Call(name, "{}"),))
+def _read_names_too(src: Source, start: int) -> tuple[list[Call], int] | None:
+    """A reply of nothing but calls, where some, of tools without parameters, are a name alone."""
+
+    def shape(members: Members) -> list[Call]:
+        name = members["name"].value if members.keys() == {"name"} else None
+        if isinstance(name, str) and not src.tools.properties(name):
+            return [Call(name, "{}")]
+        return bare_envelope(members)
+
+    found = read_calls(src, start, shape=shape)
+    return found if found is not None and not src.text[found[1] :].strip() else None
 
 
 FORMATS = (

@@ -162,6 +162,7 @@ class Where(enum.Enum):
     TAG = "tag"  # tags that an explanation may show: also not behind "for example:"
     LINE = "line"  # only at the start of a line
     JSON = "json"  # a bare JSON value: also not inside another value
+    ELEMENT = "element"  # an element named as a tool: at the start of a line, without any marker
     FENCE = "fence"  # the opening line of a code fence
 
 

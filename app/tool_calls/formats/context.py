@@ -161,7 +161,7 @@ _TRANSCRIPT = re.compile(
 )
 # A sentence before bare or fenced JSON that says: this is the JSON (code, …) you wanted.
 _ASKED_FOR = re.compile(
-    r"\b(?:json|yaml|payloads?|snippets?|code|config(?:uration)?|schemas?|objects?"
+    r"\b(?:json|yaml|xml|payloads?|snippets?|code|config(?:uration)?|schemas?|objects?"
     r"|structures?|files?|request bod(?:y|ies)|documents?|data|samples?|templates?|definitions?"
     r"|logs?|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b",
@@ -214,7 +214,7 @@ class Region(enum.Enum):
     UNKNOWN = "unknown"  # more text will tell
 
 
-_UNMARKED = (Where.JSON, Where.FENCE)
+_UNMARKED = (Where.JSON, Where.FENCE, Where.ELEMENT)
 
 
 @frozen

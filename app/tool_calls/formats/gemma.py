@@ -22,6 +22,7 @@ from app.tool_calls.formats.literals import dumps, parse_statements, skip_space
 
 GEMMA4 = "<|tool_call>"
 FUNCTION = "<start_function_call>"
+BARE = "call:"  # what is left of a call where a server takes the special tokens out
 FENCE = "```tool_code"
 ASSIGNMENT = "tool_code"
 
@@ -55,6 +56,22 @@ def _one(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | N
     prefix = _CALL.match(src.text, pos)
     at = prefix.end() if prefix else pos
     return gemma_values.read_call(src, at, quote, closer) or python_calls.read_call(src, at)
+
+
+def follow_bare(text: str, pos: int, tools: ToolSet) -> Verdict:
+    """A tool's name, then its bracket."""
+    name = python_calls.NAME.match(text, skip_space(text, pos))
+    if name is not None and name.end() < len(text) and text[name.end()] == "{":
+        return Verdict.NO if tools.resolve(name.group()) is None else Verdict.YES
+    return python_calls.follow_spaced(text, pos, tools)
+
+
+def read_bare(src: Source, start: int) -> Block | None:
+    """One call that fills its line."""
+    found = _one(src, start, '<|"|>', "\n")
+    if found is None or src.text[found[1] :].partition("\n")[0].strip():
+        return None
+    return Block(found[1], (found[0],))
 
 
 def read_tool_code(src: Source, start: int) -> Block | None:
@@ -135,6 +152,7 @@ def read_assignment(src: Source, start: int) -> Block | None:
 
 FORMATS = (
     Format("gemma4", (GEMMA4,), _reader(GEMMA4, "<tool_call|>", '<|"|>')),
+    Format("gemma4", (BARE,), read_bare, Where.LINE, follow_bare),
     Format("functiongemma", (FUNCTION,), _reader(FUNCTION, "<end_function_call>", "<escape>")),
     Format("gemma_tool_code", (FENCE,), read_tool_code, Where.FENCE),
     Format("gemma_tool_code", (ASSIGNMENT,), read_assignment, Where.LINE, follow_assignment),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
-from app.tool_calls.formats.json_calls import json_block
+from app.tool_calls.formats.json_calls import envelope_or_name, json_block
 from app.tool_calls.formats.literals import skip_space
 
 OPENER = "<tool_call>"
@@ -56,7 +56,7 @@ def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> Verdict:
 FORMAT = Format(
     "hermes_json",
     (OPENER,),
-    json_block(CLOSER, stop=(OPENER,), skip=len(OPENER)),
+    json_block(CLOSER, stop=(OPENER,), shape=envelope_or_name, skip=len(OPENER)),
     Where.TAG,
     follow,
 )

@@ -27,7 +27,7 @@ ARGUMENT_KEYS = (
     "params",
     "kwargs",
 )
-NESTED_KEYS = ("function", "function_call", "tool_call", "tool")
+NESTED_KEYS = ("function", "function_call", "functionCall", "tool_call", "tool")
 LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
 # What else a call's own object may hold. Any other key makes a bare object data, not a call.
 OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
@@ -71,6 +71,11 @@ def name_to_arguments(members: Members) -> list[Call]:
         if isinstance(member.value, dict) and name not in NESTED_KEYS:
             return [Call(name, member.text)]
     return envelope(members)
+
+
+def envelope_or_name(members: Members) -> list[Call]:
+    """The usual shapes, and `{name: {arguments}}` of a name that is no key of theirs."""
+    return envelope(members) if members.keys() & _KNOWN_KEYS else name_to_arguments(members)
 
 
 def bare_envelope(members: Members) -> list[Call]:

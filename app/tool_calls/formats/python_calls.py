@@ -19,7 +19,7 @@ from app.tool_calls.formats.literals import (
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _NUMBERED = "parameter_"
 _PARAMETER = re.compile(
-    r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|([(,]\s*)([^\W\d][\w-]*)\s*=(?!=)", re.DOTALL
+    r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|([(,]\s*)([^\W\d][\w-]*)\s*(?:=(?!=)|:)", re.DOTALL
 )
 _BETWEEN = re.compile(r"[\s,;]*")
 
@@ -84,7 +84,10 @@ def call_arguments(src: Source, name: str, written: str) -> str | None:
 
 
 def _rename(written: str) -> tuple[str, tuple[str, ...]]:
-    """`written` with parameters numbered, and their names: `from=` and `max-n=` are no Python."""
+    """`written` with parameters numbered, and their names.
+
+    `from=`, `max-n=` and `city: "Paris"` are no Python.
+    """
     names: list[str] = []
 
     def number(match: re.Match[str]) -> str:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.tool_calls.formats import context
+from app.tool_calls.formats import context, elements, patterns
 from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
 from app.tool_calls.formats.context import Region, Shown
 from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
 from ...frozen import frozen
+from ..names import MAX_NAME
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
@@ -22,44 +22,6 @@ _JUDGEMENT = 5
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
-
-
-def _trie(words: Iterable[str]) -> dict[str, dict]:  # type: ignore[type-arg]
-    root: dict[str, dict] = {}  # type: ignore[type-arg]
-    for word in words:
-        node = root
-        for character in word:
-            node = node.setdefault(character, {})
-        node[""] = {}
-    return root
-
-
-def _guarded(words: list[str]) -> str:
-    """A pattern for words; where many begin alike, their second characters are judged at once."""
-    patterns = []
-    for first, rest in _trie(words).items():
-        second = "".join(re.escape(char) for char in rest)
-        guard = f"(?![^{second}])" if len(rest) > 4 else ""
-        patterns.append(re.escape(first) + guard + _rest(rest))
-    return "|".join(patterns)
-
-
-def _branches(node: dict[str, dict]) -> list[str]:  # type: ignore[type-arg]
-    """Patterns that together match the words of a trie, each one character and what follows it."""
-    return [re.escape(char) + _rest(rest) for char, rest in node.items() if char]
-
-
-def _rest(node: dict[str, dict]) -> str:  # type: ignore[type-arg]
-    options = _branches(node)
-    body = options[0] if len(options) == 1 else f"(?:{'|'.join(options)})" if options else ""
-    # Longest first: a word goes on where it can.
-    return f"(?:{body})?" if "" in node and body else body
-
-
-def _beginning(node: dict[str, dict]) -> str:  # type: ignore[type-arg]
-    """A pattern for what may be the beginning of a word, at the end of the text."""
-    options = [re.escape(char) + _beginning(rest) for char, rest in node.items() if char]
-    return f"(?:{'|'.join([*options, chr(92) + 'Z'])})"
 
 
 def _rows() -> dict[str, list[Format]]:
@@ -87,24 +49,26 @@ _WORDS = sorted(
 # `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
 _BRACKETED = [word[1:] for word in _WORDS if word[0] == "["]
 _TRIGGERS = (
-    re.compile(_guarded([word for word in _WORDS if word[0] != "["])),
+    re.compile(patterns.guarded([word for word in _WORDS if word[0] != "["])),
     re.compile(r"\{(?![^\s\"'])\s*+(?![^\"'])"),
     re.compile(
         r"\[(?![^\s\w{/])(?:"
-        + "|".join((*_branches(_trie(_BRACKETED)), r"\s*+(?![^\w{])(?!\d)"))
+        + "|".join((*patterns.branches(patterns.trie(_BRACKETED)), r"\s*+(?![^\w{])(?!\d)"))
         + ")"
     ),
 )
-# What text must hold to hold, or begin, any of them.
+# What text must hold to hold, or begin, any of them: of words, so many letters.
+_ENOUGH = 4
 SPECIAL = re.compile(
     "["
     + re.escape("".join(sorted({word[0] for word in _WORDS if not word[0].isalpha()})))
     + r"{\["
     + "]|"
-    + "|".join(rf"{word[0]}(?:{word[1]}|\Z)" for word in _WORDS if word[0].isalpha())
+    + patterns.begun_by(word[:_ENOUGH] for word in _WORDS if word[0].isalpha())
 )
-_PARTIAL = re.compile(_beginning(_trie(_WORDS)))
+_PARTIAL = re.compile(patterns.beginning_of(_WORDS))
 _LONGEST = max(map(len, _WORDS))
+_LINE_WHERE = (Where.LINE, Where.ELEMENT)
 _LINE_STARTS = {
     opener[0] for opener in ROWS.keys() & set(_WORDS) if ROWS[opener][0].where is Where.LINE
 } | {"`", "~"}
@@ -151,8 +115,10 @@ class Scanner:
     """
 
     __slots__ = (
+        "_element",
         "_matches",
         "_skipped",
+        "_triggers",
         "_trouble",
         "floor",
         "pos",
@@ -171,6 +137,8 @@ class Scanner:
         self._skipped: _Skipped | None = None
         self.shown = Shown()
         self._trouble = 0
+        self._element: re.Pattern[str] | None = None  # opening tags named as the tools
+        self._triggers: tuple[re.Pattern[str], ...] = _TRIGGERS
         self._matches: list[re.Match[str] | None] = []
 
     def copy(self) -> Scanner:
@@ -244,15 +212,22 @@ class Scanner:
         """The next match of any trigger; each pattern goes over the same text only once."""
         text, pos, matches = self.text, self.pos, self._matches
         if not matches:
-            matches += [trigger.search(text, pos) for trigger in _TRIGGERS]
+            tagged = text.find("<", pos) >= 0
+            self._triggers = (*_TRIGGERS, self._elements()) if tagged else _TRIGGERS
+            matches += [trigger.search(text, pos) for trigger in self._triggers]
         first: re.Match[str] | None = None
         for index, known in enumerate(matches):
             match = known
             if match is not None and match.start() < pos:
-                match = matches[index] = _TRIGGERS[index].search(text, pos)
+                match = matches[index] = self._triggers[index].search(text, pos)
             if match is not None and (first is None or match.start() < first.start()):
                 first = match
         return first
+
+    def _elements(self) -> re.Pattern[str]:
+        if self._element is None:
+            self._element = elements.element_pattern(self.tools)
+        return self._element
 
     def _leave(self, final: bool) -> bool:
         """Skip to the end of text that is not looked at; False where that has not come yet."""
@@ -272,6 +247,14 @@ class Scanner:
 
     def _beginning(self) -> int:
         """The index from which on the text may be the beginning of an opener."""
+        return min(self._opener_begins(), self._element_begins())
+
+    def _element_begins(self) -> int:
+        at = self.text.rfind("<", max(self.pos, len(self.text) - MAX_NAME - 1))
+        begun = at >= 0 and elements.may_be_element(self.text, at, self.tools)
+        return at if begun and self._starts_line(at) else len(self.text)
+
+    def _opener_begins(self) -> int:
         start = max(self.pos, len(self.text) - _LONGEST)
         while (match := _PARTIAL.search(self.text, start)) is not None:
             at = match.start()
@@ -298,7 +281,7 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        rows = ROWS[word]
+        rows = ROWS.get(word, [elements.TOOL])
         verdicts = self._follow(rows, start, end)
         if verdicts.count(Verdict.NO) == len(verdicts):
             self._trouble += _GLANCE
@@ -320,7 +303,7 @@ class Scanner:
         """What each row says of the text behind its opener; rows that share a judge ask it once."""
         verdicts: list[Verdict] = []
         for index, row in enumerate(rows):
-            if row.where is Where.LINE and not self._starts_line(start):
+            if row.where in _LINE_WHERE and not self._starts_line(start):
                 verdicts.append(Verdict.NO)
             elif row.follow is None:
                 verdicts.append(Verdict.YES)
@@ -374,7 +357,7 @@ class Scanner:
         if region is Region.QUOTE:
             quote = context.closing_quote(self.text, start, self.floor)
             end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
-            self._skipped = _Skipped(re.compile(end), re.compile(_beginning(_trie([quote]))))
+            self._skipped = _Skipped(re.compile(end), re.compile(patterns.beginning_of([quote])))
         elif region in _REGION_ENDS:
             shown = region if region in _SHOWN_IN else None
             self._skipped = _Skipped(*_REGION_ENDS[region], shown=shown)
@@ -386,7 +369,7 @@ class Scanner:
 
 def _tag_end(closer: str, reasoning: bool) -> _Skipped:
     return _Skipped(
-        re.compile(re.escape(closer)), re.compile(_beginning(_trie([closer]))), reasoning
+        re.compile(re.escape(closer)), re.compile(patterns.beginning_of([closer])), reasoning
     )
 
 

@@ -44,6 +44,7 @@ _OPENERS = sorted(
     }
     | {
         "Action:",
+        "call:",
         "commentary to=",
         "to=functions.",
         "⏺",

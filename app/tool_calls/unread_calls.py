@@ -1,0 +1,109 @@
+"""A call that stands in a text in a way that no format reads: the tool's name, and markup or code.
+
+What shows it, beside a tool's name: a marker that only calls have, at the start of a line
+(`<tool_call …>`, `call:name`); the element of a tool whose name no document's element has; or that
+the whole text is code, and its arguments are those of the tool (`get_order(order_id="A-1")`,
+`Tool: get_order` and `Arguments: {…}`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from .formats import python_calls
+from .formats.base import Source, ToolSet, Where
+from .formats.context import region_at
+from .formats.json_calls import ARGUMENT_KEYS, NAME_KEYS
+
+MAX_BEFORE: Final = 400  # characters before a marker; after more the text is about something else
+NEARBY: Final = 120  # characters behind a marker in which the tool's name has to stand
+
+_MARKER: Final = re.compile(
+    r"^[ \t]*(?P<own><)?(?(own)(?:\|?/?tool_calls?\b|tool_use\b|use_(?:mcp_)?tool\b"
+    r"|function_calls?\b|function[= ]|invoke\b|(?P<element>[A-Za-z][\w.-]*)[\s>/])"
+    r"|(?:\[TOOL_(?:CALLS?|REQUEST)\]|call:(?:default_api:)?|tool_code\b|[`*]*<tool_name>))"
+    r"|assistantcommentary to=|(?:^|assistant ?)to=functions\.|^<call:",
+    re.IGNORECASE | re.MULTILINE,
+)
+_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
+# A name that no element of a document has.
+_OWN_NAME: Final = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
+_PROSE_BEHIND: Final = re.compile(r"\n[ \t]*\n[ \t]*[A-Z][a-z']* ")
+_WORDS: Final = r"(?:tool|function|call|action|use|name)"
+_KEYED: Final = r"(?:arguments?|args|inputs?|parameters?|params)"
+_CODE: Final = re.compile(
+    rf"(?:\**(?:tool[ _]call|function[ _]call|{_WORDS})[ \t]*[:=]\**[ \t]*|[/#@]+[ \t]*)?"
+    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})[`*\"]{0,3}[ \t]*[:=]?\s*"
+    rf"(?:\**{_KEYED}[ \t]*[:=]\**\s*)?"
+    r"(?P<body>(?:```(?:json)?[ \t]*\n\s*)?[{(].*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_FENCED: Final = re.compile(r"```(?:python|py|tool_code)?[ \t]*\n\s*([A-Za-z_][^`]*\))\s*```")
+
+
+def unread_call(text: str, tools: ToolSet) -> str | None:
+    """The tool whose call ``text`` (stripped) is, or ends with; None where it is no call."""
+    return _marked(text, tools) or _code(text, tools) or _flat(text, tools)
+
+
+def _marked(text: str, tools: ToolSet) -> str | None:
+    marker = _MARKER.search(text, 0, MAX_BEFORE + NEARBY)
+    if marker is None or marker.start() > MAX_BEFORE or text[: marker.start()].count("```") % 2:
+        return None
+    start = marker.end() - len(marker[0].lstrip())
+    if _PROSE_BEHIND.search(text, marker.end()) or region_at(text, start, Where.FENCE, final=True):
+        return None
+    element = marker.group("element")
+    if element is not None:
+        known = element in tools.schemas and _OWN_NAME.match(element)
+        return element if known else None
+    for found in _NAME.finditer(text, marker.end(), marker.end() + NEARBY):
+        name = found[0].removeprefix("functions.").removeprefix("default_api.")
+        if name in tools.schemas:
+            return name
+    return None
+
+
+def _code(text: str, tools: ToolSet) -> str | None:
+    fenced = _FENCED.fullmatch(text)
+    code = _CODE.fullmatch(fenced.group(1) if fenced else text)
+    if code is None or code.group("name") not in tools.schemas:
+        return None
+    name, body = code.group("name"), code.group("body").strip()
+    if body.startswith("("):
+        read = python_calls.read_call(Source(f"{name}{body}", tools), 0)
+        if read is None or read[1] != len(name) + len(body):
+            return None
+        body = read[0].arguments
+    arguments = _object(body.strip("`").removeprefix("json").strip())
+    return name if arguments is not None and _fits(arguments.keys(), tools, name) else None
+
+
+def _flat(text: str, tools: ToolSet) -> str | None:
+    """`{"tool": "get_order", "order_id": "A-1"}`: the name stands among the arguments."""
+    call = _object(text) if text.startswith("{") else None
+    for key in NAME_KEYS if call is not None else ():
+        name = call.get(key) if call is not None else None
+        if isinstance(name, str) and name in tools.schemas and call is not None:
+            keys = call.keys() - {key}
+            own = keys.isdisjoint(ARGUMENT_KEYS) and key not in tools.properties(name)
+            return name if keys and own and _fits(keys, tools, name) else None
+    return None
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _fits(keys: Any, tools: ToolSet, name: str) -> bool:
+    """Whether the arguments are some of the tool's, and all that it needs."""
+    required = tools.schema(name).get("required")
+    needed = set(required) if isinstance(required, list) else set()
+    return needed <= set(keys) <= tools.properties(name).keys()

@@ -1,0 +1,99 @@
+"""Texts that are a call in a way that no format reads, and texts that only look so."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.tool_calls.missed_calls import missed_call
+from app.tool_calls.text_calls import rescue
+
+TEXT = {"type": "string"}
+TOOLS = {
+    "get_order": {
+        "type": "object",
+        "properties": {"order_id": TEXT, "full": {"type": "boolean"}},
+        "required": ["order_id"],
+    },
+    "write_file": {
+        "type": "object",
+        "properties": {"path": TEXT, "content": TEXT},
+        "required": ["path", "content"],
+    },
+    "now": {"type": "object", "properties": {}},
+    "summary": {"type": "object", "properties": {"text": TEXT}, "required": ["text"]},
+}
+ASKED = "Look up order A-1, then tell me its total."
+GIVEN = '{"order_id": "A-1"}'
+
+
+def kind_of(text: str, asked: str = ASKED) -> str:
+    found = missed_call(text, TOOLS, asked)
+    return found.kind if found is not None else ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Markers that only calls have.
+        f"<tool_call name=\"get_order\" arguments='{GIVEN}'/>",
+        '[TOOL_CALL]\n{tool => "get_order", args => {\n--order_id "A-1"\n}}\n[/TOOL_CALL]',
+        "call:get_order:\nBEGIN_ARG:\nA-1\nEND_ARG\n",
+        "<call:default_api:get_order{order_id:A-1}/>",
+        "analysisI have to look.assistantcommentary to=functions.get_order A-1",
+        f"assistant to=functions.get_order json\n{GIVEN}",
+        "I'll look it up.\n\n<tool_call>\nget_order: A-1\n</tool_call>",
+        # The element of a tool.
+        "<write_file> a.txt You are an expert",
+        "<write_file>\n<path>a.txt</path>\n</write_file>",
+        '<get_order order_id="A-1" />',
+        # Code that is all.
+        'get_order(order_id="A-1")',
+        '```python\nget_order(order_id="A-1", full=True)\n```',
+        "now()",
+        f"get_order {GIVEN}",
+        f"get_order: {GIVEN}",
+        f"/get_order {GIVEN}",
+        f"### get_order\n{GIVEN}",
+        f"get_order\n```json\n{GIVEN}\n```",
+        f"Tool: get_order\nArguments: {GIVEN}",
+        f"**Tool:** `get_order`\n**Arguments:** {GIVEN}",
+        f"TOOL_CALL: get_order({GIVEN})",
+        '{"tool": "get_order", "order_id": "A-1"}',
+    ],
+)
+def test_a_call_that_no_format_reads_is_doubted(text: str) -> None:
+    assert rescue(text, TOOLS).calls == ()
+    assert kind_of(text) == "unread_call"
+    assert kind_of(text, "Show me how you would call a tool.") == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The total is 12 (of 3 items).",
+        "I used get_order(order_id) to find it.",
+        "get_order(order_id)",  # of what?
+        'get_order(id="A-1")',
+        f"get_order {GIVEN} is what I sent.",
+        f"get_order {GIVEN}\n\nThe order was sent on Monday.",
+        'print("get_order")',
+        f"cancel_order {GIVEN}",
+        '{"order": "get_order", "order_id": "A-1"}',
+        '{"tool": "get_order", "id": "A-1", "total": 12}',
+        '{"name": "now"}, they said.',
+        "<summary>All is well.</summary>",
+        "<p>The write_file tool</p>",
+        "For example:\n<write_file> a.txt text",
+        "Here is the XML you asked for:\n\n<write_file>\n<path>a.txt</path>\n</write_file>",
+        "```\n<tool_call>get_order: A-1\n```",
+        "`<tool_call>` stands before get_order.",
+        "<tool_call>\nget_order: A-1\n</tool_call>\n\nThis is how a broken call looks.",
+        "<tool_call> is a tag.",
+        'Shall I run this?\n\nget_order(order_id="A-1")\n\nMay I?',
+        '<write_file path="a.txt">\n</write_file>\nShall I go on?',
+        "x" * 500 + "\n<tool_call>\nget_order: A-1\n</tool_call>",
+        "On call: get_order is on duty.",
+    ],
+)
+def test_what_is_talked_about_is_not_doubted(text: str) -> None:
+    assert kind_of(text) == ""
