@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from . import explain
 from .check import Failure
-from .formats.base import Tools, ToolSet
+from .formats.base import SpelledTools, Tools
 from .unread_calls import unread_call
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
@@ -63,7 +63,7 @@ def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:
     if text.endswith(_CLOSERS):  # of a call that was never opened
         text = text.rpartition("</")[0].rstrip()
     begun = _BEGUN.match(text) if text.startswith(("{", "```")) else None
-    known = ToolSet(tools)
+    known = SpelledTools(tools)
     if begun is not None and (found := _unreadable(text, begun, known, asked)):
         return found
     if text.endswith(("}", "```", ".", "now", "!", "`")):
@@ -73,7 +73,7 @@ def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:
     return _unread(text, known, asked)
 
 
-def _unread(text: str, tools: ToolSet, asked: str) -> Failure | None:
+def _unread(text: str, tools: SpelledTools, asked: str) -> Failure | None:
     if "?" in text[-UNREAD_ASKS:] or _ABOUT_CALLS.search(asked):
         return None
     name = unread_call(text, tools)
@@ -86,7 +86,7 @@ def _unread(text: str, tools: ToolSet, asked: str) -> Failure | None:
     )
 
 
-def _unreadable(text: str, begun: re.Match[str], tools: ToolSet, asked: str) -> Failure | None:
+def _unreadable(text: str, begun: re.Match[str], tools: SpelledTools, asked: str) -> Failure | None:
     name = tools.resolve(begun.group("name"))
     if name is None or _ABOUT_CALLS.search(asked):
         return None
@@ -114,7 +114,7 @@ def _is_broken(text: str) -> bool:
     return False
 
 
-def _of_no_tool(text: str, tools: ToolSet) -> Failure | None:
+def _of_no_tool(text: str, tools: SpelledTools) -> Failure | None:
     fenced = _FENCED.fullmatch(text)
     call = _object(fenced.group(1) if fenced else text)
     if call is None or len(call) != 2 or "name" not in call:
@@ -127,7 +127,7 @@ def _of_no_tool(text: str, tools: ToolSet) -> Failure | None:
     return Failure(name, "unknown_tool", explain.unknown_tool(name, list(tools.schemas)))
 
 
-def _announced(text: str, tools: ToolSet, asked: str) -> Failure | None:
+def _announced(text: str, tools: SpelledTools, asked: str) -> Failure | None:
     if "?" in text or "{" not in text or _ABOUT_CALLS.search(asked):
         return None
     end = _END.search(text)
@@ -172,7 +172,7 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _fits(arguments: Mapping[str, Any], tools: ToolSet, name: str) -> bool:
+def _fits(arguments: Mapping[str, Any], tools: SpelledTools, name: str) -> bool:
     """Whether the arguments are some of the tool's, and all that it needs."""
     required = tools.schema(name).get("required")
     needed = set(required) if isinstance(required, list) else set()

@@ -19,8 +19,8 @@ from app.tool_calls.formats.base import (
     Exhausted,
     Format,
     Source,
+    SpelledTools,
     Tools,
-    ToolSet,
     Where,
 )
 from app.tool_calls.formats.context import WINDOW, Shown, is_in_sentence
@@ -127,7 +127,7 @@ class Holdback:
     __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
 
     def __init__(self, tools: Tools) -> None:
-        self._scanner = Scanner("", ToolSet(tools))
+        self._scanner = Scanner("", SpelledTools(tools))
         self._off = not tools
         self._blank = True  # nothing but whitespace has come
         self._candidate: Candidate | None = None

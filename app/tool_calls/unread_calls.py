@@ -13,7 +13,7 @@ import re
 from typing import Any, Final
 
 from .formats import python_calls
-from .formats.base import Source, ToolSet, Where
+from .formats.base import Source, SpelledTools, Where
 from .formats.context import region_at
 from .formats.json_calls import ARGUMENT_KEYS, NAME_KEYS
 
@@ -44,12 +44,12 @@ _CODE: Final = re.compile(
 _FENCED: Final = re.compile(r"```(?:python|py|tool_code)?[ \t]*\n\s*([A-Za-z_][^`]*\))\s*```")
 
 
-def unread_call(text: str, tools: ToolSet) -> str | None:
+def unread_call(text: str, tools: SpelledTools) -> str | None:
     """The tool whose call ``text`` (stripped) is, or ends with; None where it is no call."""
     return _marked(text, tools) or _code(text, tools) or _flat(text, tools)
 
 
-def _marked(text: str, tools: ToolSet) -> str | None:
+def _marked(text: str, tools: SpelledTools) -> str | None:
     marker = _MARKER.search(text, 0, MAX_BEFORE + NEARBY)
     if marker is None or marker.start() > MAX_BEFORE or text[: marker.start()].count("```") % 2:
         return None
@@ -67,7 +67,7 @@ def _marked(text: str, tools: ToolSet) -> str | None:
     return None
 
 
-def _code(text: str, tools: ToolSet) -> str | None:
+def _code(text: str, tools: SpelledTools) -> str | None:
     fenced = _FENCED.fullmatch(text)
     code = _CODE.fullmatch(fenced.group(1) if fenced else text)
     if code is None or code.group("name") not in tools.schemas:
@@ -82,7 +82,7 @@ def _code(text: str, tools: ToolSet) -> str | None:
     return name if arguments is not None and _fits(arguments.keys(), tools, name) else None
 
 
-def _flat(text: str, tools: ToolSet) -> str | None:
+def _flat(text: str, tools: SpelledTools) -> str | None:
     """`{"tool": "get_order", "order_id": "A-1"}`: the name stands among the arguments."""
     call = _object(text) if text.startswith("{") else None
     for key in NAME_KEYS if call is not None else ():
@@ -102,7 +102,7 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _fits(keys: Any, tools: ToolSet, name: str) -> bool:
+def _fits(keys: Any, tools: SpelledTools, name: str) -> bool:
     """Whether the arguments are some of the tool's, and all that it needs."""
     required = tools.schema(name).get("required")
     needed = set(required) if isinstance(required, list) else set()

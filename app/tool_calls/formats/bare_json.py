@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from app.tool_calls.formats.base import Block, Call, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.base import Begins, Block, Call, Format, Source, SpelledTools, Where
 from app.tool_calls.formats.context import lead_of
 from app.tool_calls.formats.json_calls import (
     ARGUMENT_KEYS,
@@ -28,57 +28,57 @@ _TYPES = ("function", "function_call", "tool_call", "tool_use")
 _TRAILING = ("]", "</tool_call>")
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
     identified = _ID.match(text, pos)
     pos = identified.end() if identified else pos
     key = _KEY.match(text, pos)
     if key is None:
-        return Verdict.MAYBE if skip_space(text, pos) == len(text) else Verdict.NO
+        return Begins.MAYBE if skip_space(text, pos) == len(text) else Begins.NO
     name, closed, colon = key.group(2, 3, 4)
     at = key.end()
     if closed is None:
         possible = at == len(text) and any(item.startswith(name) for item in _FIRST_KEYS)
-        return Verdict.MAYBE if possible else Verdict.NO
+        return Begins.MAYBE if possible else Begins.NO
     if name not in _FIRST_KEYS:
-        return Verdict.NO
+        return Begins.NO
     if at == len(text):
-        return Verdict.MAYBE
+        return Begins.MAYBE
     if colon is None:
-        return Verdict.NO
+        return Begins.NO
     return _follow_value(text, at, name, tools)
 
 
-def _follow_value(text: str, pos: int, key: str, tools: ToolSet) -> Verdict:
+def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
     if text[pos] in "{[":
         nests = (*ARGUMENT_KEYS, *NESTED_KEYS) if text[pos] == "{" else LIST_KEYS
-        return Verdict.YES if key in nests else Verdict.NO
+        return Begins.YES if key in nests else Begins.NO
     value = _STRING.match(text, pos)
     if value is None:
-        return Verdict.NO
+        return Begins.NO
     word, closed = value.group(1), value.group(2)
     if key in _ID_KEYS:  # it alone says nothing, and much data begins with one
         end = skip_space(text, value.end()) if closed else value.end()
-        return Verdict.MAYBE if end == len(text) else Verdict.NO
+        return Begins.MAYBE if end == len(text) else Begins.NO
     if key in ARGUMENT_KEYS:
-        return Verdict.YES
+        return Begins.YES
     if closed is None and value.end() < len(text):
-        return Verdict.NO
+        return Begins.NO
     if key == "type":
         possible = word in _TYPES if closed else any(item.startswith(word) for item in _TYPES)
     else:
         possible = tools.resolve(word) is not None if closed else tools.could_start(word)
     if not possible:
-        return Verdict.NO
-    return Verdict.YES if closed else Verdict.MAYBE
+        return Begins.NO
+    return Begins.YES if closed else Begins.MAYBE
 
 
-def follow_list(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_list(text: str, pos: int, tools: SpelledTools) -> Begins:
     """What stands after `[`: an object that could be a call."""
     at = skip_space(text, pos)
     if at == len(text):
-        return Verdict.MAYBE
-    return follow(text, at + 1, tools) if text[at] == "{" else Verdict.NO
+        return Begins.MAYBE
+    return follow(text, at + 1, tools) if text[at] == "{" else Begins.NO
 
 
 def in_prose(members: Members) -> list[Call]:

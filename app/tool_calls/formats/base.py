@@ -48,7 +48,7 @@ class Block:
     text: str = ""
 
 
-class ToolSet:
+class SpelledTools:
     """The tools of one request, by name and by the spellings that mean the same name."""
 
     __slots__ = ("_loose", "schemas")
@@ -118,7 +118,7 @@ class Source:
 
     __slots__ = ("_found", "budget", "text", "tools")
 
-    def __init__(self, text: str, tools: ToolSet) -> None:
+    def __init__(self, text: str, tools: SpelledTools) -> None:
         self.text = text
         self.tools = tools
         self.budget = READING_BUDGET
@@ -147,7 +147,7 @@ class Source:
             raise Exhausted
 
 
-class Verdict(enum.Enum):
+class Begins(enum.Enum):
     """Whether a call begins here, judged by the text that has come so far."""
 
     NO = "no"
@@ -167,7 +167,7 @@ class Where(enum.Enum):
 
 
 Reader = Callable[[Source, int], Block | None]
-Follow = Callable[[str, int, ToolSet], Verdict]
+Follow = Callable[[str, int, SpelledTools], Begins]
 
 
 @frozen

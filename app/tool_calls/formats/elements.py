@@ -16,13 +16,13 @@ from collections.abc import Mapping
 from app.tool_calls.formats import hermes, python_calls
 from app.tool_calls.formats.base import (
     MAX_CALLS,
+    Begins,
     Block,
     Call,
     Follow,
     Format,
     Source,
-    ToolSet,
-    Verdict,
+    SpelledTools,
     Where,
 )
 from app.tool_calls.formats.context import lead_of
@@ -57,13 +57,13 @@ _AROUND = re.compile(r"(?:<([A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,200})?(?<!/)|<[?
 _MAX_INNER = 24
 
 
-def element_pattern(tools: ToolSet) -> re.Pattern[str]:
+def element_pattern(tools: SpelledTools) -> re.Pattern[str]:
     """The opening tags of elements that are named as one of the tools."""
     names = "|".join(re.escape(name) for name in sorted(tools.schemas, key=len, reverse=True))
     return re.compile(rf"<(?:{names or '(?!)'})>")
 
 
-def may_be_element(text: str, pos: int, tools: ToolSet) -> bool:
+def may_be_element(text: str, pos: int, tools: SpelledTools) -> bool:
     """Whether the text ends, from `pos` on, in what may become such a tag."""
     partial = _PARTIAL.match(text, pos)
     begun = partial.group(1) or "" if partial is not None else None
@@ -212,50 +212,50 @@ def read_tool(src: Source, start: int) -> Block | None:
     return Block(close(src.text, end, (closer,)), (Call(name, object_of(values)),))
 
 
-def follow_tool(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_tool(text: str, pos: int, tools: SpelledTools) -> Begins:
     """Behind a tool's opening tag: JSON, one of its parameters, or the end of the element."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
     at = skip_space(text, pos)
     if at == len(text):
-        return Verdict.MAYBE
+        return Begins.MAYBE
     if text[at] == "{":
-        return Verdict.YES
+        return Begins.YES
     properties = tools.properties(name)
     return hermes.one_of(text, at, (f"</{name}>", *(f"<{key}>" for key in properties)))
 
 
-def follow_named(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_named(text: str, pos: int, tools: SpelledTools) -> Begins:
     """A tool's name, the end of the tag, and arguments, as JSON or as elements."""
     value = _NAME_VALUE.match(text, pos)
     if value is None:
-        return Verdict.MAYBE if "\n" not in text[pos:] and len(text) - pos < 240 else Verdict.NO
+        return Begins.MAYBE if "\n" not in text[pos:] and len(text) - pos < 240 else Begins.NO
     if tools.resolve(value.group(1).strip("\"'")) is None:
-        return Verdict.NO
+        return Begins.NO
     at = skip_space(text, value.end())
     if at == len(text):
-        return Verdict.MAYBE
-    return Verdict.YES if text[at] in "{<`" else Verdict.NO
+        return Begins.MAYBE
+    return Begins.YES if text[at] in "{<`" else Begins.NO
 
 
 def _follow_wrapper(*more: str) -> Follow:
     wanted = tuple(f"<{name}>" for name in ("server_name", *_NAME_ELEMENTS))
 
-    def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+    def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
         """A name's element, or a tool's; or what a tool's name and its parameter's element are."""
         at = skip_space(text, pos)
         if at == len(text):
-            return Verdict.MAYBE
+            return Begins.MAYBE
         if text[at] == "<":
             return hermes.one_of(text, at, (*wanted, *(f"<{name}>" for name in tools.schemas)))
-        if "(" in more and (found := python_calls.follow(text, at, tools)) is not Verdict.NO:
+        if "(" in more and (found := python_calls.follow(text, at, tools)) is not Begins.NO:
             return found
         word = _WORD.match(text, at)
         if word is None:
             rest = text[at : at + 240]
             begun = not rest.strip().strip("_.-").isalnum() or len(rest) >= 240
-            return Verdict.NO if begun or not tools.could_start(rest.strip()) else Verdict.MAYBE
+            return Begins.NO if begun or not tools.could_start(rest.strip()) else Begins.MAYBE
         keys = tuple(f"<{key}>" for key in tools.properties(word.group(1)))
-        return hermes.one_of(text, word.end(), keys) if keys else Verdict.NO
+        return hermes.one_of(text, word.end(), keys) if keys else Begins.NO
 
     return follow
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from app.tool_calls.formats import bare_json, qwen_xml
-from app.tool_calls.formats.base import Block, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.base import Begins, Block, Format, Source, SpelledTools, Where
 from app.tool_calls.formats.context import begins_reply
 from app.tool_calls.formats.hermes import one_of
 from app.tool_calls.formats.json_calls import bare_envelope, close, is_definition, read_calls
@@ -33,16 +33,16 @@ _TAGS = ("<tool_call>", "<function_call>", "<function=", "<response>")
 _TAGGED_JSON = re.compile(r"<(tool_call|function_call|response)>\s*(?=[\[{])")
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """After the opening line: JSON that could be a call, or its tag."""
     at = skip_space(text, pos)
     if at == len(text):
-        return Verdict.MAYBE
+        return Begins.MAYBE
     if text[at] == "{":
         return bare_json.follow(text, at + 1, tools)
     if text[at] == "<":
         return one_of(text, at, _TAGS)
-    return bare_json.follow_list(text, at + 1, tools) if text[at] == "[" else Verdict.NO
+    return bare_json.follow_list(text, at + 1, tools) if text[at] == "[" else Begins.NO
 
 
 def read(src: Source, start: int) -> Block | None:

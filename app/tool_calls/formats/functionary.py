@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from app.tool_calls.formats.base import Block, Call, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.base import Begins, Block, Call, Format, Source, SpelledTools, Where
 from app.tool_calls.formats.json_calls import object_text
 from app.tool_calls.formats.literals import skip_space
 
@@ -17,19 +17,19 @@ _V2_STOP = ("<|stop|>", "<|from|>", V2)
 _V2_END = re.compile(r"\s*<\|stop\|>")
 
 
-def follow_v3(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_v3(text: str, pos: int, tools: SpelledTools) -> Begins:
     """A tool's name: `>>>` alone is a quote or a Python prompt."""
     if text.startswith(" ", pos):
-        return Verdict.NO
+        return Begins.NO
     at = skip_space(text, pos)
     stop = at
     while stop < len(text) and not text[stop].isspace() and text[stop] != "{":
         stop += 1
         if stop - at > 200:
-            return Verdict.NO
+            return Begins.NO
     if stop == len(text):
-        return Verdict.MAYBE if tools.could_start(text[at:stop]) else Verdict.NO
-    return Verdict.NO if tools.resolve(text[at:stop]) is None else Verdict.YES
+        return Begins.MAYBE if tools.could_start(text[at:stop]) else Begins.NO
+    return Begins.NO if tools.resolve(text[at:stop]) is None else Begins.YES
 
 
 def read_v3(src: Source, start: int) -> Block | None:

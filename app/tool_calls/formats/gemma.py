@@ -8,13 +8,13 @@ import re
 from app.tool_calls.formats import gemma_values, python_calls
 from app.tool_calls.formats.base import (
     MAX_CALLS,
+    Begins,
     Block,
     Call,
     Format,
     Reader,
     Source,
-    ToolSet,
-    Verdict,
+    SpelledTools,
     Where,
 )
 from app.tool_calls.formats.json_calls import close, read_calls
@@ -58,11 +58,11 @@ def _one(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | N
     return gemma_values.read_call(src, at, quote, closer) or python_calls.read_call(src, at)
 
 
-def follow_bare(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_bare(text: str, pos: int, tools: SpelledTools) -> Begins:
     """A tool's name, then its bracket."""
     name = python_calls.NAME.match(text, skip_space(text, pos))
     if name is not None and name.end() < len(text) and text[name.end()] == "{":
-        return Verdict.NO if tools.resolve(name.group()) is None else Verdict.YES
+        return Begins.NO if tools.resolve(name.group()) is None else Begins.YES
     return python_calls.follow_spaced(text, pos, tools)
 
 
@@ -126,14 +126,14 @@ def _call(src: Source, node: ast.expr) -> Call | None:
         return None
 
 
-def follow_assignment(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_assignment(text: str, pos: int, tools: SpelledTools) -> Begins:
     """`tool_code = name(`, or `name(` on the next line, where the name is a tool's."""
     match = _ASSIGNED.match(text, pos)
     if match is None:
         at = skip_space(text, pos)
-        return Verdict.MAYBE if at == len(text) else Verdict.NO
+        return Begins.MAYBE if at == len(text) else Begins.NO
     if "print(".startswith(text[match.end() :][:6]) and len(text) - match.end() < len("print("):
-        return Verdict.MAYBE
+        return Begins.MAYBE
     return python_calls.follow(text, match.end(), tools)
 
 

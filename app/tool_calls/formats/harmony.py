@@ -6,13 +6,13 @@ import re
 
 from app.tool_calls.formats.base import (
     MAX_CALLS,
+    Begins,
     Block,
     Call,
     Follow,
     Format,
     Source,
-    ToolSet,
-    Verdict,
+    SpelledTools,
     Where,
 )
 from app.tool_calls.formats.context import begins_reply
@@ -41,11 +41,11 @@ _BARE_CALL = re.compile(
 _HEADER = 400  # how long the part before `<|message|>` may be
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """Not where the reply's final text begins: that holds no calls and need not wait."""
     at = skip_space(text, pos)
     if at == len(text):
-        return Verdict.MAYBE
+        return Begins.MAYBE
     if text.startswith("assistant", at):
         at = skip_space(text, at + len("assistant"))
     return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
@@ -54,11 +54,11 @@ def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
 def _name_then(*wanted: str) -> Follow:
     """A judge of what stands behind `to=functions.`: a tool's name, then one of `wanted`."""
 
-    def judge(text: str, pos: int, tools: ToolSet) -> Verdict:
+    def judge(text: str, pos: int, tools: SpelledTools) -> Begins:
         name = _RECIPIENT.match(text, pos)
         at = name.end() if name else pos
         # Also of no tool: a name that was made up is to be told, wherever a stream is cut.
-        return Verdict.MAYBE if at == len(text) else one_of(text, at, wanted)
+        return Begins.MAYBE if at == len(text) else one_of(text, at, wanted)
 
     return judge
 

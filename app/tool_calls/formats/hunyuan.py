@@ -5,12 +5,12 @@ from __future__ import annotations
 from app.tool_calls.formats import glm, hermes
 from app.tool_calls.formats.base import (
     MAX_CALLS,
+    Begins,
     Block,
     Call,
     Format,
     Source,
-    ToolSet,
-    Verdict,
+    SpelledTools,
     Where,
 )
 from app.tool_calls.formats.json_calls import close, json_block
@@ -20,13 +20,13 @@ OPENER = "<tool_calls>"
 CLOSER = "</tool_calls>"
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """JSON, a fence around it, or a `<tool_call>`."""
     at = skip_space(text, pos)
     if at == len(text):
-        return Verdict.MAYBE
+        return Begins.MAYBE
     if text[at] in "[{`":
-        return Verdict.YES
+        return Begins.YES
     return hermes.one_of(text, at, (hermes.OPENER,))
 
 

@@ -7,13 +7,13 @@ import re
 from app.tool_calls.formats import hermes
 from app.tool_calls.formats.base import (
     MAX_CALLS,
+    Begins,
     Block,
     Call,
     Format,
     Reader,
     Source,
-    ToolSet,
-    Verdict,
+    SpelledTools,
     Where,
 )
 from app.tool_calls.formats.json_calls import close
@@ -75,10 +75,10 @@ _read_muse = _reader("atem:", ("atem:function_calls",))
 _read_plain = _reader("", ("function_calls", "tool_call"))
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """An `<invoke`."""
     at = skip_space(text, pos)
-    return Verdict.MAYBE if at == len(text) else hermes.one_of(text, at, ("<invoke ",))
+    return Begins.MAYBE if at == len(text) else hermes.one_of(text, at, ("<invoke ",))
 
 
 FORMATS = (

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Reader, Source, ToolSet
+from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Reader, Source, SpelledTools
 from app.tool_calls.formats.literals import (
     Member,
     dumps,
@@ -92,7 +92,7 @@ def bare_envelope(members: Members) -> list[Call]:
     return []
 
 
-def is_definition(tools: ToolSet, call: Call) -> bool:
+def is_definition(tools: SpelledTools, call: Call) -> bool:
     """Whether what looks like a call only tells of a tool: its arguments are a schema for some."""
     if '"properties"' not in call.arguments or "properties" in tools.properties(call.name):
         return False

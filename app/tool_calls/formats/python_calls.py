@@ -6,7 +6,7 @@ import ast
 import re
 from typing import Any
 
-from app.tool_calls.formats.base import MAX_CALLS, Call, Source, ToolSet, Verdict
+from app.tool_calls.formats.base import MAX_CALLS, Begins, Call, Source, SpelledTools
 from app.tool_calls.formats.literals import (
     MAX_LITERAL,
     balanced_end,
@@ -127,21 +127,21 @@ def bind(src: Source, name: str, call: ast.Call) -> dict[str, Any]:
     return {parameters[0]: value}
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """Whether a call of one of the tools begins at `pos`: its name, then a bracket."""
     name = NAME.match(text, pos)
     if name is None:
-        return Verdict.MAYBE if skip_space(text, pos) == len(text) else Verdict.NO
+        return Begins.MAYBE if skip_space(text, pos) == len(text) else Begins.NO
     if name.end() == len(text):
-        return Verdict.MAYBE if tools.could_start(name.group()) else Verdict.NO
+        return Begins.MAYBE if tools.could_start(name.group()) else Begins.NO
     if tools.resolve(name.group()) is None:
-        return Verdict.NO
+        return Begins.NO
     at = skip_space(text, name.end())
     if at == len(text):
-        return Verdict.MAYBE
-    return Verdict.YES if text[at] == "(" else Verdict.NO
+        return Begins.MAYBE
+    return Begins.YES if text[at] == "(" else Begins.NO
 
 
-def follow_spaced(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_spaced(text: str, pos: int, tools: SpelledTools) -> Begins:
     """The same; blanks may come first."""
     return follow(text, skip_space(text, pos), tools)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from app.tool_calls.formats import python_calls
 from app.tool_calls.formats.base import (
+    Begins,
     Block,
     Format,
     Reader,
     Source,
-    ToolSet,
-    Verdict,
+    SpelledTools,
     Where,
 )
 from app.tool_calls.formats.json_calls import close, read_calls
@@ -21,10 +21,10 @@ LFM2 = "<|tool_call_start|>"
 OLMO3 = "<function_calls>"
 
 
-def follow_tag(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow_tag(text: str, pos: int, tools: SpelledTools) -> Begins:
     """A list, or `name(` of a tool."""
     at = skip_space(text, pos)
-    return Verdict.YES if text.startswith("[", at) else python_calls.follow(text, at, tools)
+    return Begins.YES if text.startswith("[", at) else python_calls.follow(text, at, tools)
 
 
 def read_list(src: Source, start: int) -> Block | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from app.tool_calls.formats.base import Block, Call, Format, Source, ToolSet, Verdict, Where
+from app.tool_calls.formats.base import Begins, Block, Call, Format, Source, SpelledTools, Where
 from app.tool_calls.formats.json_calls import object_text, read_calls
 from app.tool_calls.formats.literals import dumps
 from app.tool_calls.formats.typed import typed
@@ -20,17 +20,17 @@ _FENCED = re.compile(r"[ \t]*\n?```(?:json)?[ \t]*\n")
 _OBSERVATION = re.compile(r"\s*Observation\s*:")
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> Verdict:
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """The name of a tool alone on the line, or a fence."""
     line, newline, _ = text[pos : pos + 240].partition("\n")
     name = line.strip().strip("`*").strip()
     if line.strip().startswith("```") or (newline and not name):
-        return Verdict.YES
+        return Begins.YES
     if newline:
-        return Verdict.NO if tools.resolve(name) is None else Verdict.YES
+        return Begins.NO if tools.resolve(name) is None else Begins.YES
     if len(line) >= 240:
-        return Verdict.NO
-    return Verdict.MAYBE if not name or tools.could_start(name) else Verdict.NO
+        return Begins.NO
+    return Begins.MAYBE if not name or tools.could_start(name) else Begins.NO
 
 
 def read(src: Source, start: int) -> Block | None:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 
 from app.tool_calls.formats import context, elements, patterns
-from app.tool_calls.formats.base import Format, ToolSet, Verdict, Where
+from app.tool_calls.formats.base import Begins, Format, SpelledTools, Where
 from app.tool_calls.formats.context import Region, Shown
 from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
@@ -128,7 +128,7 @@ class Scanner:
         "tools",
     )
 
-    def __init__(self, text: str, tools: ToolSet) -> None:
+    def __init__(self, text: str, tools: SpelledTools) -> None:
         self.text = text
         self.tools = tools
         self.pos = 0
@@ -282,15 +282,13 @@ class Scanner:
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
         rows = ROWS.get(word, [elements.TOOL])
-        verdicts = self._follow(rows, start, end)
-        if verdicts.count(Verdict.NO) == len(verdicts):
+        begins = self._follow(rows, start, end)
+        if begins.count(Begins.NO) == len(begins):
             self._trouble += _GLANCE
             return start + 1
-        if not final and Verdict.YES not in verdicts:
+        if not final and Begins.YES not in begins:
             return -1
-        able = tuple(
-            row for row, verdict in zip(rows, verdicts, strict=True) if verdict is not Verdict.NO
-        )
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
         region = self._region_at(start, able[0].where, final)
         if region is Region.UNKNOWN:
             return -1
@@ -299,19 +297,19 @@ class Scanner:
             return self._judged(end)
         return Candidate(start, len(word), able)
 
-    def _follow(self, rows: list[Format], start: int, end: int) -> list[Verdict]:
+    def _follow(self, rows: list[Format], start: int, end: int) -> list[Begins]:
         """What each row says of the text behind its opener; rows that share a judge ask it once."""
-        verdicts: list[Verdict] = []
+        begins: list[Begins] = []
         for index, row in enumerate(rows):
             if row.where in _LINE_WHERE and not self._starts_line(start):
-                verdicts.append(Verdict.NO)
+                begins.append(Begins.NO)
             elif row.follow is None:
-                verdicts.append(Verdict.YES)
+                begins.append(Begins.YES)
             elif index and row.follow is rows[index - 1].follow and row.where is not Where.LINE:
-                verdicts.append(verdicts[-1])
+                begins.append(begins[-1])
             else:
-                verdicts.append(row.follow(self.text, end, self.tools))
-        return verdicts
+                begins.append(row.follow(self.text, end, self.tools))
+        return begins
 
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
@@ -333,10 +331,10 @@ class Scanner:
         if self.text.startswith("`", end):
             return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
-        verdicts = [self._follow_fence(row, end) for row in rows]
+        begins = [self._follow_fence(row, end) for row in rows]
         region = None
-        if any(verdict is not Verdict.NO for verdict in verdicts):
-            if not final and Verdict.YES not in verdicts:
+        if any(one is not Begins.NO for one in begins):
+            if not final and Begins.YES not in begins:
                 return -1
             region = self._region_at(start, Where.FENCE, final)
             if region is None:
@@ -350,8 +348,8 @@ class Scanner:
             return self.shown.region
         return context.region_at(self.text, start, where, final, self.floor)
 
-    def _follow_fence(self, row: Format, end: int) -> Verdict:
-        return Verdict.YES if row.follow is None else row.follow(self.text, end, self.tools)
+    def _follow_fence(self, row: Format, end: int) -> Begins:
+        return Begins.YES if row.follow is None else row.follow(self.text, end, self.tools)
 
     def _enter(self, region: Region, start: int) -> None:
         if region is Region.QUOTE:
