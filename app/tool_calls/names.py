@@ -17,7 +17,7 @@ MAX_NAME: Final = 200  # longer names are shortened in sentences and never compa
 _SEPARATORS: Final = re.compile(r"[\s\-_./:]+")
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 # Namespaces that chat templates put before a tool's name (gpt-oss and Kimi K2; Gemini).
-_PREFIX: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
+NAMESPACE: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
 _CALL_ID: Final = re.compile(r":\d{1,6}$")
 _GLM_PAIR: Final = re.compile(
     r"\s*<arg_key>([^<>]{1,200})</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
@@ -56,7 +56,7 @@ def resolve(name: str, offered: Iterable[str]) -> tuple[str, tuple[str, ...]] | 
             if found != trimmed and "name_spelling" not in rules:
                 rules.append("name_spelling")
             return found, tuple(rules)
-        prefix = _PREFIX.match(trimmed)
+        prefix = NAMESPACE.match(trimmed)
         call_id = _CALL_ID.search(trimmed)
         if call_id is not None and "name_call_id" not in rules:
             trimmed = trimmed[: call_id.start()]

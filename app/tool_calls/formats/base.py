@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.tool_calls.names import MAX_NAME, squash
+from app.tool_calls.names import MAX_NAME, NAMESPACE, squash
 
 from ...frozen import frozen
 
@@ -19,8 +18,7 @@ READING_BUDGET = 2_000_000
 # More calls than this in one reply are no plan but a loop; the rest of the reply stays text.
 MAX_CALLS = 256
 
-# Namespaces that chat templates put before a tool's name.
-_NAMESPACE = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
+# What `names.NAMESPACE` matches, as `squash` leaves it.
 _NAMESPACES = ("functions", "tools", "defaultapi")
 
 
@@ -72,7 +70,7 @@ class SpelledTools:
         found = self._loose_names().get(squash(name))
         if found is not None:
             return found
-        namespace = _NAMESPACE.match(name)
+        namespace = NAMESPACE.match(name)
         return self.resolve(name[namespace.end() :]) if namespace else None
 
     def could_start(self, part: str) -> bool:
