@@ -8,34 +8,51 @@ they stick to the end of an address or a command.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
-_MARKUP: Final = re.compile(
-    r"<\|?/?tool_calls?(?:_\w+)?\|?>|</?arg_(?:key|value)\b>?|<\|(?:channel|constrain|recipient)\|>"
-    r"|<\|python_tag\|>|<｜tool[▁_]"
+
+class _Marker(NamedTuple):
+    """One kind of markup: what of it is told at a value's end, anywhere in it, and at its start.
+
+    Anywhere it has to be a call's; at the end of a path any template's will do.
+    """
+
+    at_end: str
+    anywhere: str = ""
+    at_start: str = ""
+
+
+_MARKERS: Final = (
+    _Marker(r"</?tool_calls?>", anywhere=r"<\|?/?tool_calls?(?:_\w+)?\|?>"),
+    _Marker(r"</arg_(?:key|value)>", anywhere=r"</?arg_(?:key|value)\b>?"),
+    _Marker(r"<\|/?\w{1,40}\|?>", anywhere=r"<\|(?:channel|constrain|recipient|python_tag)\|>"),
+    _Marker(r"</?｜[^<>\n]{1,60}>", anywhere=r"<｜tool[▁_]"),
+    _Marker(
+        r"</(?:parameters?|function|function_calls?|invoke|s)>",
+        at_start=r"<(?:function|parameter)=[^<>\n]{1,100}>|<(?:invoke|parameter) name=",
+    ),
+    _Marker(r"</?\w{1,20}:(?:tool_call|invoke|parameter|function_calls)>"),
+    _Marker(r"<(?:start|end)_(?:of_turn|function_call|function_response)>|<eos>"),
+    _Marker(r"<\|\"\|>", at_start=r"<\|\"\|>"),
+    _Marker(r"\]<\]minimax\[>\["),
+    _Marker(r"\[TOOL_CALLS\]"),
 )
+_ANYWHERE: Final = "|".join(one.anywhere for one in _MARKERS if one.anywhere)
+_MARKUP: Final = re.compile(_ANYWHERE)
 _MENTIONS: Final = frozenset("\"'`“‘«/\\([=^|")
-_GOES_ON: Final = re.compile(rf"\s*(?:\{{|{_MARKUP.pattern})")
+_GOES_ON: Final = re.compile(rf"\s*(?:\{{|{_ANYWHERE})")
 KEY_MARKUP: Final = re.compile(r"<\|?/?(?:arg_|tool_call|parameter|function|invoke)")
 
 # Characters; longer values, but for commands, are texts that may speak of it.
 MAX_NAMED: Final = 400
 MAX_TAIL: Final = 300  # characters at a value's end that may be markers
-_MARKER: Final = (
-    r"(?:</(?:parameters?|function|function_calls?|invoke|s)>"
-    r"|</?\w{1,20}:(?:tool_call|invoke|parameter|function_calls)>"
-    r"|<(?:start|end)_(?:of_turn|function_call|function_response)>|<eos>"
-    r"|</?tool_calls?>|</arg_(?:key|value)>"
-    r"|<\|/?\w{1,40}\|?>|<\|\"\|>|</?｜[^<>\n]{1,60}>|\]<\]minimax\[>\["
-    r"|\[TOOL_CALLS\])"
-)
+_ENDING: Final = f"(?:{'|'.join(one.at_end for one in _MARKERS)})"
 # A turn that ended goes on with the next one's beginning: `ls<|im_end|>\n<|im_start|>assistant`.
 _AT_END: Final = re.compile(
-    rf"{_MARKER}(?:\s*(?:{_MARKER}|(?:assistant|user|model|commentary|analysis|final)\b))*\s*\Z"
+    rf"{_ENDING}(?:\s*(?:{_ENDING}|(?:assistant|user|model|commentary|analysis|final)\b))*\s*\Z"
 )
-_AT_START: Final = re.compile(
-    r"\s*(?:<(?:function|parameter)=[^<>\n]{1,100}>|<(?:invoke|parameter) name=|<\|\"\|>)"
-)
+_STARTS: Final = "|".join(one.at_start for one in _MARKERS if one.at_start)
+_AT_START: Final = re.compile(rf"\s*(?:{_STARTS})")
 _CLOSES: Final = re.compile(r"</([\w:]+)>")
 # What a marker may stick to at a command's end. Behind a blank, `:`, `=` or `+` it is a word.
 _STICKS: Final = re.compile(r"[\w)\]}\"';.,/*&|\n]\Z")
