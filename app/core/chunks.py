@@ -8,6 +8,7 @@ calls as ``tool_calls`` or the older ``function_call``; a final ``message`` in p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -93,13 +94,35 @@ def read_frame(frame: sse.Frame, halves: surrogates.Halves | None = None) -> Chu
 
 def _read_halves(data: bytes, halves: surrogates.Halves | None, error: ValueError) -> Chunk:
     """The chunk in an event with half a character, written anew; or it is malformed."""
+    join = None if halves is None else partial(_join_halves, halves=halves)
     try:
-        payload = surrogates.loads(data, halves)
+        payload = surrogates.loads(data, join)
     except ValueError:
         raise MalformedChunk(f"an event that is not JSON: {error}") from None
     if not isinstance(payload, dict):
         raise MalformedChunk("an event that is no JSON object")
     return made(payload)
+
+
+def _join_halves(payload: Any, halves: surrogates.Halves) -> None:
+    """Join what the deltas of earlier chunks left half with the other half in this one's."""
+    for position, choice in _objects(payload, "choices"):
+        delta = choice.get("delta")
+        if not isinstance(delta, dict):
+            continue
+        index = index_of(choice, position)
+        surrogates.join_texts(delta, (index,), halves)
+        for place, call in _objects(delta, "tool_calls"):
+            function = call.get("function")
+            if isinstance(function, dict):
+                surrogates.join_texts(function, (index, index_of(call, place)), halves)
+
+
+def _objects(holder: Any, field: str) -> Iterable[tuple[int, dict[str, Any]]]:
+    """The objects in a list, with their places in it; none where there is no such list."""
+    found = holder.get(field) if isinstance(holder, dict) else None
+    listed = enumerate(found) if isinstance(found, list) else ()
+    return ((position, one) for position, one in listed if isinstance(one, dict))
 
 
 def read_events(payload: Mapping[str, Any]) -> list[Event]:

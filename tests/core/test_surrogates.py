@@ -63,6 +63,23 @@ def test_arguments_of_a_call_that_are_cut_inside_a_character() -> None:
     assert "".join(said) == '{"x": "😀"}'
 
 
+@pytest.mark.parametrize("index", [{}, {"index": None}, {"index": "0"}])
+def test_a_choice_without_an_index_is_told_by_its_place(index: dict[str, Any]) -> None:
+    def both(*texts: str) -> bytes:
+        choices = [{**index, "delta": {"content": f"TEXT{n}"}} for n in range(len(texts))]
+        raw = data({**chunk({}), "choices": choices})
+        for n, text in enumerate(texts):
+            raw = raw.replace(f"TEXT{n}".encode(), text.encode())
+        return raw
+
+    one = attempt(exchange(client_request(n=2, stream=False)))
+    for piece_of_both in (both("a" + FIRST, "b" + FIRST), both(SECOND, "c" + SECOND), END):
+        one.feed(piece_of_both, 0.0)
+    one.settle()
+    said = [choice["message"]["content"] for choice in one.completion()["choices"]]
+    assert said == ["a😀", "b\ufffdc\ufffd"]
+
+
 def test_the_rest_of_such_a_chunk_stays() -> None:
     one = attempt()
     out = relayed(one, [piece(FIRST + "!", role="assistant"), END])
