@@ -7,9 +7,10 @@ only obeys. `docs/escalation.md` has the same rules as a table.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from ..errors import invalid
-from ..settings import Settings
+from ..settings import EscalationReason, Settings
 from . import ladder
 from .exchange import Exchange
 from .failures import error_of
@@ -33,16 +34,7 @@ MAX_OBEYED_RETRY_AFTER = 5.0  # a tier that asks for more is left
 MAX_EMPTY_RETRIES = 1
 # Reasons that are likely to hold for a session's next turns too; a full queue soon is not full,
 # and what doesn't fit is seen again by its length.
-LASTING = frozenset(
-    {
-        "tool_validation_failure",
-        "loop_detected",
-        "timeout",
-        "server_error",
-        "empty_response",
-        "output_truncated",
-    }
-)
+LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
 # … and those that a tier's model is to blame for, not its server.
 MODELS_OWN = LASTING - {"timeout", "server_error"}
 # A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
