@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import ProxyError, invalid
+from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..proxy.headers import RawHeaders
 from ..proxy.services import upstream_key
 from ..settings import Settings, is_loopback
@@ -59,7 +59,7 @@ class Access:
         if not any(matches):
             raise ProxyError(
                 401,
-                "invalid_request_error",
+                INVALID_REQUEST,
                 "this API key is not known; send one of server.api_keys as "
                 "`Authorization: Bearer …`",
                 code="invalid_api_key",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 from .. import log
 from ..core import client_request, session_id, tiers
@@ -17,7 +15,7 @@ from ..proxy.headers import passed_on
 from ..proxy.runner import Run
 from ..proxy.services import Services
 from ..proxy.upstream import CHAT_HEADERS
-from ..proxy.watch import Watch
+from ..proxy.watch import Receive, Watch
 from .access import Access, given_key
 from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
@@ -51,9 +49,7 @@ class ChatCompletions:
     def _failed(self, part: str, error: Exception) -> None:
         accounts.stage_failed(self._services.in_force(), part, error)
 
-    async def handle(
-        self, request: Incoming, receive: Callable[[], Awaitable[Any]], downstream: Downstream
-    ) -> None:
+    async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
         services = self._services.in_force()
         clock = asyncio.get_running_loop().time

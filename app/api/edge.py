@@ -14,17 +14,16 @@ from typing import Any
 from .. import log
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..proxy import response_headers
-from ..proxy.downstream import Downstream
+from ..proxy.downstream import Downstream, Send
 from ..proxy.headers import RawHeaders
 from ..proxy.services import Services
+from ..proxy.watch import Receive
 from .access import Access
 from .chat_completions import ChatCompletions
 from .incoming import Incoming, read_incoming
 from .passthrough import Passthrough
 
 Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 DISCARD_SECONDS = 2.0

@@ -8,7 +8,6 @@ page, and is let go when it takes nothing for a minute.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,8 +18,9 @@ from .. import tasks
 from ..core.sse import comment_frame
 from ..errors import ProxyError
 from ..proxy import accounts
-from ..proxy.downstream import EVENT_STREAM
+from ..proxy.downstream import EVENT_STREAM, Send
 from ..proxy.services import Services
+from ..proxy.watch import Receive
 from ..state.store import EventQuery, StoreError
 
 POLL_SECONDS: Final = 1.0
@@ -30,7 +30,6 @@ RETRY_MS: Final = 1000  # what clients are told to wait before they come back
 PAGE: Final = 200  # events read and sent at a time
 FAREWELL_SECONDS: Final = 1.0
 
-Send = Callable[[Any], Awaitable[None]]
 Events = list[tuple[int, Any]]
 
 
@@ -44,7 +43,7 @@ class EventStream(Response):
         self._first = first
         self._position = position  # the number up to which all has been sent
 
-    async def __call__(self, scope: Any, receive: Callable[[], Awaitable[Any]], send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         feed = self._services.feed
         feed.followers += 1
         writing = asyncio.create_task(self._write(send))
@@ -130,6 +129,6 @@ async def _send(send: Send, data: bytes) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
-async def _until_gone(receive: Callable[[], Awaitable[Any]]) -> None:
+async def _until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

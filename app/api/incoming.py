@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import invalid
 from ..frozen import frozen
+from ..proxy.watch import Receive
 from ..unique import unique
 
 MAX_HEADERS = 200
@@ -103,7 +103,7 @@ def check_length(request: Incoming, most: int) -> None:
         raise too_large(most)
 
 
-async def read_body(receive: Callable[[], Awaitable[Any]], most: int) -> bytes:
+async def read_body(receive: Receive, most: int) -> bytes:
     """The whole body. Raises :class:`ProxyError` (408, 413), :class:`ClientGone`."""
     message = await receive()
     if message["type"] == "http.request" and not message.get("more_body"):

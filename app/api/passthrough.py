@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 
 from .. import log
 from ..core import session_id
@@ -18,11 +17,10 @@ from ..proxy.headers import RawHeaders, passed_on
 from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, Response, UpstreamError
-from ..proxy.watch import ClientLeft, Watch
+from ..proxy.watch import ClientLeft, Receive, Watch
 from .access import Access, given_key
 from .incoming import ClientGone, Incoming, check_length, read_body, too_large
 
-Receive = Callable[[], Awaitable[Any]]
 # For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
 # either, so that one who leaves is not noticed.
 STALL_SECONDS = 60.0

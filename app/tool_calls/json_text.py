@@ -12,6 +12,8 @@ import orjson
 
 # A number longer than this is no number anyone computes with (Python itself stops at 4,300).
 MAX_DIGITS: Final = 1_000
+# As JSON has them; with the groups of a fraction and an exponent.
+NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 _STRINGS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _NO_BRACKETS = re.compile(r"[^\[\]{}]+")

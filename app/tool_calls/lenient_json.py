@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from app.tool_calls.json_text import Unreadable, join_pairs, read_float, read_integer
+from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, read_float, read_integer
 
 MAX_INNER_QUOTES: Final = 64
 
@@ -27,7 +27,6 @@ _SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
 _AFTER_NUMBER = re.compile(rf"[ \t\r\n,\]}}{ODD_SPACES}]|/\*")
 # A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
 _BODY = {
@@ -221,7 +220,7 @@ class Reader:
         return len(inner) % 2 == 0
 
     def _number(self) -> int | float:
-        number = _NUMBER.match(self.text, self.position)
+        number = NUMBER.match(self.text, self.position)
         if number is None:
             raise self._error("a number")
         end = number.end()

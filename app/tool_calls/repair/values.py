@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from app.tool_calls.json_text import MAX_DIGITS, Unreadable, read_float
+from app.tool_calls.json_text import MAX_DIGITS, NUMBER, Unreadable, read_float
 from app.tool_calls.lenient_json import Reader
 from app.tool_calls.names import words
 from app.tool_calls.repair.variants import Schema, kinds
@@ -21,7 +21,6 @@ class _Nothing:
 
 NOTHING: Final = _Nothing()
 
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _BOOLEANS: Final = {"true": True, "false": False}
 # What joins several values in one string, in any of the languages that models are asked in. A big
 # I is the English one.
@@ -42,7 +41,7 @@ def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
     """``"5"`` for 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
     if not isinstance(value, str) or not allowed & {"number", "integer"}:
         return NOTHING
-    match = _NUMBER.fullmatch(value.strip())
+    match = NUMBER.fullmatch(value.strip())
     if match is None or len(match[0]) > MAX_DIGITS:
         return NOTHING
     if match[1] is None and match[2] is None:
