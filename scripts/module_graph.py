@@ -92,6 +92,7 @@ def drawing() -> Drawing:
         d.box((x, y, width + (20 if name == "commands" else 0), height), text, kind)
     counted = imports()
     arrows = {
+        ("commands", "main"): ((270, 44), (315, 44)),
         ("main", "api"): ((430, 68), (430, 120)),
         ("api", "proxy"): ((430, 168), (430, 220)),
         ("proxy", "core"): ((430, 268), (430, 420)),
@@ -111,7 +112,7 @@ def drawing() -> Drawing:
         315,
         512,
         "blue: decisions, which know no asyncio, no HTTP, no clock\n"
-        "left out: what passes over a layer, as from api to core\nno import goes upwards",
+        "left out: most of what passes over a layer, as from api to core\nno import goes upwards",
         anchor="start",
     )
     return d
