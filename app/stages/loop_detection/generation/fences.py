@@ -26,8 +26,8 @@ class Fences:
         self._mark = ""  # the fence that is open
         self._turned = 0  # where the last one opened or closed
 
-    def holds(self, start: int, end: int) -> bool:
-        """Whether the text read lies in a fence from ``start`` to its end, ``end``."""
+    def holds(self, start: int) -> bool:
+        """Whether the text read lies in a fence from ``start`` to its end."""
         return bool(self._mark) and self._turned <= start
 
     def read(self, text: str, offset: int, upto: int) -> None:

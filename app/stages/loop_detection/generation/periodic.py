@@ -185,7 +185,7 @@ class PeriodicText:
     def _is_fenced(self, start: int, upto: int) -> bool:
         """Whether the text from ``start`` on is in a fence, as known at the last block."""
         self._fences.read(self._text, self._offset, upto - upto % BLOCK)
-        return self._fences.holds(start, upto)
+        return self._fences.holds(start)
 
     def _found(self, start: int, period: int, upto: int) -> Repetition:
         end = upto - self._offset

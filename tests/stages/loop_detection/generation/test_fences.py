@@ -15,9 +15,9 @@ def state(text: str, steps: list[int]) -> tuple[list[bool], str]:
     fences = Fences()
     for upto in [*sorted({step - step % 64 for step in steps if step < len(text)}), len(text)]:
         fences.read(text[:upto], 0, upto)
-    places = [fences.holds(start, len(text)) for start in range(len(text))]
+    places = [fences.holds(start) for start in range(len(text))]
     fences.read(text + "\n", 0, len(text) + 1)
-    return places, str([fences.holds(start, len(text) + 1) for start in range(len(text))])
+    return places, str([fences.holds(start) for start in range(len(text))])
 
 
 @given(st.lists(PARTS, max_size=40), st.lists(st.integers(0, 900), max_size=20))
