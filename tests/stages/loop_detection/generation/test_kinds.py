@@ -13,14 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.settings import GenerationSettings
-from app.stages.loop_detection.generation.flow import (
-    EndlessWhitespace,
-    Flow,
-    Found,
-    TooMuchReasoning,
-)
+from app.stages.loop_detection.generation.flow import Flow, Found
 from app.stages.loop_detection.generation.lap_kind import Kind, kind_of
-from app.stages.loop_detection.generation.periodic import Repetition
 from tests.stages.loop_detection.generation.texts import fed, flowed, found, prose
 
 # What is repeated → how many characters of it still pass: 2,000 for data, twice as much for lists.
@@ -341,69 +335,6 @@ def test_words_by_nature_short() -> None:
 )
 def test_kinds(laps: str, kind: Kind) -> None:
     assert kind_of(laps) is kind
-
-
-# Whitespace
-
-
-@pytest.mark.parametrize("blank", [" ", "\n", "\t", " \n", "\r\n", "\u00a0", "\n    "])
-@pytest.mark.parametrize("size", [1, 7, 4000])
-def test_whitespace_that_never_ends(blank: str, size: int) -> None:
-    text = "Done." + blank * (1200 // len(blank))
-    hit = flowed(text, size)
-    assert hit == EndlessWhitespace(5, 5 + 513)
-
-
-def test_whitespace_inside_a_piece_is_seen_too() -> None:
-    text = "a" + "\n" * 513 + "b" + prose(200)
-    assert flowed(text, 4000) == flowed(text, 3) == EndlessWhitespace(1, 514)
-    assert flowed("a" + "\n" * 512 + "b" + prose(200), 4000) is None
-
-
-def test_whitespace_has_its_own_limit_everywhere() -> None:
-    assert flowed("```\n" + " " * 510 + "x") is None
-    assert flowed("x" + " \n" * 150 + "y", max_trailing_whitespace=290) is not None
-
-
-# Reasoning
-
-
-def test_reasoning_is_counted_in_tokens() -> None:
-    rules = {"max_reasoning_tokens": 100}
-    assert flowed(prose(400), reasoning=True, **rules) is None
-    assert isinstance(flowed(prose(600), reasoning=True, **rules), TooMuchReasoning)
-    assert flowed(prose(6000), **rules) is None, "an answer may be long"
-
-
-@pytest.mark.parametrize("tags", [("<think>", "</think>"), ("[THINK]", "[/THINK]")])
-def test_reasoning_in_the_text_is_counted_up_to_its_end(tags: tuple[str, str]) -> None:
-    opener, closer = tags
-    rules = {"max_reasoning_tokens": 100}
-    assert flowed(f"\n{opener}{prose(350)}{closer}{prose(2000)}", **rules) is None
-    assert isinstance(flowed(f"\n{opener}{prose(600)}", **rules), TooMuchReasoning)
-    assert flowed(f"He wrote {opener} and {prose(600)}", **rules) is None
-
-
-REASONED = {
-    "closed too late": "<think>" + prose(600) + "</think>The answer is 4. " + prose(200),
-    "closed in time": "<think>" + prose(380) + "</think>The answer is 4. " + prose(200),
-    "a loop behind it": "\n\n<think>" + prose(450) + "and so on and so on we go " * 60,
-    "a loop before it": "<think>" + "so on we go " * 30 + prose(600),
-    "two bytes a letter": "<think>" + "".join(map(chr, range(0x3B1, 0x3B1 + 300))) + "</think>",
-    "blanks first": " " * 61 + "<think>" + prose(500),
-}
-
-
-@pytest.mark.parametrize("name", REASONED)
-def test_the_pieces_make_no_difference_to_reasoning(name: str) -> None:
-    text = REASONED[name]
-    whole = flowed(text, len(text), max_reasoning_tokens=100)
-    assert (whole is None) == (name == "closed in time")
-    assert isinstance(whole, Repetition) == (name == "a loop before it")
-    for size in (1, 5, 7, 64, 100, 450):
-        assert flowed(text, size, max_reasoning_tokens=100) == whole
-    reasoning = flowed(text, len(text), reasoning=True, max_reasoning_tokens=100)
-    assert flowed(text, 5, reasoning=True, max_reasoning_tokens=100) == reasoning is not None
 
 
 # All of it together, in any pieces
