@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.core import told_calls
 from app.core.blocks import Blocks
 from app.core.history import HistoryReader
-from tests.core.test_history import USER, assistant, call, tool
+from tests.core.histories import USER, assistant, call, tool
 
 Json = dict[str, Any]
 ARGUMENTS: Json = {"order_id": "A-1043", "note": 'it\'s "his"\nnow', "deep": [1, None, True, {}]}
