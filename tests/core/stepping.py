@@ -36,8 +36,17 @@ CLIENTS = UpstreamFailed(
     body=b"no",
     client_fault=True,
 )
+OVERFLOW = UpstreamFailed("context_overflow", "too long", status=400, body=b"too long")
 INVALID_REASON = "tool_validation_failure"
 CHAIN = ("fast", "standard", "longctx")
+# All the retries that a tier has.
+SPENT = {
+    "tool_validation_failure": 3,
+    "server_error": 3,
+    "empty_response": 1,
+    "output_truncated": 1,
+    "loop_detected": 1,
+}
 
 
 def record(reason: str | None, tier: str = "fast") -> AttemptRecord:

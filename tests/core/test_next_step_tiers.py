@@ -24,8 +24,10 @@ from tests.core.stepping import (
     INVALID,
     INVALID_REASON,
     LOOP,
+    OVERFLOW,
     REFUSED,
     SHED,
+    SPENT,
     TIMEOUT,
     TRUNCATED,
     after,
@@ -36,17 +38,8 @@ from tests.core.stepping import (
 )
 
 EMPTY = EmptyResponse()
-HINTED = replace(LOOP, hint="Do not call it again.", calls=(("wait", "{}"),), believable=True)
-OVERFLOW = UpstreamFailed("context_overflow", "too long", status=400, body=b"too long")
 NO_TOOLS = UpstreamFailed("server_error", "no tools", status=400, final=True, lacks="tools")
 RATE_LIMITED = UpstreamFailed("server_error", "slow down", status=429, retry_after=30)
-SPENT = {
-    "tool_validation_failure": 3,
-    "server_error": 3,
-    "empty_response": 1,
-    "output_truncated": 1,
-    "loop_detected": 1,
-}
 
 
 @pytest.mark.parametrize(
@@ -308,60 +301,6 @@ def test_nobody_waits_for_a_retry_that_could_not_begin() -> None:
     whole = climbing("server_error")
     assert isinstance(step(whole, slow, now=534.9), Retry)
     assert step(whole, slow, now=535.1) == Move("standard", "server_error")  # 4 s and the jitter
-
-
-@pytest.mark.parametrize("verdict", [FAILED, TIMEOUT, BUSY, replace(OVERFLOW, window=100)])
-def test_a_loops_hint_goes_on_with_the_request(verdict: UpstreamFailed) -> None:
-    whole = climbing("loop_detected", "server_error", model_failure=HINTED, failed_on="fast")
-    whole.tier = "standard"
-    whole.retried = SPENT
-    found = step(whole, verdict)
-    assert isinstance(found, Move)
-    assert (found.tier, found.hint) == ("longctx", HINTED.hint)
-    whole.model_failure = None
-    found = step(whole, verdict)
-    assert isinstance(found, Move) and found.hint == ""
-
-
-def test_a_loop_that_two_tiers_agreed_on_is_delivered() -> None:
-    believed = replace(HINTED, believable=True, believed=True)
-    assert step(after("loop_detected"), believed) == Deliver()
-    assert step(climbing("loop_detected"), believed) == Deliver()
-    exhausted = replace(believed, believable=False)
-    assert isinstance(step(after("loop_detected"), exhausted), Retry)
-    assert isinstance(
-        step(after("loop_detected"), believed, loop_detection={"on_break": "error"}), Fail
-    )
-
-
-def test_a_broken_loop_goes_up_with_the_hint() -> None:
-    found = step(climbing("loop_detected"), HINTED)
-    assert found == Move("standard", "loop_detected", hint="Do not call it again.")
-
-
-def test_two_tiers_that_want_the_same_call_are_believed() -> None:
-    whole = climbing("loop_detected", model_failure=HINTED, failed_on="fast")
-    whole.tier = "standard"
-    assert step(whole, HINTED) == Deliver()
-    assert step(whole, replace(HINTED, believable=False)) == Move(
-        "longctx", "loop_detected", hint="Do not call it again."
-    )
-    assert isinstance(step(whole, replace(HINTED, calls=(("wait", "[]"),))), Move)
-
-
-def test_where_no_tier_is_left_the_same_one_has_one_last_try() -> None:
-    hint = "Do not call it again."
-    whole = after("loop_detected")
-    assert step(whole, HINTED) == Retry("loop_detected", 1, last=True, hint=hint)
-    again = after(
-        "loop_detected", retried={"loop_detected": 1}, model_failure=HINTED, failed_on="fast"
-    )
-    assert isinstance(step(again, HINTED), Fail)
-
-
-def test_on_break_error_is_an_error() -> None:
-    found = step(climbing("loop_detected"), HINTED, loop_detection={"on_break": "error"})
-    assert isinstance(found, Fail) and found.error.type == "loop_detected"
 
 
 def test_thinking_without_end_is_asked_for_an_answer_then_goes_up() -> None:
