@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
-from tests.support.replies import USAGE
+from tests.support.replies import DONE, END, ROLE, TEXT, USAGE, data
 from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, Wait
 
 Json = dict[str, Any]
 BUDGET = "reliability.token_budget"
 USED = USAGE["total_tokens"]  # what `text_stream` says it used
 AGENT = {"X-MLX-Stack-Session": "agent-one"}
 OTHER = {"X-MLX-Stack-Session": "agent-two"}
+_COUNTED = data({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 4}})
 NO_LOOPS = {"reliability.loop_detection.enabled": False}  # they ask the same again and again
+
+
+def held(go_on: asyncio.Event) -> Reply:
+    """A reply that ends when it may."""
+    return Reply.sse(ROLE, TEXT, Wait(go_on), END, _COUNTED, DONE)
 
 
 def session(name: object) -> dict[str, str]:
