@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.tool_calls.text_calls import rescue
+from tests.tool_calls.test_text_samples import calls
 
 pytest.importorskip("mlx_lm")
 
@@ -148,7 +149,5 @@ def test_we_read_what_mlx_lm_reads(module: str, arguments: dict[str, Any]) -> No
     parsed = parser.parse_tool_call(body, OPENAI)
     expected = parsed if isinstance(parsed, list) else [parsed]
     found = rescue(f"{parser.tool_call_start}{body}{parser.tool_call_end}", TOOLS)
-    assert [(call.name, json.loads(call.arguments)) for call in found.calls] == [
-        (call["name"], call["arguments"]) for call in expected
-    ]
+    assert calls(found) == [(call["name"], call["arguments"]) for call in expected]
     assert found.content == ""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from app.tool_calls.formats.table import FORMATS
+from app.tool_calls.text_calls import Rescued
 
 TOOLS: dict[str, dict[str, Any]] = {
     "find_book": {
@@ -24,7 +26,8 @@ TOOLS: dict[str, dict[str, Any]] = {
     },
 }
 
-# find_book(title="Momo", year=1973) in each format, by the format's name.
+# The call that is written in each format.
+MOMO = ("find_book", {"title": "Momo", "year": 1973})
 JSON = '{"name": "find_book", "arguments": {"title": "Momo", "year": 1973}}'
 ARGUMENTS = '{"title": "Momo", "year": 1973}'
 PYTHON = 'find_book(title="Momo", year=1973)'
@@ -41,6 +44,7 @@ _FUNCTION = (
     "<parameter=year>\n1973\n</parameter>\n</function>"
 )
 
+# By the format's name.
 SAMPLES: dict[str, list[str]] = {
     "hermes_json": [
         f"<tool_call>\n{JSON}\n</tool_call>",
@@ -186,6 +190,12 @@ SAMPLES: dict[str, list[str]] = {
         f'{{"functionCall": {{"name": "find_book", "args": {ARGUMENTS}}}}}',
     ],
 }
+EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
+
+
+def calls(found: Rescued) -> list[tuple[str, Any]]:
+    """The names and arguments of the calls that were found."""
+    return [(call.name, json.loads(call.arguments)) for call in found.calls]
 
 
 def test_every_format_of_the_table_has_a_sample() -> None:

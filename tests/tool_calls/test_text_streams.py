@@ -13,9 +13,7 @@ from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.formats.table import REASONING, REASONING_ENDS, SHOWN
 from app.tool_calls.text_calls import Holdback, Rescued, rescue
 from tests.tool_calls.floods import MARKERS
-from tests.tool_calls.test_text_samples import JSON, SAMPLES, TOOLS
-
-EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
+from tests.tool_calls.test_text_samples import EACH, JSON, TOOLS
 
 
 def stream(text: str, cuts: list[int]) -> tuple[list[str], Rescued]:

@@ -1,0 +1,175 @@
+"""What is one format's own: its slips, its tokens left out, its idea of a text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from app.tool_calls.text_calls import Rescued, rescue
+from tests.tool_calls.test_text_samples import JSON, MOMO, TOOLS, calls
+
+
+@pytest.mark.parametrize("between", ["", "</tool_calls>\n", "<|observation|>\n", "And:\n"])
+def test_a_glm_call_that_lacks_its_end_takes_nothing_of_the_next(between: str) -> None:
+    one = "<tool_call>find_book\n<arg_key>title</arg_key>\n<arg_value>Momo</arg_value>\n"
+    found = rescue(f"{one}{between}{one}</tool_call>", TOOLS)
+    assert calls(found) == [("find_book", {"title": "Momo"})] * 2
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "function"}])
+@pytest.mark.parametrize("around", ["{}", "[{}]", '{"tool_calls": [{}]}', "```json\n[{}]\n```"])
+def test_a_call_as_openai_answers_with_it(around: str, kind: dict[str, str]) -> None:
+    function = {"name": "find_book", "arguments": json.dumps(MOMO[1])}
+    call = json.dumps({"id": "call_1", **kind, "function": function})
+    assert calls(rescue(around.replace("{}", call), TOOLS)) == [MOMO]
+
+
+def test_an_invented_observation_ends_the_actions() -> None:
+    text = (
+        "Action: find_book\nAction Input: {}\nObservation: found\n"
+        "Action: list_shelves\nAction Input: {}"
+    )
+    assert [call.name for call in rescue(text, TOOLS).calls] == ["find_book"]
+
+
+def test_plain_text_as_action_input_fits_a_tool_with_one_parameter_only() -> None:
+    one = {"ask": {"properties": {"question": {"type": "string"}}}}
+    text = "Action: {}\nAction Input: Who wrote Momo?"
+    assert calls(rescue(text.format("ask"), one)) == [("ask", {"question": "Who wrote Momo?"})]
+    assert rescue(text.format("find_book"), TOOLS).calls == ()
+
+
+def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary"
+        "<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary "
+        "to=functions.list_shelves<|constrain|>json<|message|>{}<|call|>"
+        "<|start|>assistant<|channel|>final<|message|>Done.<|return|>"
+    )
+    found = rescue(text, TOOLS)
+    assert calls(found) == [("list_shelves", {})]
+    assert found.content == "I will look.\n\nDone."
+
+
+def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>"
+    assert calls(rescue(f"{text}<tool_call>{JSON}</tool_call>", TOOLS)) == [
+        ("find_book", json.loads(JSON)["arguments"])
+    ]
+
+
+TITLE = {"find_book": {"properties": {"title": {"type": "string"}, "note": {"type": "string"}}}}
+GEMMA_SLIPS = [
+    ("{title:'Momo'}", {"title": "Momo"}),
+    ("{title:'Momo, or: it's late'}", {"title": "Momo, or: it's late"}),
+    ("{title:'Momo'<|\"|>}", {"title": "Momo"}),
+    ("{title:'<|\"|>Momo<|\"|>'}", {"title": "Momo"}),
+    ('{title:<|"|>Momo}', {"title": "Momo"}),
+    ('{title:<|"|>${Momo}}', {"title": "${Momo}"}),
+    ('{title:<|"|>Momo', {"title": "Momo"}),
+    ("{title:Momo, or: the rest}", {"title": "Momo, or: the rest"}),
+    ('{title:a, b,note:<|"|>c<|"|>}', {"title": "a, b", "note": "c"}),
+    ('{note:<|"|>c<|"|>,title:x{a},b}', {"note": "c", "title": "x{a},b"}),
+    ("{title:'a, b',note:<|\"|>c<|\"|>}", {"title": "a, b", "note": "c"}),
+]
+
+
+@pytest.mark.parametrize(("written", "value"), GEMMA_SLIPS)
+def test_gemma_without_its_own_quotes(written: str, value: dict[str, str]) -> None:
+    text = f"<|tool_call>call:find_book{written}<tool_call|>"
+    assert calls(rescue(text, TITLE)) == [("find_book", value)]
+
+
+def test_a_gemma_call_without_its_end_and_words_behind_it() -> None:
+    found = rescue("<|tool_call>call:find_book{title:Momo}\nDone.", TITLE)
+    assert calls(found) == [("find_book", {"title": "Momo"})]
+    assert found.content.strip() == "Done."
+
+
+def test_gemma_texts_end_with_their_own_call() -> None:
+    call, end = "<|tool_call>call:find_book", "<tool_call|>"
+    for first, value in {
+        "{title:Momo": "Momo",
+        "{title:'it's {'fine'}, right?'}": "it's {'fine'}, right?",
+        '{title:<|"|>d = {}': "d = {}",
+        '{title:<|"|>if (x) { y }': "if (x) { y }",
+    }.items():
+        if "<|" in first:  # its second quote would be the next call's first
+            assert calls(rescue(f"{call}{first}{end}", TITLE)) == [("find_book", {"title": value})]
+            continue
+        text = f"{call}{first}{end}\n{call}{{title:B}}{end}"
+        assert calls(rescue(text, TITLE)) == [
+            ("find_book", {"title": value}),
+            ("find_book", {"title": "B"}),
+        ]
+    # Whether what follows is a parameter or text can't be told.
+    assert rescue(f'{call}{{title:<|"|>Momo,note:c}}{end}', TITLE).calls == ()
+
+
+def test_a_gemma_text_that_may_go_on_is_no_call() -> None:
+    for written in ('{title:<|"|>Momo', "{title:'Momo", "{title:a, b"):
+        assert rescue(f"<|tool_call>call:find_book{written}", TITLE).calls == ()
+
+
+WRITTEN_OTHERWISE = [
+    " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
+    "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
+    "commentary to=functions.find_book json{}",
+    "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpt-oss writes commentary to=functions.find_book json{}",
+        "In the log:\nassistantcommentary to=functions.find_book json{}",
+        "Its raw output was:\ncommentary to=functions.find_book json{}",
+        "A header begins so:\n\nto=functions.find_book<|channel|>commentary<|message|>{}",
+    ],
+)
+def test_a_header_without_its_tokens_counts_as_a_replys_beginning_only(text: str) -> None:
+    text = text.replace("{}", '{"title": "Momo"}')
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize("text", WRITTEN_OTHERWISE)
+def test_a_marker_that_is_half_there(text: str) -> None:
+    found = rescue(text.replace("{}", '{"title": "Momo"}'), TOOLS)
+    assert calls(found) == [("find_book", {"title": "Momo"})]
+
+
+def test_minicpm_reads_well_formed_values_as_xml() -> None:
+    tools = {"find_book": {"properties": {"title": {"type": "string"}}}}
+    for written, value in {
+        "a &amp; b &#33;": "a & b !",
+        "a & b &amp; c": "a & b &amp; c",
+        "<![CDATA[a &amp; b]]>": "a &amp; b",
+        "a &lt;b&gt; <c>": "a &lt;b&gt; <c>",
+    }.items():
+        call = f'<param name="title">{written}</param>'
+        for text in (call, f"<arguments>{call}</arguments>"):
+            found = rescue(f'<function name="find_book">{text}</function>', tools)
+            assert calls(found) == [("find_book", {"title": value})]
+
+
+def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
+    text = '<function name="find_book"><param name="title">a</param>'
+    text += '<param name="x">1</param></function>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
+
+
+def test_byte_level_tokens_that_were_not_turned_back_into_text() -> None:
+    text = '<functionĠname="find_book"><paramĠname="title">DieĠMomo</param></function>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Die Momo"})]
+
+
+def test_unfenced_tool_code() -> None:
+    for text in (
+        "tool_code\nfind_book(title='a')",
+        "tool_code\nprint(default_api.find_book(title='a'))",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
