@@ -1,4 +1,4 @@
-"""The few errors a client can get from us, in OpenAI's error shape (DESIGN §7)."""
+"""The few errors a client can get from us, in OpenAI's error shape (docs/errors.md)."""
 
 from __future__ import annotations
 

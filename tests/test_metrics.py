@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
 ROW = re.compile(r"^\| `((?:mlx_stack|process)_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 
-# What DESIGN §10 promises to those who watch.
+# What docs/metrics.md promises to those who watch.
 PROMISED = {
     "mlx_stack_requests_total": {"tier", "outcome"},
     "mlx_stack_attempts_total": {"tier", "result"},

@@ -1,4 +1,4 @@
-"""Who may come in, and with which key requests go on (DESIGN §7, keys)."""
+"""Who may come in, and with which key requests go on (docs/security.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/mlx-stack/``: what an operator asks and does while the proxy runs (DESIGN §7)."""
+"""``/mlx-stack/``: what an operator asks and does while the proxy runs (docs/operations.md)."""
 
 from __future__ import annotations
 

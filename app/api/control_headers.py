@@ -1,4 +1,4 @@
-"""The ``X-MLX-Stack-*`` request headers (DESIGN §7)."""
+"""The ``X-MLX-Stack-*`` request headers (docs/http.md)."""
 
 from __future__ import annotations
 

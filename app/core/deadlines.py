@@ -1,4 +1,4 @@
-"""When an attempt has been silent, or has run, for too long (DESIGN §8, timeouts)."""
+"""When an attempt has been silent, or has run, for too long (a tier's timeouts)."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ EVENT_KINDS = (
 
 @frozen
 class Incident:
-    """Something a stage did or found, for the counters and the events (DESIGN §10).
+    """Something a stage did or found, for the counters and the events.
 
     ``kind``: an event's name. ``labels``: bounded words for the counter.
     """
@@ -194,7 +194,7 @@ class Began:
 class Exchange:
     """The state of one exchange. ``started`` is in seconds on the clock the shell uses.
 
-    - ``notes``: what the response headers of DESIGN §7 say beyond the ones always there, by their
+    - ``notes``: what the response headers (docs/http.md) say beyond the ones always there, by their
       name without the prefix, e.g. ``{"Budget-Warning": "83%"}``; ``reply_notes`` likewise, of the
       attempt that runs or was delivered.
     - ``committed``: None until content has gone out. ``text_retried``: another attempt followed
@@ -273,7 +273,7 @@ class Exchange:
 
     @property
     def hold_whole(self) -> bool:
-        """Whether nothing may go out before the whole reply is accepted (DESIGN §5)."""
+        """Whether nothing may go out before the whole reply is accepted."""
         body = self.request.body
         return (
             self.controls.stream == "buffered"

@@ -22,7 +22,7 @@ LOOP_RETRY_AFTER = 5  # seconds
 
 
 def reason_of(verdict: Verdict | None) -> str | None:
-    """Why an attempt failed, in the words of DESIGN §7; None if it was delivered.
+    """Why an attempt failed, in the words of metrics and ``escalate_on``; None if it was delivered.
 
     ``client_error``: upstream refuses what the client asks, which is nobody's failure here.
     """

@@ -1,4 +1,4 @@
-"""Putting words of ours into a request (DESIGN §6).
+"""Putting words of ours into a request (docs/loops.md).
 
 Never between a call and its results, never as a second system message, and where a model reads
 last.

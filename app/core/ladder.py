@@ -1,4 +1,4 @@
-"""Which tier an exchange starts on, and which comes next: forward only (DESIGN §4, steps 2-6).
+"""Which tier an exchange starts on, and which comes next: forward only (docs/escalation.md).
 
 Pure functions of the exchange, the settings and what is known of the tiers. Why an attempt's
 failure leads to another tier at all is ``next_step.py``'s to say.

@@ -1,4 +1,4 @@
-"""Which session a request belongs to (the order of sources is DESIGN §7's)."""
+"""Which session a request belongs to (the order of the sources: docs/sessions.md)."""
 
 from __future__ import annotations
 

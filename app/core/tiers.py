@@ -1,4 +1,4 @@
-"""Which tier an exchange starts on, as far as that needs no state (DESIGN §4, step 2)."""
+"""Which tier an exchange starts on, as far as that needs no state (docs/escalation.md)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A turn: what came in, and what the assistant did about it.
 
-The messages since the previous assistant message, and the assistant message that answers them
-(DESIGN §2). Turns are small: digests of 64 bits, and the assistant's text where it is short enough
-to be compared word by word.
+The messages since the previous assistant message, and the assistant message that answers them.
+Turns are small: digests of 64 bits, and the assistant's text where it is short enough to be
+compared word by word.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from ..metrics import OTHER
 from ..state.store import StoreError
 from .services import Services
 
-# What stages report → the event it is kept as (DESIGN §10), and what its labels are there.
+# What stages report → the event it is kept as (docs/events.md), and what its labels are there.
 _EVENTS = {
     "tool_call_invalid": ("tool_call_invalid", ("failure",)),
     "tool_call_repaired": ("tool_call_repaired", ("repair",)),

@@ -1,4 +1,4 @@
-"""The headers of a response: ours (DESIGN §7), and those of LiteLLM's that pass."""
+"""The headers of a response: ours (docs/http.md), and those of LiteLLM's that pass."""
 
 from __future__ import annotations
 

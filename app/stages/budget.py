@@ -1,4 +1,4 @@
-"""How long a reply may get: a limit is always sent upstream (DESIGN §8).
+"""How long a reply may get: a limit is always sent upstream.
 
 mlx-lm's own default is 512 tokens, which cuts whole files in two; no limit at all lets a small
 model write until its window is full.

@@ -35,7 +35,7 @@ MAX_EXPLAINED: Final = 20_000  # characters; of larger arguments one failure is 
 
 @frozen
 class Options:
-    """What is checked and mended (DESIGN §8, `tool_validation`), and the caps."""
+    """What is checked and mended (the settings of `tool_validation`), and the caps."""
 
     validate_json: bool = True
     validate_schema: bool = True

@@ -2,7 +2,7 @@
 
     python -m tests.bench.bench_generation
 
-CPU time of this process, best of several runs. The goals (DESIGN's issue on loops): 3 µs for a
+CPU time of this process, best of several runs. The goals: 3 µs for a
 chunk of 4 or 5 characters, 0.2 s for 100,000 characters whatever they are. The texts marked with a
 star are made to be slow: they repeat as long as they may, and break.
 """

@@ -38,7 +38,7 @@ LEAST_KEPT = 256
 # Scales that begin below this double the period; others take a smaller step.
 WIDE = 256
 _RATIO = 2**0.5
-# DESIGN §6: the limits that are not settings.
+# The limits that are not settings; docs/loops.md has all of them.
 SHORT_PERIOD, SHORT_CHARS = 8, 200
 LONG_PERIOD, LONG_LAPS = 1000, 3
 LIST_FACTOR = 2
@@ -357,7 +357,7 @@ def limit_of(rules: GenerationSettings, period: int, factor: int = 1) -> int:
 
 
 def strict_limit_of(rules: GenerationSettings, period: int) -> int:
-    """The same where only the limits of DESIGN §6 count."""
+    """The same without gemini-cli's rule."""
     if period <= SHORT_PERIOD:
         return SHORT_CHARS
     if period <= LONG_PERIOD:

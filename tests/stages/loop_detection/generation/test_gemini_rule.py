@@ -2,7 +2,7 @@
 
 Its rule: the same 50 characters, at any place, 10 times, at most 75 apart on average. Not compared
 are rulers, fences, tables and JSON, which have limits of their own here, and periods up to 8, which
-DESIGN §6 gives 200 characters: a row of 60 equal letters is no runaway yet.
+have 200 characters: a row of 60 equal letters is no runaway yet.
 """
 
 from __future__ import annotations

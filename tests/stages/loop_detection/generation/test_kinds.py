@@ -125,7 +125,7 @@ FLOODS += ["</think>\n\n", "<think>\n\n</think>\n\n", "<tool_response>\n</tool_r
 
 @pytest.mark.parametrize("one", FLOODS)
 def test_signs_special_tokens_and_paths_are_no_data(one: str) -> None:
-    """A flood of them is what a broken model writes; DESIGN §6 exempts none."""
+    """A flood of them is what a broken model writes; docs/loops.md exempts none."""
     hit = found(prose(100) + " " + one * (4000 // len(one)))
     assert hit is not None
     assert hit.end - hit.start <= max(200, 9 * len(one) + 49)

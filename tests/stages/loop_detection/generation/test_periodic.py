@@ -1,4 +1,4 @@
-"""Where a periodic text is found: at the very character that DESIGN §6 says, and nowhere else."""
+"""Where a periodic text is found: at the character that docs/loops.md says, and nowhere else."""
 
 from __future__ import annotations
 
