@@ -25,9 +25,8 @@ from app.core.tiers import Route
 from app.core.verdicts import InvalidToolCall, Verdict
 from app.settings import DEFAULT_TIERS, Settings
 from tests.bench import score_mutations, score_text_calls
-from tests.bench.score_text_calls import DEFAULT as TEXTS
+from tests.bench.corpora import CORPORA, TEXTS
 
-CORPORA = TEXTS.parent
 Json = dict[str, Any]
 SETTINGS = Settings(tiers=DEFAULT_TIERS)
 STAGES = stages.build(SETTINGS)

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import loop_histories, loop_streams
+from tests.bench.corpora import LOOPS
 
 Json = dict[str, Any]
-DEFAULT = Path(__file__).resolve().parents[2].parent / "shared" / "corpora" / "loops.jsonl"
 
 # kind → what we say of a line: whether it came out right, and our answer in words
 Judge = Callable[[Json, bool, Json], tuple[bool, str]]
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("path", type=Path, nargs="?", default=DEFAULT)
+    parser.add_argument("path", type=Path, nargs="?", default=LOOPS)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_change)
     given = parser.parse_args(arguments)
     changes: Json = {}

@@ -17,8 +17,7 @@ from typing import Any
 from app.tool_calls.check import Checked, check_call
 from app.tool_calls.conversation import conversation_lookup
 from app.tool_calls.schemas import tool_set
-
-CORPORA = Path(__file__).resolve().parents[3] / "shared" / "corpora"
+from tests.bench.corpora import CORPORA
 
 
 @dataclass

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.tool_calls.text_calls import FoundCall, Holdback, Rescued, rescue
-
-DEFAULT = Path("../shared/corpora/text_tool_calls.jsonl")
+from tests.bench.corpora import TEXTS
 
 
 @dataclass
@@ -132,7 +131,7 @@ def _line(name: str, entry: Score, which: str) -> str:
 
 
 def main() -> None:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else TEXTS
     if not path.exists():
         print(f"text calls: no corpus at {path}, nothing scored")
         return

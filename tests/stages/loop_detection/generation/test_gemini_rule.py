@@ -10,17 +10,16 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.stages.loop_detection.generation.lap_kind import Kind, kind_of
 from tests.bench import loop_streams
+from tests.bench.corpora import LOOPS
 from tests.conftest import IN_CI
 from tests.stages.loop_detection.generation.texts import LETTERS, found
 
-CORPUS = Path(__file__).resolve().parents[5] / "shared" / "corpora" / "loops.jsonl"
 PIECE, TIMES, DISTANCE = 50, 10, 75
 STREAMS = 50 if IN_CI else 250  # of each kind
 HANZI = "助手现在尝试打开名为以下称的文件并读取其中全部内容然后把结果告诉用户"
@@ -110,13 +109,13 @@ def test_ours_fires_before_wherever_the_laps_differ(endings: tuple[int, ...]) ->
 
 
 def lines() -> list[dict[str, Any]]:
-    if not CORPUS.exists():
+    if not LOOPS.exists():
         return []
-    rows = [json.loads(line) for line in CORPUS.read_text("utf-8").splitlines()]
+    rows = [json.loads(line) for line in LOOPS.read_text("utf-8").splitlines()]
     return [row for row in rows if row["kind"] == "content_stream"]
 
 
-@pytest.mark.skipif(not CORPUS.exists() and not IN_CI, reason="no sample cases here")
+@pytest.mark.skipif(not LOOPS.exists() and not IN_CI, reason="no sample cases here")
 def test_ours_fires_before_on_every_periodic_stream_of_the_corpus() -> None:
     for row in lines():
         items = list(loop_streams.pieces(row["input"]))
