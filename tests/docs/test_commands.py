@@ -42,6 +42,8 @@ STREAMED = text_stream("Hello")
 WHOLE = Reply.json(completion({"content": "Hello"}))
 SEED = {"model": "fast", "messages": [{"role": "user", "content": "Hello"}]}
 RECORD = {"request": SEED, "reply": {"choices": [{"index": 0, "message": {"content": "Hi"}}]}}
+# All at once: a port of ours may begin as one that is printed.
+_ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):(\d+)")
 
 
 @dataclass
@@ -54,13 +56,15 @@ class Place:
     ports: dict[str, str]
 
     def printed(self, text: str) -> str:
-        for port, ours in self.ports.items():
-            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{ours}")
-            text = text.replace(f"localhost:{port}", f"127.0.0.1:{ours}")
+        text = _ADDRESS.sub(self._ours, text)
         asked = (
             f"init --base-url http://127.0.0.1:{self.ports['4000']}"  # where :4000 is the default
         )
         return text.replace("mlx-stack-proxy init", f"mlx-stack-proxy {asked}")
+
+    def _ours(self, printed: re.Match[str]) -> str:
+        port = self.ports.get(printed[1])
+        return printed[0] if port is None else f"127.0.0.1:{port}"
 
     async def start(self, text: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
@@ -75,6 +79,14 @@ class Place:
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
+
+
+def test_a_port_of_ours_that_begins_as_a_printed_one_stays(
+    tmp_path: Path, upstream: ScriptedServer
+) -> None:
+    place = Place(tmp_path, upstream, {}, {"4100": "40003", "4000": "51234"})
+    printed = place.printed("curl localhost:4100/a 127.0.0.1:4000/b localhost:8080/c")
+    assert printed == "curl 127.0.0.1:40003/a 127.0.0.1:51234/b localhost:8080/c"
 
 
 @pytest.fixture
