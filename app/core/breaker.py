@@ -33,7 +33,7 @@ HEALTHY = BreakerState()
 
 
 @frozen
-class Call:
+class TierCall:
     """An upstream call on a tier, begun ``at`` a time. ``probe``: it decides for a degraded one."""
 
     tier: str
@@ -106,20 +106,20 @@ class Breakers:
             self._recovered[tier] = now
         return True
 
-    def begin(self, tier: str, now: float) -> Call:
+    def begin(self, tier: str, now: float) -> TierCall:
         """A call on the tier begins. :meth:`end` it, after what came of it has been told."""
         health = self[tier]
         probe = health.degraded and now >= health.degraded_until and tier not in self._probing
         if probe:
             self._probing.add(tier)
-        return Call(tier, now, probe)
+        return TierCall(tier, now, probe)
 
-    def end(self, call: Call) -> None:
+    def end(self, call: TierCall) -> None:
         """The call is over, whatever came of it: if it was the probe, another may follow."""
         if call.probe:
             self._probing.discard(call.tier)
 
-    def failed(self, call: Call, now: float) -> bool:
+    def failed(self, call: TierCall, now: float) -> bool:
         """A server error or a timeout; whether it takes the tier out (again).
 
         A call that began before the tier was taken out, or came back, says nothing new; one during

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..core import ladder
 from ..core.attempt import Attempt
-from ..core.breaker import Call
+from ..core.breaker import TierCall
 from ..core.exchange import Exchange
 from ..core.ladder import Start, TierView
 from ..core.next_step import LASTING, MODELS_OWN, after_waiting, leaves_silent, next_step
@@ -203,7 +203,7 @@ def _escalated(services: Services, exchange: Exchange, before: str, tier: str, r
 
 async def begin(
     services: Services, exchange: Exchange, books: Books, now: float
-) -> Call | UpstreamFailed:
+) -> TierCall | UpstreamFailed:
     """A call begins, now that it has waited for its turn; or the reason why it doesn't.
 
     ``now``: on the clock of ``exchange.started``.
@@ -221,7 +221,9 @@ async def begin(
     return services.tier_states.begin(exchange.tier)
 
 
-def note_tier(services: Services, exchange: Exchange, call: Call, verdict: Verdict | None) -> None:
+def note_tier(
+    services: Services, exchange: Exchange, call: TierCall, verdict: Verdict | None
+) -> None:
     """Tell the tier's breaker how a call ended."""
     event = services.tier_states.note(call, verdict, exchange.request)
     if isinstance(verdict, UpstreamFailed):

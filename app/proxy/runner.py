@@ -8,7 +8,7 @@ import random
 
 from ..core import ladder, upstream_answers
 from ..core.attempt import Attempt
-from ..core.breaker import Call
+from ..core.breaker import TierCall
 from ..core.build_request import Before, build
 from ..core.exchange import AttemptRecord, Committed, Exchange
 from ..core.failures import error_of, reason_of
@@ -78,7 +78,7 @@ class Run:
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
         self._ours: float | None = arrived  # the same, later by the wait in a queue; None: counted
-        self._call_of_tier: Call | None = None  # the same, for the tier's breaker
+        self._call_of_tier: TierCall | None = None  # the same, for the tier's breaker
         self._wait = 0.0  # seconds before the next upstream call
         self.outcome = "error"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .. import log
-from ..core.breaker import HEALTHY, Breakers, BreakerState, Call
+from ..core.breaker import HEALTHY, Breakers, BreakerState, TierCall
 from ..core.exchange import ClientRequest
 from ..core.ladder import TierView
 from ..core.learnt import Learnt
@@ -82,15 +82,15 @@ class TierStates:
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]
 
-    def begin(self, tier: str) -> Call:
+    def begin(self, tier: str) -> TierCall:
         """A call on the tier begins; :meth:`end` it once :meth:`note` has been told."""
         return self._breakers.begin(tier, self._clock())
 
-    def end(self, call: Call) -> None:
+    def end(self, call: TierCall) -> None:
         self._breakers.end(call)
 
     def note(
-        self, call: Call, verdict: Verdict | None, request: ClientRequest
+        self, call: TierCall, verdict: Verdict | None, request: ClientRequest
     ) -> dict[str, Any] | None:
         """Learn from how a call ended; the event that it makes, if any."""
         tier = call.tier
