@@ -43,9 +43,15 @@ def count_attempt(
     tier = tier_label(exchange)
     metrics.inc(metrics.attempts, tier, record.reason or "ok")
     if spent is not None:
-        metrics.inc(metrics.tokens, tier, "input", by=spent.prompt)
-        metrics.inc(metrics.tokens, tier, "output", by=spent.output)
+        count_tokens(services, tier, spent)
         services.token_rates.ended(tier, spent.output, now - record.seconds, now)
+
+
+def count_tokens(services: Services, tier: str, spent: Spent) -> None:
+    """Tokens that were used. ``tier``: a metric's label."""
+    metrics = services.metrics
+    metrics.inc(metrics.tokens, tier, "input", by=spent.prompt)
+    metrics.inc(metrics.tokens, tier, "output", by=spent.output)
 
 
 def count_retry(services: Services, exchange: Exchange, reason: str) -> None:

@@ -174,13 +174,11 @@ class _Question:
 
     def _count_tokens(self) -> None:
         services = self._services
-        tier = self._asked.tier
         count_cached = services.settings.reliability.token_budget.count_cached_prompt
         spent = budgets.spent_by(
             self._asked.request, self._attempt.reply, count_cached=count_cached
         )
-        services.metrics.inc(services.metrics.tokens, tier, "input", by=spent.prompt)
-        services.metrics.inc(services.metrics.tokens, tier, "output", by=spent.output)
+        accounts.count_tokens(services, self._asked.tier, spent)
         self._spent = spent
 
     async def _read(self, response: Response) -> None:

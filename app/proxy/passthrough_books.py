@@ -14,6 +14,7 @@ from ..core.prompt_costs import Measured, measured
 from ..core.prompt_size import BYTES_PER_TOKEN
 from ..core.session_id import SessionId
 from ..core.usage_tail import UsageTail
+from ..metrics import OTHER
 from ..settings import PASS_THROUGH
 from ..state.store import StoreError
 from . import accounts
@@ -120,8 +121,14 @@ class PassthroughBooks:
         spent = self._spent()
         if spent.estimated and self._paying is not None:
             limits += (budgets.estimated_in(self._paying),)
+        spender = None
+        if spent.total:
+            accounts.count_tokens(self._services, OTHER, spent)
+            # A session that never asks for a chat completion is to be found all the same.
+            spender = self._paying
+        amounts = dict.fromkeys(limits, spent.total)
         try:
-            await self._reservation.settle(dict.fromkeys(limits, spent.total), _NO_TIER)
+            await self._reservation.settle(amounts, _NO_TIER, spender=spender)
         except StoreError as error:
             accounts.store_failed(self._services, error)
 

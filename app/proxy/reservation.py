@@ -14,7 +14,7 @@ from .. import log
 from ..core import budgets
 from ..core.budgets import Limit
 from ..core.verdicts import Rejected
-from ..state.store import NotSent, Refused, Settlement, StoreError
+from ..state.store import NotSent, Refused, SessionDelta, Settlement, StoreError
 from ..unique import unique
 from . import accounts
 from .budget_lines import Place
@@ -139,16 +139,22 @@ class Reservation:
         self._held = False
         return Settlement(self._ticket, amounts)
 
-    async def settle(self, amounts: Mapping[Limit, int], tier: str) -> Mapping[str, int]:
+    async def settle(
+        self, amounts: Mapping[Limit, int], tier: str, *, spender: str | None = None
+    ) -> Mapping[str, int]:
         """Count what was used, and say what that crosses; each scope's tokens before it.
 
-        Raises ``StoreError``.
+        ``spender``: the hash of a session that is to be among the sessions from then on. Raises
+        ``StoreError``.
         """
         settlement = self.settlement(amounts)
         if settlement is None:
             return {}
-        now = self._services.wall_clock()
-        before = await self._services.store.settle(settlement.ticket, amounts, now)
+        store, now = self._services.store, self._services.wall_clock()
+        if spender is None:
+            before = await store.settle(settlement.ticket, amounts, now)
+        else:
+            before = await store.commit(spender, SessionDelta(), now, settlement)
         self.tell(settlement, before, tier)
         return before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -275,3 +276,44 @@ async def test_one_name_under_several_keys_is_no_session_yet(
     assert (await proxy.client.delete(f"/mlx-stack/sessions/{hashes[0]}")).status_code == 200
     left = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()["session"]
     assert left.startswith(hashes[1])
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "redis"])
+async def test_its_session_is_among_the_sessions(
+    backend: str,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    """An agent that asks for responses alone is found, and reset, by what the events show of it."""
+    redis = request.getfixturevalue("redis") if backend == "redis" else None
+    state = {"backend": backend, "path": str(tmp_path / "state.db")}
+    state |= {"redis_url": redis.url} if redis else {}
+    proxy = await start_proxy({**hard(per_session=60), "state": state})
+    upstream.always(lambda _: EMBEDDED)
+    assert (await embed(proxy, AGENT)).status_code == 200
+    checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
+    found = (await proxy.client.get("/mlx-stack/sessions")).json()
+    assert found["total"] == 1 and found["sessions"][0]["used"] == 60
+    assert found["sessions"][0]["turns"] == 0
+    events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
+    beginning = events[-1]["session"][:12]
+    assert (await proxy.client.delete(f"/mlx-stack/sessions/{beginning}")).status_code == 200
+    assert (await embed(proxy, AGENT)).status_code == 200
+
+
+async def test_its_tokens_are_in_the_metrics(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """As the budgets beside them count them: one screen shows both."""
+    proxy = await start_proxy()
+    upstream.will(EMBEDDED, text_stream("Hello"))
+    await embed(proxy)
+    await ask(proxy)
+    await proxy.client.get("/v1/files")  # the script has no reply; nothing is used
+    said = (await proxy.client.get("/mlx-stack/status")).json()
+    totals, hour = said["totals"], said["budgets"][0]
+    assert hour["used"] == totals["tokens_in"] + totals["tokens_out"] > 60
+    metrics = (await proxy.client.get("/metrics")).text
+    assert 'mlx_stack_tokens_total{direction="input",tier="other"} 60.0' in metrics
