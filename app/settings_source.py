@@ -50,7 +50,7 @@ class Sources:
         if data.get("tiers") is None:
             data["tiers"] = DEFAULT_TIERS
         source = "settings" if self.path is None else str(self.path)
-        return from_mapping(_merge(data, self.environment), source)
+        return from_mapping(_merge(data, self.environment), source, self.environment)
 
     def origin(self, path: tuple[str, ...]) -> Literal["environment", "file", "default"]:
         """Where the value of a key comes from. The chain, if not given, follows the tiers."""
@@ -100,8 +100,13 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     return from_mapping({**settings.model_dump(), "server": server}, "command line")
 
 
-def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
-    """Settings from plain data of the file's shape. Raises :class:`SettingsError`."""
+def from_mapping(
+    data: Mapping[str, Any], source: str = "settings", environment: Mapping[str, Any] | None = None
+) -> Settings:
+    """Settings from plain data of the file's shape. Raises :class:`SettingsError`.
+
+    ``environment``: what of it stands there, and in no file.
+    """
     known = Settings.model_fields
     # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
     whole = {k: v for k, v in data.items() if k in known and v is not None}
@@ -121,7 +126,7 @@ def from_mapping(data: Mapping[str, Any], source: str = "settings") -> Settings:
     try:
         settings = Settings(**whole)
     except ValidationError as error:
-        problems += [_sentence(e) for e in error.errors()]
+        problems += [_told(e, environment or {}) for e in error.errors()]
     if problems:
         raise SettingsError(problems, source)
     return settings
@@ -254,6 +259,18 @@ def _places(annotation: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str
         for name, field in getattr(option, "model_fields", {}).items():
             yield (*before, name)
             yield from _places(field.annotation, (*before, name))
+
+
+def _told(error: Any, environment: Mapping[str, Any]) -> str:
+    """What is wrong; of what the environment gives, that it is there, for a file is named too."""
+    given: Any = environment
+    for key in error["loc"]:
+        if isinstance(given, Mapping):
+            if key not in given:
+                return _sentence(error)
+            given = given[key]
+    mixed = isinstance(given, Mapping)  # some of what stands below may be the file's
+    return _sentence(error) if mixed else f"{_sentence(error)} (this is in the environment)"
 
 
 def _sentence(error: Any) -> str:

@@ -204,6 +204,14 @@ def test_an_unknown_key_in_the_environment_names_its_path() -> None:
     assert environment_problems(SERVER__PROT="1").startswith("server.prot: unknown key `prot`")
 
 
+def test_a_mistake_in_the_environment_is_not_looked_for_in_the_file(empty_folder: Path) -> None:
+    (empty_folder / "config.yaml").write_text("server: {prot: 1}\ntiers: {fast: {}}\n", "utf-8")
+    said = environment_problems(SERVER__POTR="1", TIERS__FAST__CONTEXT_WINDOW="x").splitlines()
+    there = {one.partition(":")[0] for one in said if "(this is in the environment)" in one}
+    assert there == {"server.potr", "tiers.fast.context_window"}
+    assert len(said) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
