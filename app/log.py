@@ -23,14 +23,21 @@ from .settings import ObservabilitySettings
 class _CurrentStderr:
     """Standard error as it is when a line is written; a test or a host may have replaced it.
 
-    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange.
+    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange. Its
+    beginning may stand there, so that the next one, which tells of the end of it, begins anew.
     """
+
+    def __init__(self) -> None:
+        self._broken_off = False
 
     def write(self, text: str) -> int:
         try:
-            return sys.stderr.write(text)
+            done = sys.stderr.write(f"\n{text}" if self._broken_off else text)
         except (OSError, ValueError):
+            self._broken_off = True
             return 0
+        self._broken_off = False
+        return done
 
     def flush(self) -> None:
         try:

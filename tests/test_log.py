@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -28,6 +29,35 @@ def test_a_full_disk_breaks_no_exchange(monkeypatch: pytest.MonkeyPatch) -> None
     log.configure(ObservabilitySettings(log_format="json"))
     log.get().warning("said", to="nobody")
     log.fault("internal_error", ValueError("x"), request_id="req_1")
+
+
+class FullForNow(Full):
+    """One that takes the beginning of a line, and later has room again."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.room: int | None = None
+
+    def write(self, text: str) -> int:
+        self.text += text[: self.room]
+        if self.room is not None:
+            super().write(text)
+        return len(text)
+
+
+def test_a_line_that_was_broken_off_takes_no_other_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = FullForNow()
+    monkeypatch.setattr(sys, "stderr", disk)
+    log.configure(ObservabilitySettings(log_format="json"))
+    for disk.room, said in ((None, "before"), (9, "half"), (0, "none"), (None, "after")):
+        log.get().warning(said)
+    log.get().warning("later")
+    before, half, *others = disk.text.splitlines()
+    assert len(half) == 9
+    whole = [json.loads(line)["event"] for line in (before, *others)]
+    assert whole == ["before", "after", "later"]
 
 
 class Pieces(list[str]):
