@@ -81,6 +81,7 @@ def _tiers(services: Services) -> dict[str, dict[str, Any]]:
     no_failure = [metrics.by_label(metrics.attempts, "tier", result=r) for r in _NO_FAILURE]
     retries = metrics.by_label(metrics.retries, "tier")
     left = metrics.by_label(metrics.escalations, "from_tier")
+    now = services.wall_clock()
     tiers = {}
     for name, tier in services.settings.tiers.items():
         health = services.tier_states[name]
@@ -89,7 +90,7 @@ def _tiers(services: Services) -> dict[str, dict[str, Any]]:
             "model": tier.model,
             "local": tier.local,
             "state": "degraded" if health.degraded else "ok",
-            "degraded_until": health.degraded_until or None,
+            "degraded_until": health.until(now) or None,
             "failures": health.failures,
             "in_flight": in_flight,
             "max_concurrency": tier.max_concurrency,

@@ -2,7 +2,9 @@
 
 The pattern is Nygard's (*Release It!*): closed, open for a cool-down, then half-open, where one
 probe at a time decides. Here "open" is called degraded. Only what a server does wrong counts:
-a model's bad replies never degrade its tier. All times are seconds of one clock, passed in.
+a model's bad replies never degrade its tier. All times are seconds of one clock, passed in: that of
+the wall, for a state outlives its process. It may be put back; a time ahead of it that can't be is
+over.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from ..frozen import frozen
 from ..settings import DegradeSettings
 
 MAX_COOLDOWN_SECONDS = 600.0
+ROUNDING = 1.0  # seconds; a clock that is put back by less does no harm
 
 
 @frozen
@@ -27,6 +30,11 @@ class BreakerState:
     @property
     def degraded(self) -> bool:
         return self.degraded_until > 0
+
+    def until(self, now: float) -> float:
+        """When the cool-down ends; 0.0 where it was to have ended before it could begin."""
+        left = self.degraded_until - now
+        return self.degraded_until if left <= self.cooldown + ROUNDING else 0.0
 
 
 HEALTHY = BreakerState()
@@ -70,7 +78,7 @@ class Breakers:
         return {
             tier: health.degraded_until
             for tier, health in self._health.items()
-            if health.degraded and (now < health.degraded_until or tier in self._probing)
+            if health.degraded and (now < health.until(now) or tier in self._probing)
         }
 
     def proven(self) -> frozenset[str]:
@@ -82,7 +90,7 @@ class Breakers:
 
     def cooling(self, tier: str, now: float) -> bool:
         """Whether the tier's cool-down is not over."""
-        return now < self[tier].degraded_until
+        return now < self[tier].until(now)
 
     def failing(self) -> list[str]:
         """The tiers that have failed since they last answered, degraded or not."""
@@ -109,7 +117,7 @@ class Breakers:
     def begin(self, tier: str, now: float) -> TierCall:
         """A call on the tier begins. :meth:`end` it, after what came of it has been told."""
         health = self[tier]
-        probe = health.degraded and now >= health.degraded_until and tier not in self._probing
+        probe = health.degraded and now >= health.until(now) and tier not in self._probing
         if probe:
             self._probing.add(tier)
         return TierCall(tier, now, probe)
@@ -127,7 +135,8 @@ class Breakers:
         """
         tier = call.tier
         old = self[tier]
-        if call.at < max(old.degraded_until, self._recovered.get(tier, 0.0)):
+        recovered = self._recovered.get(tier, 0.0)
+        if call.at < max(old.until(now), recovered if recovered <= now + ROUNDING else 0.0):
             return False
         new = replace(old, failures=old.failures + 1)
         if old.degraded:
@@ -136,7 +145,7 @@ class Breakers:
         elif new.failures >= self._settings.failures:
             new = self._cooled(new, self._settings.cooldown_seconds, now)
         self._health[tier] = new
-        return new.degraded_until > old.degraded_until
+        return new.degraded_until != old.degraded_until
 
     def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""

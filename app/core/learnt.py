@@ -1,6 +1,6 @@
 """What the errors of tiers have taught: windows that are smaller than set, abilities they lack.
 
-Pure; times are seconds of one clock, passed in.
+Pure; times are seconds of one clock, passed in, which may be put back: then all is forgotten.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Learnt:
         """Context windows in tokens, by tier."""
         if not self._windows:
             return {}
-        return {tier: tokens for tier, (tokens, until) in self._windows.items() if now < until}
+        known = self._windows.items()
+        return {tier: tokens for tier, (tokens, until) in known if _lasts(until, now)}
 
     def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
         """The abilities that tiers have not, of ``ladder.ABILITIES``."""
@@ -49,6 +50,10 @@ class Learnt:
             return {}
         found: dict[str, frozenset[str]] = {}
         for (tier, ability), until in self._lacks.items():
-            if now < until:
+            if _lasts(until, now):
                 found[tier] = found.get(tier, frozenset()) | {ability}
         return found
+
+
+def _lasts(until: float, now: float) -> bool:
+    return 0.0 < until - now <= FORGET_SECONDS + 1.0  # it is rounded

@@ -193,3 +193,19 @@ def test_a_tier_is_proven_that_failed_once_at_most_since_it_answered(breakers: B
     assert breakers.proven() == {"fast"}
     fails(breakers, 2.0)
     assert not breakers.proven(), "it is degraded"
+
+
+def test_a_clock_that_is_put_back_keeps_no_tier_out(breakers: Breakers) -> None:
+    hour = 3600.0
+    broken(breakers, 1_000_000.0 + hour)
+    assert breakers.passed_over(1_000_000.0) == {}
+    assert not breakers.cooling("fast", 1_000_000.0)
+    assert fails(breakers, 1_000_000.0)  # as a probe
+    assert breakers.passed_over(1_000_001.0) == {"fast": 1_000_060.0}
+
+
+def test_a_clock_that_is_put_back_hides_no_failures(breakers: Breakers) -> None:
+    hour = 3600.0
+    broken(breakers, 1_000_000.0 + hour)
+    breakers.succeeded("fast", 1_000_031.0 + hour)
+    assert [fails(breakers, 1_000_000.0) for _ in range(3)] == [False, False, True]

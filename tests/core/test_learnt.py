@@ -62,6 +62,14 @@ def test_it_is_forgotten() -> None:
     assert learnt.windows(now) == {"fast": 8192}, "what was forgotten bounds nothing"
 
 
+def test_it_is_forgotten_where_the_clock_is_put_back() -> None:
+    learnt = Learnt()
+    learnt.take("fast", overflow(4096), REQUEST, 1_000_000.0)
+    learnt.take("fast", lacking("tools", 400), REQUEST, 1_000_000.0)
+    assert learnt.windows(1_000_000.0) and learnt.lacks(1_000_000.0)
+    assert (learnt.windows(996_400.0), learnt.lacks(996_400.0)) == ({}, {})
+
+
 def test_other_failures_teach_nothing() -> None:
     learnt = Learnt()
     learnt.take("fast", UpstreamFailed("server_error", "status 500", status=500), REQUEST, 1.0)

@@ -285,3 +285,15 @@ async def test_a_slow_client_does_not_degrade_a_tier(
     await until_metric(proxy, "mlx_stack_attempts_total", 1, tier="fast", result="timeout")
     client.close()
     assert not await is_degraded(proxy)
+
+
+async def test_a_clock_that_is_put_back_an_hour_keeps_no_tier_out(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now -= 3600
+    status = (await proxy.client.get("/mlx-stack/status")).json()["tiers"]["fast"]
+    assert (status["state"], status["degraded_until"]) == ("degraded", None)
+    upstream.always(by_model())
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    assert not await is_degraded(proxy)
