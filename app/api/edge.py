@@ -26,6 +26,7 @@ from .passthrough import Passthrough
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+BREAK_OFF = "mlx_stack.break_off"  # an extension of our own server's: ends the connection
 DISCARD_SECONDS = 2.0
 _SLASHES = re.compile("/+")
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
@@ -50,7 +51,7 @@ class Edge:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         services = self._services
         services.life.running += 1
-        downstream = Downstream(send, asyncio.get_running_loop().time)
+        downstream = Downstream(send, asyncio.get_running_loop().time, *_break_off(scope))
         request: Incoming | None = None
         try:
             request = read_incoming(scope)
@@ -59,11 +60,16 @@ class Edge:
             await self._route(request, scope, receive, downstream)
         except ProxyError as error:
             if not downstream.started:
-                services.metrics.inc(services.metrics.refused, str(error.status))
-                # Who waits to be told to send the body may now send it or not: the next request
-                # could be taken for it.
-                expects = request is not None and "expect" in request.headers
-                await _refuse(error, receive, self._marked(request, send), close=expects)
+                await self._refuse(error, request, receive, send)
+        except asyncio.CancelledError:
+            if not services.life.stopping:
+                raise
+            # What passes through, and is not over when the time for it is.
+            if not downstream.started:
+                await self._refuse(shutting_down(), request, receive, send)
+            else:
+                log.get().warning("broken_off", why="the proxy is shutting down")
+                downstream.break_off()
         except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
             log.fault("internal_error", error)
             if not downstream.started:
@@ -72,6 +78,16 @@ class Edge:
                 await _refuse(failure, receive, self._marked(request, send))
         finally:
             services.life.running -= 1
+
+    async def _refuse(
+        self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
+    ) -> None:
+        """Answer what is no exchange with an error."""
+        self._services.metrics.inc(self._services.metrics.refused, str(error.status))
+        # Who waits to be told to send the body may now send it or not: the next request could be
+        # taken for it.
+        expects = request is not None and "expect" in request.headers
+        await _refuse(error, receive, self._marked(request, send), close=expects)
 
     async def _route(
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
@@ -119,6 +135,12 @@ class Edge:
     def _check_open(self) -> None:
         if self._services.life.stopping:
             raise shutting_down()
+
+
+def _break_off(scope: Scope) -> tuple[Callable[[], None], ...]:
+    """What ends the connection, where the server offers it."""
+    extensions = scope.get("extensions")
+    return (extensions[BREAK_OFF],) if extensions and BREAK_OFF in extensions else ()
 
 
 def is_model_query(request: Incoming) -> bool:

@@ -20,7 +20,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..errors import ProxyError, invalid
-from .edge import Edge
+from .edge import BREAK_OFF, Edge
 from .incoming import MAX_HEADER_BYTES, MAX_HEADERS
 
 # The line, names, values and what stands between them; what is refused here is never kept.
@@ -68,6 +68,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_due is None:
             self._await_head()
         super().on_message_begin()
+        self.scope["extensions"] = {BREAK_OFF: self._break_off}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
         if self._pipelined or self._resuming:
@@ -86,6 +87,11 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_head = True
         super().on_message_complete()
+
+    def _break_off(self) -> None:
+        """End the connection within a reply: for uvicorn as if the client had."""
+        self.cycle.disconnected = True
+        self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle

@@ -136,6 +136,7 @@ class Passthrough:
             # The status is out: only a connection that breaks off, as it does where a response
             # isn't ended, says that this isn't all.
             log.get().warning("upstream_broke_off", why=str(error))
+            downstream.break_off()
             return
         watch.stop()
         books.whole()

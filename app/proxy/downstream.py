@@ -16,13 +16,24 @@ EVENT_STREAM: RawHeaders = [
 ]
 
 
+def _nothing() -> None:
+    """A response that isn't ended is broken off by whoever serves the app."""
+
+
 class Downstream:
-    """Writes one response. ``last_write`` is a time on the event loop's clock."""
+    """Writes one response. ``last_write`` is a time on the event loop's clock.
 
-    __slots__ = ("_clock", "last_write", "send", "started", "writing")
+    ``break_off``: ends the connection; a response that has begun and can't be ended has no other
+    way to say that it isn't whole.
+    """
 
-    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
+    __slots__ = ("_clock", "break_off", "last_write", "send", "started", "writing")
+
+    def __init__(
+        self, send: Send, clock: Callable[[], float], break_off: Callable[[], None] = _nothing
+    ) -> None:
         self.send = send
+        self.break_off = break_off
         self._clock = clock
         self.started = False
         self.writing = False

@@ -146,3 +146,42 @@ async def test_who_is_cut_off_by_the_end_is_told(
         else:
             checked_error(response, 503, "upstream_unavailable")
         assert await proxy.ended() == 0
+
+
+RESPONSES = "/v1/responses"
+
+
+async def test_what_passes_through_is_broken_off_and_no_fault(
+    upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    upstream.will(Reply.sse(ROLE, SILENCE))
+    log = tmp_path / "log"
+    async with graced(tmp_path, upstream, 0.2) as proxy, proxy.client() as client:
+        with log.open("wb") as written:
+            await proxy.start(written.fileno())
+        async with client.stream("POST", RESPONSES, json={"model": "fast"}) as response:
+            parts = response.aiter_bytes()
+            assert await anext(parts) == ROLE
+            proxy.process.terminate()
+            with pytest.raises(httpx.RemoteProtocolError):
+                await anext(parts)
+        assert await proxy.ended() == 0
+    said = log.read_text("utf-8")
+    assert "broken_off" in said and "Traceback" not in said and "ASGI" not in said
+
+
+async def test_what_would_have_passed_through_is_refused(
+    upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    upstream.will(Reply.raw(SILENCE))
+    log = tmp_path / "log"
+    async with graced(tmp_path, upstream, 0.2) as proxy, proxy.client() as client:
+        with log.open("wb") as written:
+            await proxy.start(written.fileno())
+        asking = asyncio.create_task(client.post(RESPONSES, json={"model": "fast"}))
+        await (await upstream.next_call()).whole.wait()
+        proxy.process.terminate()
+        checked_error(await asking, 503, "upstream_unavailable")
+        assert await proxy.ended() == 0
+    said = log.read_text("utf-8")
+    assert "Traceback" not in said and "ASGI" not in said
