@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import weakref
+from functools import partial
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -40,6 +42,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        # Not bound to this connection: its scope, which holds this, would keep it alive.
+        self._extensions = {BREAK_OFF: partial(_break_off, weakref.ref(self))}
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -68,7 +72,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_due is None:
             self._await_head()
         super().on_message_begin()
-        self.scope["extensions"] = {BREAK_OFF: self._break_off}  # type: ignore[dict-item]
+        self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
         if self._pipelined or self._resuming:
@@ -87,11 +91,6 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._in_head = True
         super().on_message_complete()
-
-    def _break_off(self) -> None:
-        """End the connection within a reply: for uvicorn as if the client had."""
-        self.cycle.disconnected = True
-        self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
@@ -157,3 +156,11 @@ _REASONS = {
     408: b"Request Timeout",
     431: b"Request Header Fields Too Large",
 }
+
+
+def _break_off(connection: weakref.ref[BoundedProtocol]) -> None:
+    """End a connection within a reply: for uvicorn as if the client had."""
+    protocol = connection()
+    if protocol is not None:
+        protocol.cycle.disconnected = True
+        protocol.transport.close()
