@@ -64,7 +64,7 @@ class Attempt:
         self._continues = committed is not None
         self.request = request
         self.content = b""
-        self.reply = Reply()
+        self.reply = Reply(offered=exchange.request.offered)
         self.verdict: Verdict | None = None
         self.done = False
         self.identity: dict[str, Any] | None = None

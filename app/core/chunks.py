@@ -212,8 +212,16 @@ def _read_call(choice: int, place: int, call: dict[str, Any]) -> ToolCallDelta:
         name,
         _string(arguments),
         was_object,
-        at is not call.get("index") or (name != "" and call.get("type") != "function"),
+        at is not call.get("index") or not _is_whole(call, name),
     )
+
+
+def _is_whole(call: dict[str, Any], name: str) -> bool:
+    """Whether a piece of a call has what clients look for without asking whether it is there."""
+    kind = call.get("type")
+    typed = kind == "function" or (kind is None and not name)
+    return typed and type(call.get("function")) is dict
+
 
 
 def _read_usage(usage: dict[str, Any]) -> Usage:

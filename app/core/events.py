@@ -38,7 +38,7 @@ class ToolCallDelta:
     """A piece of one tool call. ``index`` is its place in the reply; unsent parts are empty.
 
     ``was_object``: the arguments came as JSON itself, not as its text. ``odd``: it lacks the
-    index, or with a name the type, by which clients put calls together.
+    index, the function or, with a name, the type, by which clients put calls together.
     """
 
     choice: int

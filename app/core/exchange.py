@@ -39,6 +39,16 @@ class ClientRequest:
         tools = self.body.get("tools")
         return tools if isinstance(tools, list) else []
 
+    def offered(self) -> frozenset[str]:
+        """The names of the tools."""
+        return self._offered
+
+    @cached_property
+    def _offered(self) -> frozenset[str]:
+        functions = (tool.get("function") for tool in self.tools if isinstance(tool, dict))
+        names = (function.get("name") for function in functions if isinstance(function, dict))
+        return frozenset(name for name in names if isinstance(name, str))
+
     @cached_property
     def prompt_tokens(self) -> int:
         """An estimate; asked for by many, and a long history is long to go through."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from .events import (
@@ -46,10 +46,19 @@ class ToolCall:
         if delta.id and self.id:
             return delta.id != self.id
         more, own = delta.arguments.strip(), self.arguments.strip()
-        if name != self.name:  # no server is known to cut a name in two
+        if name != self.name:
             return not own or is_object(own)
         # The very same again is the same call, sent twice.
         return bool(more) and more != own and is_object(own)
+
+    def is_named_by(self, delta: ToolCallDelta, offered: Collection[str]) -> bool:
+        """Whether a piece brings the next part of this call's name, which is no tool's so far."""
+        if self.arguments.strip() or (delta.id and self.id and delta.id != self.id):
+            return False
+        if self.name in offered or delta.name in offered:
+            return False
+        name = self.name + delta.name
+        return any(tool.startswith(name) for tool in offered)
 
     def add(self, delta: ToolCallDelta) -> None:
         """Take in a further piece."""
@@ -69,6 +78,7 @@ class ChoiceReply:
 
     __slots__ = (
         "_calls",
+        "_offered",
         "_reasoning",
         "_text",
         "add_text",
@@ -78,7 +88,8 @@ class ChoiceReply:
         "tool_calls",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, offered: Callable[[], Collection[str]] = tuple) -> None:
+        self._offered = offered
         self._text: list[str] = []
         self.add_text = self._text.append
         self._reasoning: list[str] = []
@@ -106,11 +117,17 @@ class ChoiceReply:
 
     def add_call(self, delta: ToolCallDelta) -> None:
         call = self._calls.get(delta.index)
-        if call is not None and not call.ends_before(delta):
-            call.add(delta)
-            return
+        if call is not None:
+            # Seldom, for a name comes whole and once.
+            goes_on = delta.name and call.name and call.is_named_by(delta, self._offered())
+            if goes_on:
+                call.name += delta.name
+            if goes_on or not call.ends_before(delta):
+                call.add(delta)
+                return
         name = delta.name or (call.again if call is not None else "")
-        odd = delta.odd or call is not None
+        # Clients put calls in a row by their index.
+        odd = delta.odd or call is not None or delta.index != len(self.tool_calls)
         call = ToolCall(delta.id, name, delta.arguments, delta.was_object, odd)
         self._calls[delta.index] = call
         self.tool_calls.append(call)
@@ -126,7 +143,7 @@ class Reply:
     ``cut``: it was ended by us, so its usage never came. ``generated``: UTF-8 bytes that the model
     wrote, noted before stages take any of them out; ``pieces``: in how many they came, ``counted``
     of which before the usage that is known. ``flowed``: characters of the (only) choice's text that
-    the client has.
+    the client has. ``offered``: gives the names of the request's tools.
     """
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
@@ -139,6 +156,7 @@ class Reply:
     pieces: int = 0
     counted: int = 0
     flowed: int = 0
+    offered: Callable[[], Collection[str]] = tuple
 
     def written(self) -> int:
         """UTF-8 bytes that the model wrote: more than there are left, once it was mended."""
@@ -156,7 +174,7 @@ class Reply:
     def choice(self, index: int) -> ChoiceReply:
         found = self.choices.get(index)
         if found is None:
-            found = self.choices[index] = ChoiceReply()
+            found = self.choices[index] = ChoiceReply(self.offered)
             self.finished = False
         return found
 

@@ -79,7 +79,10 @@ def frame(data: bytes) -> Frame:
             {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
             [ToolCallDelta(0, 0, "", "", "{")],
         ),
-        ({"tool_calls": [{"index": 0, "function": None}]}, [ToolCallDelta(0, 0, "", "", "")]),
+        (
+            {"tool_calls": [{"index": 0, "function": None}]},
+            [ToolCallDelta(0, 0, "", "", "", odd=True)],
+        ),
         ({"function_call": {"name": "f"}}, [ToolCallDelta(0, 0, "", "f", "")]),
         ({"function_call": {"arguments": "{}"}}, [ToolCallDelta(0, 0, "", "", "{}")]),
     ],

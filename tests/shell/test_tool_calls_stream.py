@@ -82,7 +82,7 @@ async def test_prose_does_not_wait(
 
 async def test_reasoning_does_not_wait(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     event = asyncio.Event()
-    thinks = data(chunk({"reasoning_content": f"I could {CALL}"}))
+    thinks = data(chunk({"role": "assistant", "reasoning_content": f"I could {CALL}"}))
     upstream.will(Reply.sse(thinks, Wait(event), data(chunk({"content": "No."}, "stop")), DONE))
     asked = body(tools=[SEARCH], stream=True)
     async with proxy.client.stream("POST", CHAT, json=asked) as response:
@@ -112,9 +112,8 @@ async def test_text_before_a_call_flows_and_the_call_waits_until_it_is_whole(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     event = asyncio.Event()
-    first, *rest = (
-        data(chunk({"content": text})) for text in ("Let me look. ", CALL[:9], CALL[9:])
-    )
+    first = data(chunk({"role": "assistant", "content": "Let me look. "}))
+    rest = [data(chunk({"content": text})) for text in (CALL[:9], CALL[9:])]
     upstream.will(Reply.sse(first, Wait(event), *rest, data(chunk({}, "stop")), DONE))
     asked = body(tools=[SEARCH], stream=True)
     async with proxy.client.stream("POST", CHAT, json=asked) as response:
@@ -248,7 +247,19 @@ def _pieces_with_name() -> list[dict[str, Any]]:
     return [{"tool_calls": [{**whole, "function": function}]} for function in cut]
 
 
+def _name_in_pieces(*names: str) -> list[dict[str, Any]]:
+    """As a server sends it that cuts the name like any text."""
+    first, *rest = ({"index": 0, "function": {"name": name}} for name in names)
+    arguments = _called("x")["function"]["arguments"]
+    last = {"index": 0, "function": {"arguments": arguments}}
+    first |= {"id": "a", "type": "function"}
+    return [{"tool_calls": [piece]} for piece in (first, *rest, last)]
+
+
 ODD = {
+    "name in two": (_name_in_pieces("se", "arch"), ["x"]),
+    "name in three": (_name_in_pieces("s", "ear", "ch"), ["x"]),
+    "index from one": ([{"tool_calls": [_called("x", id="a", index=1)]}], ["x"]),
     "name and id again": (_pieces_with_name(), ["x"]),
     "no index": ([{"tool_calls": [_called("x", id="a"), _called("y", id="b")]}], ["x", "y"]),
     "no type": ([{"tool_calls": [_called("x", id="a", index=0, type=None)]}], ["x"]),
