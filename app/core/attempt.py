@@ -17,6 +17,7 @@ from ..errors import INVALID_REQUEST
 from ..tool_calls.tool_list import ToolList
 from . import sse
 from .budgets import spent_by
+from .chunk_form import ChunkForm
 from .chunk_reader import ChunkReader
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
 from .client_view import ClientView
@@ -84,7 +85,9 @@ class Attempt:
             report=functools.partial(report, "text_hold"),
         )
         self._reader = sse.FrameReader()
-        self._chunks = ChunkReader()
+        model = request.body.get("model") or exchange.tier
+        self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model)
+        self._chunks = ChunkReader(self._form)
         self._view = ClientView(exchange.request, committed.identity if committed else {})
 
     @property
@@ -156,7 +159,7 @@ class Attempt:
     def take_completion(self, completion: dict[str, Any]) -> None:
         """Take a whole JSON reply (upstream did not stream). Nothing goes out before its end."""
         try:
-            for chunk in chunks_of_completion(completion):
+            for chunk in chunks_of_completion(completion, self._form):
                 if chunk.done:
                     if not self.over:
                         self._end_of_stream()
@@ -177,7 +180,7 @@ class Attempt:
         rest = self._reader.finish()
         if rest is not None and not self.over:
             try:
-                self._take(self._chunks.read(_whole(rest)), now, out)
+                self._take(self._chunks.read(sse.ended(rest)), now, out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -205,7 +208,7 @@ class Attempt:
             self.reply.cut = True
         if self.reply.usage is None:
             self.reply.generated = self.reply.written()  # by which its cost is estimated
-        if self.reply.cut and (self.reply.usage is None or self.reply.counted < self.reply.pieces):
+        if self._lacks_usage():
             self._keep_usage()
         self.reply.flowed = self._gate.flowed
         self.verdict = self._pipeline.end(self.reply) or cut
@@ -308,15 +311,26 @@ class Attempt:
             if choice.finish_reason is None:
                 choice.finish_reason = cut.finish_reason
                 ending = {"index": index, "delta": {}, "finish_reason": cut.finish_reason}
-                self._keep(made({**self._top, "choices": [ending]}))
+                self._keep(made({**self._form.top, **self._top, "choices": [ending]}))
             self.reply.mended.add(index)
 
+    def _lacks_usage(self) -> bool:
+        """Whether there is less usage than clients count on.
+
+        Of a reply that was cut it comes for what came before, or not at all; of one that doesn't
+        stream no client asks whether it is there.
+        """
+        reply = self.reply
+        if reply.cut:
+            return reply.usage is None or reply.counted < reply.pieces
+        return reply.usage is None and self.verdict is None and self._builder is not None
+
     def _keep_usage(self) -> None:
-        """Say what a reply that was cut has cost: clients count on it."""
+        """Say what a reply has cost, by our own count."""
         spent = spent_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = {**tokens, "total_tokens": spent.total}
-        self._keep(made({**self._top, "choices": [], "usage": usage}))
+        self._keep(made({**self._form.top, **self._top, "choices": [], "usage": usage}))
 
     def _let_out(self, released: list[Chunk], out: list[bytes]) -> None:
         if self._continues:
@@ -368,13 +382,6 @@ def _check_depth(payload: dict[str, Any]) -> None:
 
 def _broken(where: str) -> UpstreamFailed:
     return UpstreamFailed("server_error", f"the stream broke off {where}", status=200)
-
-
-def _whole(rest: sse.Frame) -> sse.Frame:
-    """A last event that lacks its blank line, with one."""
-    if sse.ends_blank(rest.raw):  # in a CR, which might have been half of CR LF
-        return rest
-    return sse.Frame(rest.raw.rstrip(b"\r\n") + b"\n\n", rest.data)
 
 
 def _join_metadata(held: list[Chunk], metadata: dict[str, Any]) -> None:

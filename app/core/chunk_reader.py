@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import orjson
 
 from . import sse, surrogates
+from .chunk_form import ChunkForm
 from .chunks import Chunk, read_frame
 from .completion import adds_text_alone
 from .events import TextDelta
@@ -24,7 +25,7 @@ _MAX_TRIES = 8
 class ChunkReader:
     """One stream's. ``text_alone``: chunks that are unread add nothing else to a whole reply.
 
-    ``choice``: whose text they bring.
+    ``choice``: whose text they bring. ``form``: brings them into the form that clients expect.
     """
 
     __slots__ = (
@@ -32,6 +33,8 @@ class ChunkReader:
         "_around",
         "_before",
         "_close",
+        "_form",
+        "_formed",
         "_halves",
         "_open",
         "_tries",
@@ -39,7 +42,9 @@ class ChunkReader:
         "text_alone",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, form: ChunkForm | None = None) -> None:
+        self._form = form
+        self._formed: tuple[bytes, bytes] | None = None  # before and after the text, in form
         self._halves: surrogates.Halves = {}
         self._before = b""  # the bytes up to and with the quote that opens the text
         self._after = b""  # and from the one that closes it
@@ -55,14 +60,18 @@ class ChunkReader:
         if self.is_like(raw):
             text = self._text(raw)
             if text is None:
-                return read_frame(frame, self._halves)  # more than one string, or half of one
+                # More than one string, or half of one.
+                return read_frame(frame, self._halves, self._form)
+            if self._formed is not None:
+                before, after = self._formed
+                raw = b"".join((before, raw[len(self._before) : -len(self._after)], after))
             return Chunk(raw, None, [TextDelta(self.choice, text)], unread=True)
-        chunk = read_frame(frame, self._halves)
-        if self._tries < _MAX_TRIES and len(chunk.events) == 1 and chunk.raw is raw:
+        chunk = read_frame(frame, self._halves, self._form)
+        if self._tries < _MAX_TRIES and len(chunk.events) == 1:
             event = chunk.events[0]
             if type(event) is TextDelta and raw.startswith(b"data: ") and frame.data == raw[6:-2]:
                 self._tries += 1
-                self._learn(chunk, event)
+                self._learn(raw, chunk, event)
         return chunk
 
     def is_like(self, raw: bytes) -> bool:
@@ -97,25 +106,39 @@ class ChunkReader:
             return None
         return text
 
-    def _learn(self, chunk: Chunk, event: TextDelta) -> None:
-        """Find the text in a chunk that says nothing else.
+    def _learn(self, raw: bytes, chunk: Chunk, event: TextDelta) -> None:
+        """Find the text in a chunk that says nothing else, as it came and as it goes out.
 
-        It came from a key ``content``. Where that stands in the chunk once, and nothing outside the
-        text is escaped, so that it is spelt nowhere else, what follows it is the text.
+        The first of a choice, which has its role, is like none of the others in form.
         """
-        raw = chunk.raw
-        if raw.count(b'"content"') != 1:
+        payload = chunk.payload
+        if payload is None or (self._form and payload["choices"][0]["delta"].get("role")):
             return
-        text = orjson.dumps(event.text)
-        for key in (b'"content":', b'"content": '):
-            before, found, after = raw.partition(key + text)
-            if found:
-                break
-        else:
+        came = _around(raw, event.text)
+        formed = came if chunk.raw is raw else _around(chunk.raw, event.text)
+        if came is None or formed is None:
             return
-        if b"\\" not in before and b"\\" not in after:
-            self._before, self._after = before + key + b'"', b'"' + after
-            self._around = len(self._before) + len(self._after)
-            self._open, self._close = len(self._before) - 1, 1 - len(self._after)
-            self.choice = event.choice
-            self.text_alone = chunk.payload is not None and adds_text_alone(chunk.payload)
+        self._before, self._after = came
+        self._formed = None if chunk.raw is raw else formed
+        self._around = len(self._before) + len(self._after)
+        self._open, self._close = len(self._before) - 1, 1 - len(self._after)
+        self.choice = event.choice
+        self.text_alone = adds_text_alone(payload)
+
+
+def _around(raw: bytes, said: str) -> tuple[bytes, bytes] | None:
+    """The bytes before and after a text in a chunk, with its quotes; None where that is not sure.
+
+    It came from a key ``content``. Where that stands in the chunk once, and nothing outside the
+    text is escaped, so that it is spelt nowhere else, what follows it is the text.
+    """
+    if raw.count(b'"content"') != 1:
+        return None
+    text = orjson.dumps(said)
+    for key in (b'"content":', b'"content": '):
+        before, found, after = raw.partition(key + text)
+        if found:
+            if b"\\" in before or b"\\" in after:
+                return None
+            return before + key + b'"', b'"' + after
+    return None

@@ -2,7 +2,8 @@
 
 Servers spell some things their own way; all spellings become the same events: reasoning as
 ``reasoning_content`` (LiteLLM, vLLM, DeepSeek), ``reasoning`` (mlx-lm, OpenRouter) or ``thinking``;
-calls as ``tool_calls`` or the older ``function_call``; a final ``message`` in place of a ``delta``.
+calls as ``tool_calls`` or the older ``function_call``. What clients would not understand is brought
+into form before (``chunk_form``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import orjson
 
 from . import sse, surrogates
+from .chunk_form import CHUNK, ChunkForm, choices_of, index_of, said_in
 from .events import (
     Event,
     Finish,
@@ -25,9 +27,9 @@ from .events import (
     UpstreamErrorEvent,
     Usage,
 )
+from .field_forms import REASONING_FIELDS
 
 OTHER_FIELDS = ("audio", "images")
-REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking")
 _NO_EVENTS: tuple[Event, ...] = ()
 
 
@@ -71,37 +73,48 @@ class Chunk:
         self.unread = False
 
 
-def read_frame(frame: sse.Frame, halves: surrogates.Halves | None = None) -> Chunk:
+def read_frame(
+    frame: sse.Frame, halves: surrogates.Halves | None = None, form: ChunkForm | None = None
+) -> Chunk:
     """The chunk in a frame. Raises :class:`MalformedChunk`.
 
-    ``halves``: the reply's half characters so far, where it may have some.
+    ``halves``: the reply's half characters so far, where it may have some. ``form``: brings the
+    chunk into the form that clients expect; where it has that, its bytes stay.
     """
-    if frame.data is None:
+    data = frame.data
+    if data is None:
         return Chunk(frame.raw, None, _NO_EVENTS)
-    if frame.data == sse.DONE:
+    if data == sse.DONE:
         return Chunk(frame.raw, None, _NO_EVENTS, done=True)
+    raw = frame.raw
     try:
-        payload = orjson.loads(frame.data)
+        payload = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        data = frame.data.strip()
-        if data and data != sse.DONE:
-            return _read_halves(data, halves, error)
-        return Chunk(frame.raw, None, _NO_EVENTS, done=bool(data))
+        if data.isspace() or not data:
+            return _NOTHING  # the SDKs take it for broken JSON
+        if data.strip() == sse.DONE:
+            return Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
+        payload, raw = _read_halves(data.strip(), halves, error), b""
     if not isinstance(payload, dict):
         raise MalformedChunk("an event that is no JSON object")
-    return Chunk(frame.raw, payload, read_events(payload))
+    formed = payload if form is None else form.formed(payload)
+    if formed is None:
+        return _NOTHING
+    if formed is payload and raw:
+        return Chunk(raw, payload, read_events(payload))
+    try:
+        return made(formed)
+    except orjson.JSONEncodeError:  # nested too deeply to be written, and read it was
+        return Chunk(frame.raw, formed, read_events(formed))
 
 
-def _read_halves(data: bytes, halves: surrogates.Halves | None, error: ValueError) -> Chunk:
-    """The chunk in an event with half a character, written anew; or it is malformed."""
+def _read_halves(data: bytes, halves: surrogates.Halves | None, error: ValueError) -> Any:
+    """What is in an event with half a character; or it is malformed."""
     join = None if halves is None else partial(_join_halves, halves=halves)
     try:
-        payload = surrogates.loads(data, join)
+        return surrogates.loads(data, join)
     except ValueError:
         raise MalformedChunk(f"an event that is not JSON: {error}") from None
-    if not isinstance(payload, dict):
-        raise MalformedChunk("an event that is no JSON object")
-    return made(payload)
 
 
 def _join_halves(payload: Any, halves: surrogates.Halves) -> None:
@@ -150,17 +163,9 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
-def index_of(one: Mapping[str, Any], position: int) -> int:
-    """Which of its kind a choice or a call is: as it says, else by its place in the list."""
-    index = one.get("index")
-    return index if isinstance(index, int) else position
-
-
 def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
     index = index_of(choice, position)
     delta = choice.get("delta")
-    if not isinstance(delta, dict):
-        delta = choice.get("message")
     if isinstance(delta, dict):
         _read_delta(delta, index, events)
     reason = choice.get("finish_reason")
@@ -223,7 +228,6 @@ def _is_whole(call: dict[str, Any], name: str) -> bool:
     return typed and type(call.get("function")) is dict
 
 
-
 def _read_usage(usage: dict[str, Any]) -> Usage:
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
@@ -270,36 +274,44 @@ def render(payload: Mapping[str, Any]) -> bytes:
     return sse.data_frame(orjson.dumps(payload))
 
 
-def chunks_of_completion(completion: Mapping[str, Any]) -> Iterable[Chunk]:
+def chunks_of_completion(
+    completion: Mapping[str, Any], form: ChunkForm | None = None
+) -> Iterable[Chunk]:
     """A whole ``chat.completion`` as the chunks that a stream of it would have brought.
 
     For upstreams that answer a streamed request with JSON. Nothing is lost: unknown fields of the
     message, the choice and the top travel on the first chunk that can carry them.
     """
+    for payload in _payloads(completion):
+        formed = payload if form is None else form.formed(payload)
+        if formed is not None:
+            yield made(formed)
+    yield Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
+
+
+def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     top = {k: v for k, v in completion.items() if k not in ("choices", "usage", "object")}
-    top["object"] = "chat.completion.chunk"
-    choices = completion.get("choices")
-    for position, choice in enumerate(choices if isinstance(choices, list) else ()):
+    top["object"] = CHUNK
+    for position, choice in enumerate(choices_of(completion)):
         if not isinstance(choice, dict):
             continue
         index = index_of(choice, position)
-        message = choice.get("message")
-        delta = dict(message) if isinstance(message, dict) else {}
-        if isinstance(delta.get("tool_calls"), list):
+        delta = dict(said_in(choice))
+        calls = delta.get("tool_calls")
+        if isinstance(calls, list):
             delta["tool_calls"] = [
                 {"index": place, **call} if isinstance(call, dict) else call
-                for place, call in enumerate(delta["tool_calls"])
+                for place, call in enumerate(calls)
             ]
-        rest = {k: v for k, v in choice.items() if k not in ("message", "finish_reason")}
-        whole = {**rest, "index": index, "delta": delta, "finish_reason": None}
-        yield made({**top, "choices": [whole]})
-        finish = choice.get("finish_reason")
-        yield made({**top, "choices": [{"index": index, "delta": {}, "finish_reason": finish}]})
+        rest = {k: v for k, v in choice.items() if k not in ("message", "text", "finish_reason")}
+        yield {**top, "choices": [{**rest, "index": index, "delta": delta, "finish_reason": None}]}
+        # What came whole has its end.
+        finish = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
+        yield {**top, "choices": [{"index": index, "delta": {}, "finish_reason": finish}]}
     if completion.get("usage"):
-        yield made({**top, "choices": [], "usage": completion["usage"]})
+        yield {**top, "choices": [], "usage": completion["usage"]}
     if completion.get("error"):
-        yield made({"error": completion["error"]})
-    yield Chunk(sse.DONE_FRAME, None, _NO_EVENTS, done=True)
+        yield {"error": completion["error"]}
 
 
 def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
@@ -309,9 +321,8 @@ def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
     """
     payload = chunk.payload or {}
     choice = payload["choices"][0]
-    place = "delta" if isinstance(choice.get("delta"), dict) else "message"
-    text = text_of(choice[place]["content"])
-    head = {**choice, place: {**choice[place], "content": text[:at]}}
+    text = text_of(choice["delta"]["content"])
+    head = {**choice, "delta": {**choice["delta"], "content": text[:at]}}
     tail = {"index": choice.get("index", 0), "delta": {"content": text[at:]}, "finish_reason": None}
     return made({**payload, "choices": [head]}), made({**payload, "choices": [tail]})
 
@@ -319,3 +330,6 @@ def split_text(chunk: Chunk, at: int) -> tuple[Chunk, Chunk]:
 def made(payload: dict[str, Any]) -> Chunk:
     """A chunk of our own."""
     return Chunk(render(payload), payload, read_events(payload))
+
+
+_NOTHING = Chunk(b"", None, _NO_EVENTS)

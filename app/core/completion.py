@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .chunks import index_of
+from .chunk_form import index_of
 from .reply import Reply
 
 # Strings that name something and are sent whole, perhaps more than once.
@@ -62,8 +62,6 @@ class CompletionBuilder:
         index = index_of(choice, position)
         known = self._choices.setdefault(index, {"index": index, "message": {}})
         delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            delta = choice.get("message")
         if isinstance(delta, dict):
             _add_delta(known["message"], delta)
         for key, value in choice.items():
@@ -91,7 +89,7 @@ def adds_text_alone(payload: dict[str, Any]) -> bool:
     for choice in payload["choices"]:
         if not isinstance(choice, dict):
             continue
-        for part in (choice, choice.get("delta"), choice.get("message")):
+        for part in (choice, choice.get("delta")):
             if isinstance(part, dict) and any(map(_grows, part, part.values())):
                 return False
     return True
@@ -99,7 +97,7 @@ def adds_text_alone(payload: dict[str, Any]) -> bool:
 
 def _grows(key: str, value: Any) -> bool:
     """Whether a field that is the same in two chunks is another in the whole."""
-    if not value or key in ("delta", "message", "content"):
+    if not value or key in ("delta", "content"):
         return False
     return isinstance(value, (list, dict)) or (isinstance(value, str) and key not in _WHOLE_STRINGS)
 

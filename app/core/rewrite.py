@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .chunks import REASONING_FIELDS, Chunk, index_of, made
+from .chunk_form import index_of
+from .chunks import Chunk, made
+from .field_forms import REASONING_FIELDS
 from .reply import ChoiceReply, Reply
 
 _REPLACED = frozenset({"content", "tool_calls", "function_call"})
@@ -38,13 +40,9 @@ def without_reasoning(held: Sequence[Chunk]) -> list[Chunk]:
             continue
         choices = []
         for choice in payload["choices"]:
-            if not isinstance(choice, dict):
-                continue
-            # Some servers have a `message` in place of a `delta`.
-            key = "message" if isinstance(choice.get("message"), dict) else "delta"
-            kept = {k: v for k, v in (choice.get(key) or {}).items() if k not in dropped}
+            kept = {k: v for k, v in choice["delta"].items() if k not in dropped}
             if choice.get("finish_reason") or any(kept.values()):
-                choices.append({**choice, key: kept})
+                choices.append({**choice, "delta": kept})
         if choices:
             chunks.append(made({**payload, "choices": choices}))
     return chunks
@@ -106,7 +104,5 @@ class _Writer:
 
 
 def _emptied(choice: dict[str, Any]) -> dict[str, Any]:
-    key = "delta" if isinstance(choice.get("delta"), dict) else "message"
-    delta = choice.get(key) or {}
-    kept = {k: v for k, v in delta.items() if k not in _REPLACED}
-    return {**{k: v for k, v in choice.items() if k != "message"}, "delta": kept}
+    kept = {k: v for k, v in choice["delta"].items() if k not in _REPLACED}
+    return {**choice, "delta": kept}

@@ -112,9 +112,12 @@ def _frame(raw: bytes) -> Frame:
     return Frame(raw, b"\n".join(data) if data else None)
 
 
-def ends_blank(raw: bytes) -> bool:
-    """Whether an event has the blank line that ends it."""
-    return _BLANK_END.search(raw, max(0, len(raw) - 4)) is not None
+def ended(frame: Frame) -> Frame:
+    """A last event, with a blank line where it lacks that."""
+    raw = frame.raw
+    if _BLANK_END.search(raw, max(0, len(raw) - 4)) is not None:
+        return frame  # perhaps in a CR, which might have been half of CR LF
+    return Frame(raw.rstrip(b"\r\n") + b"\n\n", frame.data)
 
 
 def data_frame(payload: bytes) -> bytes:

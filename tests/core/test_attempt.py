@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from app.core.exchange import Exchange
 from app.core.pipeline import StageState
 from app.core.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
 from tests.core.exchanges import attempt, client_request, cut, exchange, relayed, splits
-from tests.support.replies import DONE, KINDS, chunk, data, stream_bytes, usage_chunk
+from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 
 Json = dict[str, Any]
 COMMENTS = [b": keepalive 1/2", b":", b"event: message", b"id: 7", b"retry: 10"]
@@ -119,7 +120,7 @@ def test_no_bytes_raise(noise: bytes) -> None:
 
 def test_a_chunk_of_10_mb() -> None:
     text = "x" * 10_000_000
-    whole = stream_bytes([chunk({"content": text}), chunk({}, "stop")])
+    whole = stream_bytes([chunk({"role": "assistant", "content": text}), chunk({}, "stop")])
     places = range(0, len(whole), 65_536)
     one = attempt()
     assert relayed(one, cut(whole, places)) == whole
@@ -163,7 +164,7 @@ def test_an_end_that_is_none(stream: bytes, where: str) -> None:
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
 def test_a_whole_reply_whose_last_event_lacks_its_blank_line(end: bytes) -> None:
-    whole = data(chunk({"content": "a"})) + data(chunk({}, "stop"))
+    whole = data(chunk({"role": "assistant", "content": "a"})) + data(chunk({}, "stop"))
     out = relayed(attempt(), [whole.rstrip(b"\n") + end])
     assert out == whole + DONE  # without [DONE] a client would wait on
 
@@ -190,8 +191,8 @@ def test_what_comes_after_done_is_dropped() -> None:
 )
 def test_an_error_inside_the_stream(error: Any) -> None:
     one = attempt()
-    out = one.feed(data(chunk({"content": "a"})) + data({"error": error}), 0.0)
-    assert out == data(chunk({"content": "a"}))
+    text = data(chunk({"role": "assistant", "content": "a"}))
+    assert one.feed(text + data({"error": error}), 0.0) == text
     assert isinstance(one.verdict, UpstreamFailed)
     assert one.verdict.message == "an error inside the answer: out of memory"
     assert not one.verdict.client_fault
@@ -233,7 +234,8 @@ def test_what_a_later_attempt_can_not_take_back(delta: Any, stays: bool) -> None
 
 def test_calls_wait_until_the_reply_is_judged() -> None:
     call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
-    parts = [chunk({"content": "Let me look."}), call, chunk({}, "tool_calls"), usage_chunk()]
+    text = chunk({"role": "assistant", "content": "Let me look."})
+    parts = [text, call, chunk({}, "tool_calls"), usage_chunk()]
     one = attempt()
     assert [one.feed(data(part), 0.0) for part in parts] == [data(parts[0]), b"", b"", b""]
     one.feed(DONE, 0.0)
@@ -243,7 +245,7 @@ def test_calls_wait_until_the_reply_is_judged() -> None:
 
 def test_held_text_goes_with_time() -> None:
     one = attempt(hold_seconds=2.0)
-    text = data(chunk({"content": "a"}))
+    text = data(chunk({"role": "assistant", "content": "a"}))
     assert one.feed(text, 10.0) == b""
     assert one.next_release() == 12.0
     assert one.tick(11.0) == b""
@@ -279,8 +281,9 @@ def test_a_verdict_ends_the_attempt_and_keeps_its_chunk_back() -> None:
     loop = LoopDetected("repetition", 3, "a loop")
     stopper = Stopper(loop, TextDelta(0, "b"))
     one = attempt(stages=[stopper])
-    parts = [data(chunk({"content": text})) for text in "abc"]
-    assert one.feed(b"".join(parts), 0.0) == parts[0]
+    parts = [data(chunk({"content": text})) for text in "bc"]
+    first = data(chunk({"role": "assistant", "content": "a"}))
+    assert one.feed(b"".join([first, *parts]), 0.0) == first
     assert one.verdict is loop
     assert stopper.seen == [TextDelta(0, "a"), TextDelta(0, "b")]  # nothing after it is read
     assert one.end(0.0) == b""
@@ -295,3 +298,9 @@ def test_a_tick_reaches_the_stages() -> None:
     assert one.verdict is None
     assert one.tick(7.0) == b""
     assert one.verdict is cut_off
+    one.settle()
+    *_, end, usage, _, _ = one.rest().split(b"\n\n")
+    for made in (end, usage):  # of no chunk that came, and in the form of all
+        whole = json.loads(made.removeprefix(b"data: "))
+        assert {key: whole[key] for key in TOP} == TOP
+        assert whole["object"] == "chat.completion.chunk"

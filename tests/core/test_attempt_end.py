@@ -34,7 +34,7 @@ def test_usage_is_left_out_where_it_was_not_asked_for() -> None:
 )
 def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
     """LiteLLM 1.106 sends a bare choice with it."""
-    chunks = [chunk({"content": "a"}), chunk({}, "stop")]
+    chunks = [chunk({"role": "assistant", "content": "a"}), chunk({}, "stop")]
     asked = exchange(client_request(include_usage=False))
     out = relayed(attempt(asked), [stream_bytes([*chunks, {**usage_chunk(), "choices": choices}])])
     assert out == stream_bytes(chunks, usage=False)
@@ -64,7 +64,8 @@ def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
 def test_a_reply_nested_too_deeply_to_be_written(depth: int) -> None:
     """It fails as a broken reply does; to a client that streams the same bytes are no trouble."""
     deep = json.loads("[" * depth + "]" * depth)
-    stream = stream_bytes([chunk({"content": "Hi", "odd": deep}), chunk({}, "stop")])
+    first = chunk({"role": "assistant", "content": "Hi", "odd": deep})
+    stream = stream_bytes([first, chunk({}, "stop")])
     one = attempt(exchange(client_request(stream=False)), hold_whole=True)
     one.feed(stream, 0.0)
     assert isinstance(one.verdict, UpstreamFailed) and "nested" in one.verdict.message

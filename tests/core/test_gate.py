@@ -117,10 +117,9 @@ class Held:
         return flows
 
 
-@pytest.mark.parametrize("place", ["delta", "message"])
-def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows(place: str) -> None:
+def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows() -> None:
     def of(text: str) -> Chunk:
-        choice = {"index": 0, place: {"content": text, "mood": "odd"}, "finish_reason": None}
+        choice = {"index": 0, "delta": {"content": text, "mood": "odd"}, "finish_reason": None}
         return made({"id": "c", "choices": [choice]})
 
     gate = Gate(text_hold=Held())
@@ -129,7 +128,7 @@ def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows(place: str) -
     assert gate.push(second, 0.0) == []  # the next chunk mostly settles it
     (head,) = gate.push(third, 0.0)
     assert head.events == [TextDelta(0, "so")]
-    assert head.payload is not None and head.payload["choices"][0][place]["mood"] == "odd"
+    assert head.payload is not None and head.payload["choices"][0]["delta"]["mood"] == "odd"
     assert gate.flowed == len("Look: so")
     tail, last = gate.release()
     assert tail.events == [TextDelta(0, "<tool")]

@@ -121,28 +121,6 @@ def test_a_server_that_finishes_twice() -> None:
     assert new == [chunk(call_delta()), *[chunk({}, "tool_calls")] * 2]
 
 
-def test_a_reply_that_came_whole_in_a_message() -> None:
-    last = {**TOP, "choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}]}
-    _, end = mended(chunks(last), "", CALL)
-    assert end is not None
-    assert end["choices"] == [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]
-
-
-def test_a_choice_without_an_index_is_told_by_its_place() -> None:
-    held = chunks(
-        {**TOP, "choices": [None, {"index": None, "delta": {"content": "<tool"}}]},
-        {**TOP, "choices": [None, {"delta": {}, "finish_reason": "stop"}]},
-    )
-    call, end = (one or {} for one in mended(held, "", CALL, index=1)[1:])
-    assert call["choices"][0]["index"] == 1
-    assert call["choices"][0]["delta"] == call_delta()
-    assert end["choices"] == [None, {"delta": {}, "finish_reason": "tool_calls"}]
-    assert [one.payload for one in without_reasoning(held)] == [
-        {**TOP, "choices": [{"index": None, "delta": {"content": "<tool"}}]},
-        {**TOP, "choices": [{"delta": {}, "finish_reason": "stop"}]},
-    ]
-
-
 def test_a_made_chunk_is_what_its_payload_says() -> None:
     reply = Reply()
     reply.choice(0).text = "né"
@@ -158,17 +136,12 @@ def test_reasoning_of_a_second_attempt_is_left_out() -> None:
         chunk({"role": "assistant", "content": ""}),
         chunk({"reasoning_content": "Hm."}),
         chunk({"reasoning": "Hm.", "content": "Yes."}),
-        {
-            **chunk({}),
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": "So."}}],
-        },
         chunk({}, "stop"),
         usage_chunk(),
     )
     held.append(Chunk(b": x\n\n", None, ()))
     assert [one.payload for one in without_reasoning(held)] == [
         chunk({"content": "Yes."}),
-        {**chunk({}), "choices": [{"index": 0, "message": {"content": "So."}}]},
         chunk({}, "stop"),
         usage_chunk(),
         None,

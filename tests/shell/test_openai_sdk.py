@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import openai
 import pytest
+from openai.types.chat import ChatCompletion
 
 from tests.shell.asking import MESSAGES
-from tests.support.replies import KINDS, TOOLS, USAGE, data, litellm_error, text_chunks, text_stream
+from tests.support.replies import (
+    KINDS,
+    TOOLS,
+    TOP,
+    USAGE,
+    chunk,
+    data,
+    litellm_error,
+    text_chunks,
+    text_stream,
+)
 from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer
 
 ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
+Json = dict[str, Any]
+
+
+def _bare(payload: Json) -> Json:
+    (choice,) = payload["choices"]
+    return {key: choice[key] for key in choice if key != "index"}
+
+
+def _as_message(payload: Json) -> Json:
+    (choice,) = payload["choices"]
+    message = {"index": 0, "message": choice["delta"], "finish_reason": choice["finish_reason"]}
+    return {**payload, "choices": [message]}
+
+
+def _with_role(payload: Json) -> Json:
+    (choice,) = payload["choices"]
+    return {**payload, "choices": [{**choice, "delta": {"role": "assistant", **choice["delta"]}}]}
 
 
 async def test_whole(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
@@ -44,6 +74,36 @@ async def test_the_streaming_helper_assembles_tool_calls(
         "get_weather",
         "get_time",
     ]
+
+
+ODD = {
+    "null choices": [data({**TOP, "choices": None}), ROLE, TEXT, END],
+    "a message": [data(_as_message(one)) for one in text_chunks("Some words")],
+    "no delta at the end": [ROLE, TEXT, data({"choices": [{"finish_reason": "stop"}]})],
+    "a role in each": [data(_with_role(one)) for one in text_chunks("Some", " words")],
+    "parts": [ROLE, data(chunk({"content": [{"type": "text", "text": "Some words"}]})), END],
+    "no index": [data({"choices": [_bare(one)]}) for one in text_chunks("Some words")],
+    "empty events": [ROLE, b"data: \n\n", TEXT, b"data: {}\n\n", END],
+    "DONE with a blank": [ROLE, TEXT, END, b"data:  [DONE]\n\n"],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_what_would_break_it_comes_in_its_form(
+    name: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    upstream.always(Reply.sse(*ODD[name]))
+    asked: Any = {"model": "fast", "messages": MESSAGES}
+    async with sdk.chat.completions.stream(**asked) as stream:
+        async for _ in stream:
+            pass
+        helped = await stream.get_final_completion()
+    for reply in (helped, await sdk.chat.completions.create(**asked)):
+        message = reply.choices[0].message
+        assert (message.role, message.content) == ("assistant", "Some words")
+        assert reply.choices[0].finish_reason == "stop"
+        ChatCompletion.model_validate(reply.model_dump())  # as pydantic-ai asks of it
+    assert reply.usage.total_tokens > 0  # type: ignore[union-attr]
 
 
 async def test_raw_response_headers(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:

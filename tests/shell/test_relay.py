@@ -82,7 +82,7 @@ async def test_comments_event_names_and_several_data_lines_are_kept(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     first, *rest = text_chunks("a", "b")
-    split = b'data: {"id": "x", "object": "chat.completion.chunk",\ndata:  "choices": []}\n\n'
+    split = data({**replies.usage_chunk(), "usage": None}).replace(b", ", b",\ndata: ", 1)
     whole = (
         b": keepalive 1/7\n\n"
         + b"event: message\nid: 7\n"
@@ -141,7 +141,7 @@ async def test_usage_null_beside_choices_or_in_the_last_chunk_is_stripped_too(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     """OpenAI sends `usage: null` on every chunk when asked; some put it on the finish chunk."""
-    one, last = chunk({"content": "Hi"}), chunk({}, "stop")
+    one, last = chunk({"role": "assistant", "content": "Hi"}), chunk({}, "stop")
     upstream.will(
         Reply.sse(data({**one, "usage": None}), data({**last, "usage": replies.USAGE}), DONE)
     )

@@ -1,0 +1,176 @@
+"""The fields of a chunk, each in the form that OpenAI gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
+FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
+
+# By these a server says that the reply broke off: OpenRouter, vLLM and SGLang, DeepSeek.
+BROKEN: Final = ("error", "abort", "insufficient_system_resource")
+
+_BY_NAME: Final[Mapping[str, str]] = {
+    **{reason: reason for reason in FINISH_REASONS},
+    **dict.fromkeys(("max_tokens", "max_length", "model_length"), "length"),
+    **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
+    **dict.fromkeys(("safety", "recitation", "refusal"), "content_filter"),
+}
+_MOST: Final = 2**53  # what every client's numbers hold
+_COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
+_DETAILS: Final = ("prompt_tokens_details", "completion_tokens_details")
+OBJECT_OR_NONE: Final = (dict, type(None))
+
+
+def finish_reason(reason: Any) -> str | None:
+    """By OpenAI's name; one that nobody knows ends a reply like any other."""
+    if reason is None or reason == "":
+        return None
+    return _BY_NAME.get(str(reason).lower(), "stop")
+
+
+def is_delta(delta: Mapping[str, Any]) -> bool:
+    """Whether all fields but the role have their form."""
+    for key, value in delta.items():
+        if value is None or type(value) is str:
+            continue
+        if key == "tool_calls":
+            if not _are_calls(value):
+                return False
+        elif key in _STRINGS or (key == "function_call" and type(value) is not dict):
+            return False
+    return True
+
+
+def delta(said: Mapping[str, Any]) -> dict[str, Any]:
+    """All fields in their form, without those that can't be brought into it.
+
+    Reasoning that came among the parts of a content is reasoning.
+    """
+    formed = {}
+    for key, value in said.items():
+        new = _FIELDS[key](value) if key in _FIELDS and value is not None else value
+        if new is not None or value is None:
+            formed[key] = new
+    _, thoughts, _ = _parts(said.get("content"))
+    if thoughts and not any(formed.get(field) for field in REASONING_FIELDS):
+        formed["reasoning_content"] = thoughts
+    return formed
+
+
+def is_usage(usage: Any) -> bool:
+    """Whether it has all its counts."""
+    return (
+        type(usage) is dict
+        and all(type(usage.get(key)) is int for key in _COUNTS)
+        and all(type(usage.get(key)) in OBJECT_OR_NONE for key in _DETAILS)
+    )
+
+
+def usage(said: Any) -> dict[str, Any] | None:
+    """With all its counts; None where it has none at all."""
+    if not isinstance(said, dict):
+        return None
+    prompt = whole_number(said.get("prompt_tokens", said.get("input_tokens")))
+    output = whole_number(said.get("completion_tokens", said.get("output_tokens")))
+    total = whole_number(said.get("total_tokens"))
+    if prompt is output is total is None:
+        return None
+    prompt, output = prompt or 0, output or 0
+    odd = {key for key in _DETAILS if type(said.get(key)) not in OBJECT_OR_NONE}
+    counts = (prompt, output, prompt + output if total is None else total)
+    return {key: said[key] for key in said if key not in odd} | dict(
+        zip(_COUNTS, counts, strict=True)
+    )
+
+
+def whole_number(value: Any) -> int | None:
+    """A number as an integer, also where it came as a float or as text; None for what is none."""
+    if isinstance(value, bool):
+        return None
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) <= _MOST else None
+
+
+def _text(value: Any) -> Any:
+    """A text; parts that are more than text stay as they are."""
+    if isinstance(value, (str, bool)):
+        return value if isinstance(value, str) else None
+    text, _, more = _parts(value)
+    if more:
+        return value
+    is_part = isinstance(value, list) or (isinstance(value, dict) and "type" in value)
+    # A number, or an object that the client asked for, which somebody parsed on the way.
+    return text if is_part else orjson.dumps(value).decode()
+
+
+def _parts(content: Any) -> tuple[str, str, bool]:
+    """The text and the reasoning in the parts of a content, and whether there is more in them."""
+    text, thoughts, more = "", "", False
+    parts = [content] if isinstance(content, dict) and "type" in content else content
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, str):
+            text += part
+        elif isinstance(part, dict) and isinstance(part.get("text"), str):
+            text += part["text"]
+        elif isinstance(part, dict) and part.get("type") == "thinking":  # as Mistral has it
+            thought = part.get("thinking")
+            thoughts += thought if isinstance(thought, str) else _parts(thought)[0]
+        elif part is not None:
+            more = True
+    return text, thoughts, more
+
+
+def _string(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _reasoning(value: Any) -> str | None:
+    return value if isinstance(value, str) else _parts(value)[0] or None
+
+
+def _object(value: Any) -> dict[str, Any] | None:
+    return value if isinstance(value, dict) else None
+
+
+def _are_calls(calls: Any) -> bool:
+    if type(calls) is not list:
+        return False
+    for call in calls:
+        if type(call) is not dict or type(call.get("function")) not in OBJECT_OR_NONE:
+            return False
+        if "name" in call and call.get("function") is None:
+            return False
+    return True
+
+
+def _calls(calls: Any) -> list[dict[str, Any]] | None:
+    if isinstance(calls, dict):
+        calls = [calls] if calls else []
+    if not isinstance(calls, list):
+        return None
+    return [_call(call) for call in calls if isinstance(call, dict)]
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    """A call; its name and arguments are its function's, where it has none."""
+    if call.get("function") is not None or "name" not in call:
+        return call
+    function = {key: call[key] for key in ("name", "arguments") if key in call}
+    return {**{key: call[key] for key in call if key not in function}, "function": function}
+
+
+_STRINGS: Final = frozenset({"content", "refusal", *REASONING_FIELDS})
+_FIELDS: Final = {
+    "content": _text,
+    "refusal": _string,
+    "tool_calls": _calls,
+    "function_call": _object,
+    **dict.fromkeys(REASONING_FIELDS, _reasoning),
+}
