@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from ..frozen import frozen
@@ -173,7 +173,19 @@ _SEVERITY: tuple[type, ...] = (
 
 
 def severest(verdicts: list[Verdict]) -> Verdict | None:
-    """The verdict that counts when several stages judged one reply."""
+    """The verdict that counts when several stages judged one reply.
+
+    What is surely wrong comes before any doubt, with which a reply may go out as it is. So may one
+    that goes round, on another tier's word; but not where something else is wrong with it, too.
+    """
     if not verdicts:
         return None
-    return min(verdicts, key=lambda verdict: _SEVERITY.index(type(verdict)))
+    sure = [one for one in verdicts if not _is_doubt(one)]
+    worst = min(sure or verdicts, key=lambda one: _SEVERITY.index(type(one)))
+    if len(sure) > 1 and isinstance(worst, LoopDetected) and worst.believable:
+        return replace(worst, believable=False, believed=False)
+    return worst
+
+
+def _is_doubt(verdict: Verdict) -> bool:
+    return isinstance(verdict, (LoopDetected, InvalidToolCall)) and verdict.doubt

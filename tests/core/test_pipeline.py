@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -138,6 +139,24 @@ def test_severity(upper: int) -> None:
         assert severest([SEVERITY[lower], SEVERITY[upper]]) is SEVERITY[upper]
         assert severest([SEVERITY[upper], SEVERITY[lower]]) is SEVERITY[upper]
     assert severest([]) is None
+
+
+DOUBTS: list[Verdict] = [replace(LOOP, doubt=True), InvalidToolCall((), doubt=True)]
+
+
+def test_no_doubt_hides_what_is_surely_wrong() -> None:
+    """What is doubted may go out as it is."""
+    for sure in (InvalidToolCall(()), OutputTruncated("tool_calls"), EMPTY):
+        for doubt in DOUBTS:
+            assert severest([doubt, sure]) is sure
+    assert severest(DOUBTS) is DOUBTS[0]
+
+
+def test_nobody_s_word_makes_a_loop_right_that_is_wrong_in_another_way_too() -> None:
+    believed = replace(LOOP, believable=True, believed=True)
+    assert severest([believed]) is believed
+    assert severest([believed, DOUBTS[1]]) is believed
+    assert severest([believed, InvalidToolCall(())]) == LOOP
 
 
 @pytest.mark.parametrize("hook", ["open", "on_request", "on_event", "mend", "judge"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.shell.asking import checked_error
 from tests.shell.calling import messages_of
 from tests.shell.climbing import asked
 from tests.shell.conftest import StartProxy
@@ -203,3 +204,27 @@ async def test_nobody_is_asked_and_nothing_counted(
     checked_first_reply(agent)
     assert asked(upstream) == ["fast", "fast"]
     assert await asked_how_often(proxy) == 0
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_call_that_may_not_be_made_is_none_to_ask_about(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
+) -> None:
+    """Else it would go out where the next tier has nothing better."""
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
+    upstream.otherwise = lambda call: calling("look")
+    agent.follow_up(await agent.turn())
+    last = await agent.turn(stream=streamed, tool_choice="none")
+    checked_error(last, 422, "tool_validation_failed")
+
+
+async def test_nor_is_a_call_that_two_tiers_make_wrongly_believed(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
+    upstream.otherwise = lambda call: calling("look")
+    agent.follow_up(await agent.turn())
+    for _ in range(2):
+        agent.follow_up(agent.responses[0])
+    checked_error(await agent.turn(tool_choice="none"), 422, "loop_detected")
+    assert asked(upstream)[1:] == ["fast", "standard", "standard"], "one last try with the hint"
