@@ -34,6 +34,11 @@ def allowed(mode: str, *names: str) -> Json:
     ("choice", "reply", "error"),
     [
         ("none", message(call()), "no function may be called now; answer with text"),
+        (
+            "none",
+            message(text="Let me look.", finish="tool_calls"),  # it is lost in the server
+            "no function may be called now; answer with text",
+        ),
         (NAMED, message(call()), 'function "list_files" must be called, not "search"'),
         (NAMED, message(text="Done."), 'function "list_files" must be called'),
         ("required", message(text="Done."), "a function must be called, and none was"),
@@ -56,6 +61,7 @@ def allowed(mode: str, *names: str) -> Json:
     ],
     ids=[
         "none",
+        "none, and one that is lost",
         "another one",
         "named, none",
         "required",

@@ -262,13 +262,15 @@ class _State(StageState):
         by_name = self._tools and self._stage.options.validate_tool_names
         wanted = self._choice if by_name else ToolChoice()
         names = [call.name for call in new.calls]
+        lost = not names and _speaks_of_calls(new) and self._stage.options.validate_json
 
         def fail(kind: str, error: str, tool: str = "") -> None:
             new.failures.append(CallFailure(tool, kind, error, index))
 
         if wanted.none:
-            if names:
-                fail("tool_choice", "no function may be called now; answer with text", names[0])
+            if names or lost:
+                said = "no function may be called now; answer with text"
+                fail("tool_choice", said, names[0] if names else "")
             return
         if wanted.allowed is not None:
             wrong = [name for name in names if name not in wanted.allowed]
@@ -282,9 +284,7 @@ class _State(StageState):
             return
         if wanted.required:
             fail("tool_choice", "a function must be called, and none was")
-        elif self._stage.options.validate_json and (
-            new.finish_reason in ("tool_calls", "function_call")
-        ):
+        elif lost:
             fail(
                 "lost_call",
                 "a function was to be called, but the call could not be read; its arguments must "
@@ -348,6 +348,10 @@ class _State(StageState):
 
 def _is_cut(new: _Mended) -> bool:
     return new.finish_reason in ("length", "max_tokens")
+
+
+def _speaks_of_calls(new: _Mended) -> bool:
+    return new.finish_reason in ("tool_calls", "function_call")
 
 
 def _drop_half_calls(new: _Mended) -> None:
