@@ -163,6 +163,14 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
+def choices_of(chunk: Chunk) -> set[int]:
+    """The choices of which a chunk has anything, be it but a role."""
+    choices = chunk.payload.get("choices") if chunk.payload else None
+    if not isinstance(choices, list):
+        return set()
+    return {index_of(one, at) for at, one in enumerate(choices) if isinstance(one, dict)}
+
+
 def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
     index = index_of(choice, position)
     delta = choice.get("delta")

@@ -40,6 +40,7 @@ from tests.support.scripted_server import (
     RESET,
     SILENCE,
     Delay,
+    Piece,
     Reply,
     ScriptedServer,
 )
@@ -207,6 +208,17 @@ async def test_a_reply_of_which_one_choice_is_finished_is_not(
     response = await ask(proxy, n=2, **asked(streamed))
     error = checked_error(response, 502, "all_tiers_failed")
     assert [one["reason"] for one in error["attempts"]] == ["server_error"]
+
+
+@both
+@pytest.mark.parametrize("end", [(DONE,), (RESET,), (CLOSE,)], ids=str)
+async def test_nor_is_one_of_which_another_has_but_its_role(
+    end: tuple[Piece, ...], streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    other = data(chunk({"role": "assistant", "content": ""}, index=1))
+    upstream.will(Reply.sse(ROLE, other, TEXT, END, *end))
+    response = await ask(proxy, n=2, **asked(streamed))
+    checked_error(response, 502, "all_tiers_failed")
 
 
 async def test_what_follows_done_is_nothing(upstream: ScriptedServer, proxy: RunningProxy) -> None:

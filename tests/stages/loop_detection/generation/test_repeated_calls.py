@@ -33,8 +33,8 @@ class Reply:
     """A reply that comes chunk by chunk, until the stages end it."""
 
     def __init__(self, chunks: list[Json], *, stream: bool = True, **rules: Any) -> None:
-        tools = rules.pop("tools", TOOLS)
-        self.exchange: Exchange = exchange(client_request(stream=stream, tools=tools))
+        body = {"tools": rules.pop("tools", TOOLS), "n": rules.pop("n", None)}
+        self.exchange: Exchange = exchange(client_request(stream=stream, **body))
         settings = Settings(tiers=DEFAULT_TIERS, reliability=rules)
         self.attempt: Attempt = attempt(
             self.exchange, stages=build(settings), hold_whole=not stream
@@ -59,8 +59,9 @@ class Reply:
         gathered: dict[int, dict[str, str]] = {}
         self.finishes: list[str] = []
         if not stream:
-            choice = self.attempt.completion()["choices"][0]
-            messages, self.finishes = [choice["message"]], [choice["finish_reason"]]
+            choices = self.attempt.completion()["choices"]
+            messages = [choice["message"] for choice in choices]
+            self.finishes = [choice["finish_reason"] for choice in choices]
         else:
             messages = []
             for frame in out.split(b"\n\n"):
@@ -217,6 +218,13 @@ def test_other_choices_are_ended_honestly() -> None:
     calls = native(*[("look", A)] * 4, finish=False)
     begun = chunk({"content": "one more th"}, index=1)
     reply = Reply([calls[0], begun, *calls[1:]])
+    assert sorted(reply.finishes) == ["length", "tool_calls"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_so_is_one_that_has_but_its_role(stream: bool) -> None:
+    calls = native(*[("look", A)] * 4, finish=False)
+    reply = Reply([chunk({"role": "assistant"}, index=1), *calls], stream=stream, n=2)
     assert sorted(reply.finishes) == ["length", "tool_calls"]
 
 
