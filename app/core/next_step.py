@@ -152,10 +152,9 @@ class _Rules:
 
     def _after_refusal(self, verdict: Rejected) -> Step:
         # As with a full queue: what a budget is to save is not to be spent on the cloud.
-        if verdict.tier_only and not self.text_is_out and self._within_bounds():
-            later = self._later(local=True)
-            if later:
-                return Move(later[0], "budget_exceeded", hint=self.exchange.hint)
+        may_move = verdict.tier_only and not self.text_is_out and self._within_bounds()
+        if may_move and (later := self._later(local=True)):
+            return Move(later[0], "budget_exceeded", hint=self.exchange.hint)
         return Fail(error_of(self.exchange, verdict))
 
     def _after_invalid_call(self, verdict: InvalidToolCall) -> Step:
@@ -260,9 +259,8 @@ class _Rules:
             return Fail(error_of(exchange, verdict))
         if verdict.silent:
             tier = self._guessed_tier(verdict.reason)
-            if tier is None:
-                return Fail(error_of(exchange, verdict))
-            return Move(tier, verdict.reason, hint=self._loop_hint)
+            failed = Fail(error_of(exchange, verdict))
+            return Move(tier, verdict.reason, hint=self._loop_hint) if tier else failed
         if verdict.refused and exchange.tier not in exchange.route.direct:
             # All tiers but the direct ones are behind the same LiteLLM.
             self.view = self.view.without(set(exchange.route.tiers) - exchange.route.direct)
@@ -288,15 +286,18 @@ class _Rules:
 
     def _after_overflow(self, verdict: UpstreamFailed) -> Step:
         """The tier's window is too small; where none is larger, the client has to hear it."""
-        reason = "context_overflow"
-        if self._wanted(reason) and not self.text_is_out and self._within_bounds():
-            said = verdict.window
-            tier = ladder.larger(self.exchange, self.settings, self.view, said)
-            if tier is not None:
-                return Move(tier, reason, hint=self._loop_hint)
+        may_move = self._wanted(verdict.reason) and not self.text_is_out and self._within_bounds()
+        found = ladder.larger(self.exchange, self.settings, self.view, verdict.window)
+        if may_move and found:
+            return Move(found, verdict.reason, hint=self._loop_hint)
         return self._clients_own(verdict)
 
     def _clients_own(self, verdict: UpstreamFailed) -> Step:
+        if reason := next((one for one in self.exchange.retried if one in MODELS_OWN), ""):
+            # The tier took this request before: it refuses what the retry added to it.
+            tier = None if self.text_is_out else self._next_tier(reason)
+            failed = Fail(error_of(self.exchange, verdict))
+            return Move(tier, reason, hint=self._loop_hint) if tier else failed
         if verdict.status is None or self.exchange.headers_sent:
             # By keep-alive: what upstream said has to go into the stream.
             return Fail(invalid(verdict.message, status=verdict.status or 400))
@@ -361,14 +362,12 @@ class _Rules:
     @property
     def time_left(self) -> float:
         """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
-        limit = _time_for(self.exchange, self.settings)
-        return limit - (self.now - self.exchange.started)
+        return _time_for(self.exchange, self.settings) - (self.now - self.exchange.started)
 
     def _within_bounds(self, kept: int = 0) -> bool:
         """Whether another upstream call is allowed that leaves ``kept`` more."""
-        most = self.settings.reliability.escalation.max_attempts
-        made = len(self.exchange.attempts) + self.running
-        return self._in_time() and made + kept < most
+        calls = len(self.exchange.attempts) + self.running + kept
+        return self._in_time() and calls < self.settings.reliability.escalation.max_attempts
 
     def _may_retry(self) -> bool:
         """Same-tier retries leave one call for each tier still to come."""
@@ -380,15 +379,13 @@ class _Rules:
 
     def _wanted(self, reason: str) -> bool:
         # That a request goes past a degraded tier is not ``escalate_on``'s to say.
-        return (
-            reason == "tier_degraded" or reason in self.settings.reliability.escalation.escalate_on
-        )
+        wanted = self.settings.reliability.escalation.escalate_on
+        return reason == "tier_degraded" or reason in wanted
 
     def _next_tier(self, reason: str, *, local: bool = False) -> str | None:
         if not self._wanted(reason) or not self._within_bounds():
             return None
-        later = self._later(local=local)
-        return later[0] if later else None
+        return next(iter(self._later(local=local)), None)
 
     def _last_rung(self, reason: str) -> bool:
         """Whether no other tier may have the request."""

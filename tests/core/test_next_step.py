@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -221,6 +222,26 @@ def test_a_cut_reply_with_nothing_in_it_goes_to_the_next_tier_at_once() -> None:
 
 def test_the_clients_own_fault_goes_back_as_it_came() -> None:
     assert step(after("server_error"), CLIENTS) == PassOn(400, CLIENTS.headers, b"no")
+
+
+OVERFLOW = replace(CLIENTS, reason="context_overflow", window=2000)
+
+
+def test_a_retry_that_the_tier_refuses_is_not_the_clients_fault() -> None:
+    """It took the client's own request before; what was added to it, or changed, is ours."""
+    known: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
+    refused = (INVALID_REASON, "client_error")
+    assert step(climbing(*refused, **known), CLIENTS) == Move("standard", INVALID_REASON)
+    assert step(climbing(*refused, **known), OVERFLOW) == Move("standard", "context_overflow")
+    for ended in (
+        step(after(*refused, **known), CLIENTS),
+        step(after(*refused, **known), OVERFLOW),
+        step(climbing(*refused, **known, committed=Committed("So: ")), CLIENTS),
+    ):
+        assert isinstance(ended, Fail)
+        assert (ended.error.status, ended.error.type) == (422, "tool_validation_failed")
+    longer = climbing("output_truncated", "client_error", retried={"output_truncated": 1})
+    assert step(longer, CLIENTS) == Move("standard", "output_truncated")
 
 
 def test_but_not_into_a_stream_that_has_begun() -> None:

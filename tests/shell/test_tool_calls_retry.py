@@ -27,7 +27,17 @@ from tests.shell.calling import (
     messages_of,
 )
 from tests.shell.conftest import StartProxy
-from tests.support.replies import DONE, ROLE, TEXT, chunk, data, stream, text_stream, with_role
+from tests.support.replies import (
+    DONE,
+    ROLE,
+    TEXT,
+    chunk,
+    data,
+    litellm_error,
+    stream,
+    text_stream,
+    with_role,
+)
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
@@ -201,3 +211,23 @@ async def test_a_retry_closes_the_response_of_the_attempt_before(
     asking = asyncio.create_task(ask(proxy, tools=TOOLS))
     assert await (await upstream.next_call()).left_within(3)
     asking.cancel()
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_retry_that_the_server_does_not_take(
+    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Its template wants roles to alternate, say, or its temperatures end at 1."""
+    chain = ["fast", "standard"]
+    proxy = await start_proxy({f"{RULES}.max_retries": 3, "reliability.escalation.chain": chain})
+    refusal = litellm_error(400, "temperature: range: 0..1")
+    upstream.will(calling(BAD), refusal, calling(GOOD))
+    response = await ask(proxy, tools=TOOLS, stream=streams, temperature=1)
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
+    assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
+    assert messages_of(upstream.calls[2]) == MESSAGES
+    upstream.will(calling(BAD), refusal)
+    last = await ask(proxy, {"x-mlx-stack-tier": "standard"}, tools=TOOLS, stream=streams)
+    error = checked_error(last, 422, "tool_validation_failed")
+    assert [one["status"] for one in error["attempts"]] == [200, 400]
