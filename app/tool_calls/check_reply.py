@@ -15,6 +15,7 @@ from app.tool_calls.repair.loss import keeps_everything
 from app.tool_calls.repair.shape import Mender
 from app.tool_calls.repair.text import read
 from app.tool_calls.schemas import CompiledSchema, reply_schema
+from app.tool_calls.thoughts import behind_thoughts
 
 from ..frozen import frozen
 
@@ -47,10 +48,20 @@ def check_response_format(
         if schema.accepts(value) or not options.validate_schema:
             return CheckedText(text)
     except Unreadable as error:
+        answer = behind_thoughts(text) if options.repair else text
+        if answer is not text:
+            return _answer_alone(text, check_response_format(answer, response_format, options))
         beyond = error.kind in ("too_large", "too_deep") or len(text) > options.max_mended
         if beyond or not options.repair:
             return CheckedText(text, failures=(_format_failure(error),))
     return _mended_reply(text, schema, options)
+
+
+def _answer_alone(text: str, answer: CheckedText) -> CheckedText:
+    """What came of the answer in a text that begins with the model's reasoning."""
+    if answer.failures:
+        return CheckedText(text, failures=answer.failures)
+    return CheckedText(answer.text, tuple(dict.fromkeys(("leading_text", *answer.repairs))))
 
 
 def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:

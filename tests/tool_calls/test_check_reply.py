@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -76,6 +77,45 @@ def test_replies_that_fail(text: str, wanted: Any, error: str) -> None:
     assert (checked.text, checked.repairs) == (text, ())
     assert checked.failures[0].tool == "response_format"
     assert checked.failures[0].error.startswith(error)
+
+
+THOUGHTS = {
+    "closed": '<think>Maybe {"answer": 1}? No: "5", surely.</think>\n',
+    "long": "<think>" + "I count them once more. " * 200 + "</think>",
+    "another spelling": '◁think▷{"answer": 1}◁/think▷ ',
+    "opened by the prompt": 'It may be {"answer": 1}.\n</think>\n\n',
+    "twice": "<think>One.</think><think>Two {.</think>",
+}
+
+
+@pytest.mark.parametrize("name", THOUGHTS)
+def test_the_answer_stands_behind_what_the_model_thought(name: str) -> None:
+    thought = THOUGHTS[name]
+    for said, due, rules in (
+        ('{"answer": 5}', '{"answer": 5}', ()),
+        ('```json\n{"answer": "5"}\n```', '{"answer": 5}', ("code_fence", "number_from_string")),
+        ('{"answer": 5, "note": "</think>"}', '{"answer": 5, "note": "</think>"}', ()),
+    ):
+        if "</think>" in said and name == "opened by the prompt":
+            continue  # nobody can tell
+        checked = check_response_format(thought + said, ANSWER)
+        assert checked == CheckedText(due, ("leading_text", *rules))
+    for said in ("", "I can't do that.", '{"answer": "x"}'):
+        checked = check_response_format(thought + said, ANSWER)
+        assert checked.failures
+        assert checked.text == thought + said
+
+
+def test_a_thought_is_no_answer() -> None:
+    assert check_response_format('<think>So {"answer": 1}', ANSWER).failures
+    assert check_response_format('<think>So {"answer": 1}</think>', ANSWER).failures
+
+
+@pytest.mark.parametrize(
+    "text", ['{"a": "x </think> y"}', 'Here: {"a": "x </think> y"}', "{'a': 'x </think> y'}"]
+)
+def test_a_marker_in_a_string_ends_no_thought(text: str) -> None:
+    assert json.loads(check_response_format(text, OBJECT).text) == {"a": "x </think> y"}
 
 
 def test_the_check_can_be_switched_off() -> None:
