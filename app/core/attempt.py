@@ -358,7 +358,8 @@ class Attempt:
         if self._after_text:
             for index, choice in self.reply.choices.items():
                 # The client has the text of the attempt before: beside calls it is enough.
-                choice.text = "" if choice.tool_calls else f"\n\n{choice.text}"
+                says = choice.text and not choice.tool_calls
+                choice.text = f"\n\n{choice.text}" if says else ""
                 self.reply.mended.add(index)
         held = self._gate.release()
         if self.reply.mended:

@@ -75,6 +75,16 @@ async def test_after_text_a_retry_without_calls_goes_on_behind_a_blank_line(
     assert finishes(response) == ["stop"]
 
 
+async def test_after_text_half_a_call_adds_nothing(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    half = stream(with_role(delta('{"query": "quo'), finish="length"))
+    upstream.will(calling(BAD, LOOK), half)
+    response = await ask(proxy, tools=TOOLS, stream=True, max_tokens=9)
+    assert text_of(response.content) == "Let me look."
+    assert finishes(response) == ["length"]
+
+
 async def test_after_text_one_retry_is_all(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     upstream.always(calling(BAD, LOOK))
     response = await ask(proxy, tools=TOOLS, stream=True)

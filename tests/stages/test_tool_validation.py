@@ -39,7 +39,17 @@ def allowed(mode: str, *names: str) -> Json:
             message(text="Let me look.", finish="tool_calls"),  # it is lost in the server
             "no function may be called now; answer with text",
         ),
+        (
+            "none",
+            message(call(), finish="length"),
+            "no function may be called now; answer with text",
+        ),
         (NAMED, message(call()), 'function "list_files" must be called, not "search"'),
+        (
+            NAMED,
+            message(call(), finish="length"),
+            'function "list_files" must be called, not "search"',
+        ),
         (NAMED, message(text="Done."), 'function "list_files" must be called'),
         ("required", message(text="Done."), "a function must be called, and none was"),
         ("any", message(text="Done."), "a function must be called, and none was"),
@@ -62,7 +72,9 @@ def allowed(mode: str, *names: str) -> Json:
     ids=[
         "none",
         "none, and one that is lost",
+        "none, and the length cuts behind it",
         "another one",
+        "another one, and the length cuts behind it",
         "named, none",
         "required",
         "any",

@@ -181,8 +181,7 @@ class _State(StageState):
             self._rescue(index, new)
         if new.calls:
             self._check_calls(index, new)
-        if not _is_cut(new):
-            self._check_tool_choice(index, new)
+        self._check_tool_choice(index, new)
         if not new.calls and not new.failures:
             self._check_format(index, new)
         return new
@@ -258,7 +257,11 @@ class _State(StageState):
             new.finish_reason = "tool_calls"  # who offered tools looks for that
 
     def _check_tool_choice(self, index: int, new: _Mended) -> None:
-        """``tool_choice`` is obeyed, and a finish that speaks of calls has some."""
+        """``tool_choice`` is obeyed, and a finish that speaks of calls has some.
+
+        Of a reply that was cut nobody knows what was to come; but what came must be allowed.
+        """
+        cut = _is_cut(new)
         by_name = self._tools and self._stage.options.validate_tool_names
         wanted = self._choice if by_name else ToolChoice()
         names = [call.name for call in new.calls]
@@ -274,13 +277,13 @@ class _State(StageState):
             return
         if wanted.allowed is not None:
             wrong = [name for name in names if name not in wanted.allowed]
-            if wrong or (wanted.required and not names):
+            if wrong or (wanted.required and not names and not cut):
                 came = f', not "{wrong[0]}"' if wrong else ""
                 only = explain.one_of(wanted.allowed)
                 must = "must" if wanted.required else "alone may"
                 fail("tool_choice", f"function {only} {must} be called{came}", wanted.allowed[0])
                 return
-        if names or new.failures:
+        if names or new.failures or cut:
             return
         if wanted.required:
             fail("tool_choice", "a function must be called, and none was")
