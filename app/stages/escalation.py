@@ -15,6 +15,7 @@ from ..core.pipeline import StageState
 from ..core.reply import ChoiceReply, Reply
 from ..core.verdicts import EmptyResponse, UpstreamFailed
 from ..settings import Settings
+from ..tool_calls import thoughts
 
 # Replies with a usage of the server's own before one without it says anything; how many of them
 # for each run of replies without; and the run that is too long for a server's death, which ends
@@ -77,7 +78,7 @@ class _State(StageState):
         made_up = self._stage.made_up(self._exchange.tier, reply)
         # With a stop sequence of the client's, nothing may well be all that comes before it.
         if not self._exchange.request.body.get("stop") and any(
-            _is_empty(choice) for choice in reply.choices.values()
+            _is_empty(choice, reply.flowed) for choice in reply.choices.values()
         ):
             return EmptyResponse()
         if made_up and not reply.has_calls:
@@ -85,7 +86,9 @@ class _State(StageState):
         return None
 
 
-def _is_empty(choice: ChoiceReply) -> bool:
+def _is_empty(choice: ChoiceReply, flowed: int) -> bool:
+    """``flowed``: characters of the text that the client has; a thought among them is out."""
     if choice.finish_reason in _CUT or choice.tool_calls or choice.refusal or choice.has_other:
         return False
-    return not choice.text.strip()
+    text = choice.text.strip()
+    return not text or (not flowed and thoughts.are_all(text))

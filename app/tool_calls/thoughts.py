@@ -6,6 +6,8 @@ import re
 
 from app.tool_calls.formats.table import REASONING, REASONING_ENDS
 
+_BEGINS = tuple(REASONING)
+_ENDS = tuple(REASONING.values())
 _SPACE = re.compile(r"\s*")
 _ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or nothing that might end a string
 
@@ -29,6 +31,11 @@ def behind_thoughts(text: str) -> str:
         if end >= 0 and _ANSWER.match(text, end + len(closer)):
             at = _behind_space(text, end + len(closer))
     return text[at:] if at > start else text
+
+
+def are_all(text: str) -> bool:
+    """Whether reasoning that has its end is all there is."""
+    return text.startswith(_BEGINS) and text.endswith(_ENDS) and not behind_thoughts(text)
 
 
 def _behind_space(text: str, at: int) -> int:

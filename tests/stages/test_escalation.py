@@ -41,11 +41,24 @@ def judged(one: Reply, stage: Escalation | None = None, tier: str = "fast", **bo
 
 @pytest.mark.parametrize(
     "message",
-    [{"content": None}, {"content": ""}, {"content": " \n"}, {"reasoning_content": "Hm."}],
+    [
+        {"content": None},
+        {"content": ""},
+        {"content": " \n"},
+        {"reasoning_content": "Hm."},
+        {"content": "<think>\nHm.\n</think>\n\n"},  # where the server doesn't know reasoning
+        {"content": "[THINK]Hm.[/THINK]"},
+    ],
     ids=str,
 )
 def test_nothing_is_a_failure(message: Json) -> None:
     assert judged(reply(message)) == EmptyResponse()
+
+
+def test_a_thought_that_is_out_stays() -> None:
+    found = reply({"content": "<think>Hm.</think>"})
+    found.flowed = 10
+    assert judged(found) is None
 
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -55,6 +68,9 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
     ("message", "finish", "body"),
     [
         ({"content": "Hi"}, "stop", {}),
+        ({"content": "<think>Hm.</think>Hi"}, "stop", {}),
+        ({"content": "<think>Hm, all of it, then."}, "stop", {}),
+        ({"content": "It ends with </think>"}, "stop", {}),
         ({"content": None, "tool_calls": [CALL]}, "tool_calls", {}),
         ({"content": None, "refusal": "No."}, "stop", {}),
         ({"content": None, "audio": {"data": "UklG"}}, "stop", {}),
