@@ -118,6 +118,8 @@ def test_json_that_was_asked_for_is_no_call() -> None:
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     outcome = judged(message(text=said), asked(response_format=wanted))
     assert outcome.choice["message"] == {"role": "assistant", "content": said}
+    outcome = judged(message(text=f"<think>So.</think>{said}"), asked(response_format=wanted))
+    assert outcome.choice["message"] == {"role": "assistant", "content": said}
     schema = {**schema, "required": ["name", "age"]}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
     outcome = judged(message(text=said), asked(response_format=wanted))

@@ -30,6 +30,7 @@ from ...tool_calls.miscopied_ids import Ids
 from ...tool_calls.missed_calls import may_mean_call, missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
+from ...tool_calls.thoughts import behind_thoughts
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
 from ...unique import call_id
 from .client_history import readable
@@ -194,8 +195,8 @@ class _State(StageState):
         given = wanted.get("json_schema")
         if not isinstance(given, dict) or not given.get("schema"):
             return False
-        checked = check_response_format(text, wanted, replace(self._stage.options, repair=False))
-        return not checked.failures
+        options = replace(self._stage.options, repair=False)
+        return not check_response_format(behind_thoughts(text), wanted, options).failures
 
     def _rescue(self, index: int, new: _Mended) -> None:
         found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas())
