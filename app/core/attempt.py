@@ -19,7 +19,7 @@ from . import sse
 from .budgets import spent_by
 from .chunk_form import ChunkForm
 from .chunk_reader import ChunkReader
-from .chunks import Chunk, MalformedChunk, choices_of, chunks_of_completion, made, render
+from .chunks import Chunk, MalformedChunk, begun_in, chunks_of_completion, made, render
 from .client_view import ClientView
 from .completion import CompletionBuilder, apply_mended
 from .events import (
@@ -166,7 +166,7 @@ class Attempt:
                         self._end_of_stream()
                     break
                 if self._expected > 1:
-                    self._begun |= choices_of(chunk)
+                    self._begun |= begun_in(chunk)
                 for event in chunk.events:
                     verdict = self._show(event)
                     # All has been generated: mending takes out what a cut is about.
@@ -245,7 +245,7 @@ class Attempt:
             self._done_frame = chunk.raw
             return
         if self._expected > 1 and not chunk.unread:
-            self._begun |= choices_of(chunk)
+            self._begun |= begun_in(chunk)
         for event in chunk.events:
             self.verdict = self._show(event)
             if self.verdict is not None:

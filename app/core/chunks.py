@@ -163,11 +163,9 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
-def choices_of(chunk: Chunk) -> set[int]:
+def begun_in(chunk: Chunk) -> set[int]:
     """The choices of which a chunk has anything, be it but a role."""
-    choices = chunk.payload.get("choices") if chunk.payload else None
-    if not isinstance(choices, list):
-        return set()
+    choices = choices_of(chunk.payload) if chunk.payload else []
     return {index_of(one, at) for at, one in enumerate(choices) if isinstance(one, dict)}
 
 
