@@ -48,6 +48,12 @@ _ABOUT_CALLS = re.compile(
     r"\b(?:tools?|functions?|calls?|calling|plans?|confirm\w*|approv\w*|permission|wait|dry.run)\b",
     re.IGNORECASE,
 )
+# … and of one who wants data, or markup; `data.json` is a file's name.
+_ABOUT_MARKUP = re.compile(
+    r"(?<![\w./-])(?:xml|html|svg|jsx|tsx|json|yaml|markup|elements?|tags?|soap|rss|snippets?"
+    r"|templates?|converts?|converted)\b",
+    re.IGNORECASE,
+)
 
 
 def may_mean_call(text: str) -> bool:
@@ -74,7 +80,7 @@ def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:
 
 
 def _unread(text: str, tools: SpelledTools, asked: str) -> Failure | None:
-    if "?" in text[-UNREAD_ASKS:] or _ABOUT_CALLS.search(asked):
+    if "?" in text[-UNREAD_ASKS:] or _ABOUT_CALLS.search(asked) or _ABOUT_MARKUP.search(asked):
         return None
     name = unread_call(text, tools)
     if name is None:

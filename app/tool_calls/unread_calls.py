@@ -1,9 +1,10 @@
 """A call that stands in a text in a way that no format reads: the tool's name, and markup or code.
 
 What shows it, beside a tool's name: a marker that only calls have, at the start of a line
-(`<tool_call …>`, `call:name`); the element of a tool whose name no document's element has; or that
-the whole text is code, and its arguments are those of the tool (`get_order(order_id="A-1")`,
-`Tool: get_order` and `Arguments: {…}`).
+(`<tool_call …>`, `call:name`); the element of a tool whose name no document's element has, or one
+of any name that ends the text and holds just what the tool needs; or that the whole text is code,
+and its arguments are those of the tool (`get_order(order_id="A-1")`, `Tool: get_order` and
+`Arguments: {…}`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import re
 from typing import Any, Final
 
-from .formats import python_calls
+from .formats import elements, python_calls
 from .formats.base import Source, SpelledTools, Where
 from .formats.context import region_at
 from .formats.json_calls import ARGUMENT_KEYS, NAME_KEYS
@@ -23,19 +24,23 @@ NEARBY: Final = 120  # characters behind a marker in which the tool's name has t
 _MARKER: Final = re.compile(
     r"^[ \t]*(?P<own><)?(?(own)(?:\|?/?tool_calls?\b|tool_use\b|use_(?:mcp_)?tool\b"
     r"|function_calls?\b|function[= ]|invoke\b|(?P<element>[A-Za-z][\w.-]*)[\s>/])"
-    r"|(?:\[TOOL_(?:CALLS?|REQUEST)\]|call:(?:default_api:)?|tool_code\b|[`*]*<tool_name>))"
+    r"|(?:\[TOOL_(?:CALLS?|REQUEST)\]|call:(?:default_api:)?(?=[\w.-]+(?:[({:<]|\s*$))"
+    r"|tool_code\b|[`*]*<tool_name>))"
     r"|assistantcommentary to=|(?:^|assistant ?)to=functions\.|^<call:",
     re.IGNORECASE | re.MULTILINE,
 )
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*")
-# A name that no element of a document has.
-_OWN_NAME: Final = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
+_ELEMENT: Final = re.compile(r"^[ \t]*<([A-Za-z_][\w.-]{0,199})>", re.MULTILINE)
+# What is said of a tag: "<a_tool> lists …", "<a_tool> – lists …"; or that it is one of several.
+_SAID_OF: Final = re.compile(
+    r"/?>?[ \t]*(?:[–—:-]|and\b|or\b|\w+s\b|means?\b|are\b)|[^<]*[a-z)]\.\s*\Z"
+)
 _PROSE_BEHIND: Final = re.compile(r"\n[ \t]*\n[ \t]*[A-Z][a-z']* ")
 _WORDS: Final = r"(?:tool|function|call|action|use|name)"
 _KEYED: Final = r"(?:arguments?|args|inputs?|parameters?|params)"
 _CODE: Final = re.compile(
     rf"(?:\**(?:tool[ _]call|function[ _]call|{_WORDS})[ \t]*[:=]\**[ \t]*|[/#@]+[ \t]*)?"
-    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})[`*\"]{0,3}[ \t]*[:=]?\s*"
+    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})[`*\"]{0,3}[ \t]*:?\s*"
     rf"(?:\**{_KEYED}[ \t]*[:=]\**\s*)?"
     r"(?P<body>(?:```(?:json)?[ \t]*\n\s*)?[{(].*)",
     re.IGNORECASE | re.DOTALL,
@@ -46,7 +51,7 @@ _FENCED: Final = re.compile(r"```(?:python|py|tool_code)?[ \t]*\n\s*([A-Za-z_][^
 
 def unread_call(text: str, tools: SpelledTools) -> str | None:
     """The tool whose call ``text`` (stripped) is, or ends with; None where it is no call."""
-    return _marked(text, tools) or _code(text, tools) or _flat(text, tools)
+    return _marked(text, tools) or _element(text, tools) or _code(text, tools) or _flat(text, tools)
 
 
 def _marked(text: str, tools: SpelledTools) -> str | None:
@@ -58,12 +63,35 @@ def _marked(text: str, tools: SpelledTools) -> str | None:
         return None
     element = marker.group("element")
     if element is not None:
-        known = element in tools.schemas and _OWN_NAME.match(element)
-        return element if known else None
+        known = element in tools.schemas and elements.OWN_NAME.match(element)
+        spoken_of = known and _is_spoken_of(text, marker.end("element"), element)
+        return element if known and not spoken_of else None
     for found in _NAME.finditer(text, marker.end(), marker.end() + NEARBY):
         name = found[0].removeprefix("functions.").removeprefix("default_api.")
         if name in tools.schemas:
             return name
+    return None
+
+
+def _is_spoken_of(text: str, pos: int, element: str) -> bool:
+    """Whether something is said of a tag behind it, or behind the element's end."""
+    behind = text[pos:].rpartition(f"</{element}>")
+    if behind[1]:
+        return re.match(r"\s*[^\s<]", behind[2]) is not None
+    return _SAID_OF.match(text, pos) is not None
+
+
+def _element(text: str, tools: SpelledTools) -> str | None:
+    """An element named as a tool, like many of a document: at the end, with all that is needed."""
+    if not text.endswith(">"):
+        return None
+    for found in _ELEMENT.finditer(text, 0, MAX_BEFORE + NEARBY):
+        name, start = found.group(1), found.start(1) - 1
+        if name not in tools.schemas or not tools.schema(name).get("required"):
+            continue
+        block = elements.read_tool(Source(text, tools), start)
+        whole = block is not None and block.calls and not text[block.end :].strip()
+        return name if whole and not region_at(text, start, Where.FENCE, final=True) else None
     return None
 
 

@@ -22,7 +22,18 @@ TOOLS = {
     "write_file": takes("path", "content"),
     "task": takes("description", prompt=TEXT),
     "note": takes("to", "from", "body"),
-    "ask": takes("question", suggestions={"type": "array", "items": TEXT}),
+    "ask_user": takes("question", suggestions={"type": "array", "items": TEXT}),
+    "edit_file": takes("path", "old_string", "new_string"),
+    "run_command": takes("command", requires_approval={"type": "boolean"}),
+    "write_todos": takes(
+        todos={
+            "type": "array",
+            "items": {"type": "object", "properties": {"task": TEXT, "done": {"type": "boolean"}}},
+        }
+    ),
+    "use_mcp_tool": takes("server_name", "tool_name", "arguments"),
+    "get_time": {"type": "object", "properties": {}},
+    "item": takes("title", link=TEXT),
     "title": takes("text"),
     "summary": takes("text"),
     "clock": {"type": "object", "properties": {}},
@@ -42,6 +53,9 @@ def streamed(text: str) -> Rescued:
 
 READ = "<read_file>\n<path>a.txt</path>\n</read_file>"
 A_TXT = ("read_file", {"path": "a.txt"})
+# A call may write half a document.
+WRITE_HALF = "<write_file>\n<path>b</path>\n<content>\n<div>\n<p>\n</content>\n</write_file>"
+WRITTEN = ("write_file", {"path": "b", "content": "<div>\n<p>"})
 MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
     (READ, [A_TXT]),
     ("<read_file>\r\n<path> a.txt </path>\r\n</read_file>", [A_TXT]),
@@ -52,7 +66,7 @@ MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
     (f"{READ}\n{READ.replace('a.txt', 'b.txt')}", [A_TXT, ("read_file", {"path": "b.txt"})]),
     # A model that stops at the closing tag does not write it.
     ("<read_file>\n<path>a.txt</path>\n", [A_TXT]),
-    ("<clock></clock>", [("clock", {})]),
+    ("<get_time></get_time>", [("get_time", {})]),
     (
         "<write_file>\n<path>a.xml</path>\n<content>\n<content>\n  <path>x</path>\n</content>\n"
         "</content>\n</write_file>",
@@ -61,6 +75,13 @@ MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
     ("<tool_call>\n<name>clock</name>\n</tool_call>", [("clock", {})]),
     ("<tool_call>\n<clock>\n</clock>\n</tool_call>", [("clock", {})]),
     (f"<tool_call>\n{READ}\n{READ}\n</tool_call>", [A_TXT, A_TXT]),
+    (f"<tool_calls>\n{READ}\n</tool_calls>", [A_TXT]),
+    (f"<function_calls>\n{READ}\n</function_calls>", [A_TXT]),
+    (f"<analysis>\nIt is short.\n</analysis>\n\n{READ}", [A_TXT]),
+    (f"```html\n<div>\n<p>\n```\nThis is cut. I'll look at it.\n{READ}", [A_TXT]),
+    (f"{WRITE_HALF}\n{READ}", [WRITTEN, A_TXT]),
+    (f"The error is in the config file.\n\n{READ}", [A_TXT]),
+    ("call:read_file{path:a.txt}\ncall:clock()", [A_TXT, ("clock", {})]),
     ('<tool_call name="read_file">\n<parameter name="path">a.txt</parameter>\n</tool_call>',
      [A_TXT]),
     # What can't be read is a call all the same: the model is asked once more.
@@ -85,14 +106,94 @@ def test_what_is_meant_is_read(text: str, expected: list[tuple[str, Any]]) -> No
     assert streamed(text) == found
 
 
-def test_a_list_of_elements_is_left_for_the_model_to_say_anew() -> None:
+def written(content: str) -> str:
+    return f"<write_file>\n<path>a</path>\n<content>{content}</content>\n</write_file>"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        # The line breaks next to the tags are the tags'; all others are the file's.
+        ("\nx = 1\n", "x = 1"),
+        ("\r\nx = 1\r\ny = 2\r\n", "x = 1\r\ny = 2"),
+        ("\n\ndef f():\n    return 1\n\n", "\ndef f():\n    return 1\n"),
+        ("\nx = 1\n  ", "x = 1"),  # the closing tag is indented
+        ("    x = 1", "    x = 1"),
+        (" x = 1 ", "x = 1"),
+        ("\n", ""),
+        ("", ""),
+        # XML's own ways to write what is none; where there are raw tags it is not in use.
+        ("<![CDATA[\nif a < b && c:\n]]>", "if a < b && c:"),
+        ("\nif a &lt; b &amp;&amp; c:\n", "if a < b && c:"),
+        ("<p>Fish &amp; chips</p>", "<p>Fish &amp; chips</p>"),
+        ("a && b &lt; c", "a && b &lt; c"),
+        # XML in a file: what belongs together stays together.
+        ("\n<content>x</content>\n<path>b</path>\n", "<content>x</content>\n<path>b</path>"),
+        (f"\n{written('x')}\n", written("x")),
+        ("Close it with </content> at the end.", "Close it with </content> at the end."),
+        ("Open it with <content> first.", "Open it with <content> first."),
+    ],
+)
+def test_a_text_is_what_was_meant(content: str, expected: str) -> None:
+    text = written(content)
+    assert calls(rescue(text, TOOLS)) == [("write_file", {"path": "a", "content": expected})]
+    assert streamed(text) == rescue(text, TOOLS)
+
+
+def test_a_text_that_speaks_of_tags_does_not_swallow_the_next_call() -> None:
+    first, second = "begin with <content> always", "and end with </content> always"
+    found = calls(rescue(f"{written(first)}\n{written(second)}", TOOLS))
+    assert [call[1]["content"] for call in found] == [first, second]
+
+
+def test_a_model_escapes_all_values_or_none() -> None:
+    text = "<edit_file><path>a</path><old_string>{}</old_string><new_string>{}</new_string>"
+    ((_, given),) = calls(rescue(text.format("a &amp; b", "<b>a</b>"), TOOLS))
+    assert given["old_string"] == "a &amp; b"
+    ((_, given),) = calls(rescue(text.format("a &amp; b", "a &lt; b"), TOOLS))
+    assert (given["old_string"], given["new_string"]) == ("a & b", "a < b")
+
+
+def test_what_names_something_has_no_blanks_around_it() -> None:
+    text = "<read_file>\n<path>\n    src/a b.txt\n  </path>\n</read_file>"
+    assert calls(rescue(text, TOOLS)) == [("read_file", {"path": "src/a b.txt"})]
+
+
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("<todo><task>a</task><done>true</done></todo>\n<todo>\n<task>b</task>\n</todo>",
+         [{"task": "a", "done": True}, {"task": "b"}]),
+        ('[{"task": "a"}]', [{"task": "a"}]),
+        # Anything else is text, which the schema refuses: the model has to say it anew.
+        ("<todo><task>a</task></todo> and more", "<todo><task>a</task></todo> and more"),
+        ("<task>a</task><done>true</done>", "<task>a</task><done>true</done>"),
+    ],
+)  # fmt: skip
+def test_lists_and_objects_of_elements_are_read(inside: str, expected: Any) -> None:
+    text = f"<write_todos>\n<todos>\n{inside}\n</todos>\n</write_todos>"
+    assert calls(rescue(text, TOOLS)) == [("write_todos", {"todos": expected})]
+
+
+def test_a_list_of_texts_is_read() -> None:
     found = rescue(
-        "<ask>\n<question>Which?</question>\n<suggestions>\n<suggestion>A</suggestion>\n"
-        "<suggestion>B</suggestion>\n</suggestions>\n</ask>",
+        "<ask_user>\n<question>Which?</question>\n<suggestions>\n<suggestion>A b</suggestion>\n"
+        "<suggestion>C</suggestion>\n</suggestions>\n</ask_user>",
         TOOLS,
     )
-    (call,) = found.calls
-    assert isinstance(json.loads(call.arguments)["suggestions"], str)
+    assert calls(found) == [("ask_user", {"question": "Which?", "suggestions": ["A b", "C"]})]
+
+
+def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
+    text = (
+        "<use_mcp_tool>\n<server_name>s</server_name>\n<tool_name>forecast</tool_name>\n"
+        '<arguments>\n{"city": "Rome"}\n</arguments>\n</use_mcp_tool>'
+    )
+    given = {"server_name": "s", "tool_name": "forecast", "arguments": '{"city": "Rome"}'}
+    assert calls(rescue(text, TOOLS)) == [("use_mcp_tool", given)]
+    inner = text.replace("forecast", "read_file").replace("city", "path")
+    fewer = {name: TOOLS[name] for name in TOOLS if name != "use_mcp_tool"}
+    assert calls(rescue(inner, fewer)) == [("read_file", {"path": "Rome"})]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +224,33 @@ def test_a_list_of_elements_is_left_for_the_model_to_say_anew() -> None:
         "<invoke>x</invoke>",
         "We see assistantcommentary to=functions.read_file json in the log.",
         '{"read_file": {"path": "a.txt"}}',
+        # A name that elements of documents have, too, makes no call of one.
+        "<note>\n<to>Tove</to>\n<from>Jani</from>\n<body>Hi</body>\n</note>",
+        "<title>\n<text>Momo</text>\n</title>",
+        "<clock></clock>",
+        "Use the element\n\n<clock>\n</clock>\n\nfor it.",
+        "Die Antwort lautet:\n\n<summary>\n<text>Gut</text>\n</summary>",
+        "<rss>\n<channel>\n<title>N</title>\n<item>\n<title>A</title>\n</item>\n</channel>\n</rss>",
+        # Any other name neither, where it is a part of a document.
+        f"<config>\n<version>2</version>\n{READ}\n</config>",
+        f"<steps>\n<step>1</step>\n\n{READ}\n\n{READ}\n</steps>\nThat is all.",
+        f"<h1>Help</h1>\n<div class='x'>\n<p>Read:</p>\n{READ}\n</div>",
+        # … or of what is told of the tool.
+        f"## read_file\nReads it.\n\n{READ}",
+        f"In Cline sieht ein Aufruf so aus:\n\n{READ}",
+        f"Previously:\n{READ}",
+        "<get_time>",
+        "The tag is\n<get_time>",
+        # A list of tools.
+        '<tools>\n<tool name="read_file">\n<description>Reads it</description>\n</tool>\n</tools>',
+        'I have:\n\n<tool name="read_file">\n<description>Reads it</description>\n</tool>',
+        '<tools>\n<tool name="read_file">\n<path>string</path>\n</tool>\n</tools>',
+        '<tool name="read_file">\n{"description": "Reads it"}\n</tool>',
+        # A log, and a list of names.
+        "In the log:\n\ncall:read_file(path='a.txt')\nreturned:5",
+        "call: read_file(path='a.txt')",
+        '[{"name": "clock"}, {"name": "get_time"}]',
+        '{"name": "clock"}\n{"name": "get_time"}',
         '{"name": "clock"} is what I would send.',
     ],
 )

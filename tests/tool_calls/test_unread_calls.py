@@ -46,6 +46,9 @@ def kind_of(text: str, asked: str = ASKED) -> str:
         "<write_file> a.txt You are an expert",
         "<write_file>\n<path>a.txt</path>\n</write_file>",
         '<get_order order_id="A-1" />',
+        # … of any name, where it ends the text and has all that the tool needs.
+        "<summary>\n<text>All is well</text>\n</summary>",
+        "I'll sum it up.\n\n<summary><text>All is well</text></summary>",
         # Code that is all.
         'get_order(order_id="A-1")',
         '```python\nget_order(order_id="A-1", full=True)\n```',
@@ -65,6 +68,8 @@ def test_a_call_that_no_format_reads_is_doubted(text: str) -> None:
     assert rescue(text, TOOLS).calls == ()
     assert kind_of(text) == "unread_call"
     assert kind_of(text, "Show me how you would call a tool.") == ""
+    assert kind_of(text, "Give me the summary as XML.") == ""
+    assert kind_of(text, "Look it up in orders.json") == "unread_call"
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,17 @@ def test_a_call_that_no_format_reads_is_doubted(text: str) -> None:
         '<write_file path="a.txt">\n</write_file>\nShall I go on?',
         "x" * 500 + "\n<tool_call>\nget_order: A-1\n</tool_call>",
         "On call: get_order is on duty.",
+        "Whom to ask:\ncall: now or later",
+        "call:now or never",
+        "<get_order> looks an order up.",
+        "<get_order>\nlooks an order up.",
+        "The tags are\n<get_order> and\n<write_file>.",
+        "Commands:\n\n<get_order> – an order\n<write_file> – a file",
+        "I ran\n<write_file>\n<path>a</path>\n</write_file>\nand it failed.",
+        "<summary>\n<text>All is well</text>\n</summary>\nThat is the element.",
+        "<page>\n<h1>x</h1>\n<summary>\n<text>All is well</text>\n</summary>\n</page>",
+        "Add this to the file:\n\n<summary>\n<text>All is well</text>\n</summary>",
+        'summary = {"text": "All is well"}',
     ],
 )
 def test_what_is_talked_about_is_not_doubted(text: str) -> None:

@@ -101,7 +101,7 @@ def read(src: Source, start: int) -> Block | None:
 
 
 def _read_names_too(src: Source, start: int) -> tuple[list[Call], int] | None:
-    """A reply of nothing but calls, where some, of tools without parameters, are a name alone."""
+    """A reply of nothing but calls, of which those of tools without parameters are names alone."""
 
     def shape(members: Members) -> list[Call]:
         name = members["name"].value if members.keys() == {"name"} else None
@@ -110,7 +110,11 @@ def _read_names_too(src: Source, start: int) -> tuple[list[Call], int] | None:
         return bare_envelope(members)
 
     found = read_calls(src, start, shape=shape)
-    return found if found is not None and not src.text[found[1] :].strip() else None
+    if found is None or src.text[found[1] :].strip():
+        return None
+    # Names alone, more than one, are a list of anything.
+    alone = not src.text.startswith("[", start) and len(found[0]) == 1
+    return found if alone or any(call.arguments != "{}" for call in found[0]) else None
 
 
 FORMATS = (

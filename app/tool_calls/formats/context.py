@@ -53,7 +53,11 @@ _EXAMPLE = re.compile(
     r"|\b(?:you|it|they|he|she|one|models?|assistant|agent|llm) (?:\w+ly |then )?"
     r"(?:would|could|should|might) (?:\w+ly |then |also )?"
     r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
-    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$|\bsieht so aus\W*$"
+    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
+    r"|\bsieht (?:\w+ ){0,3}so aus\W*$"
+    r"|\bhat (?:diese|folgende)s? (?:form|format|syntax|struktur)\W*$"
+    # What was, and what became of it.
+    r"|^\W*(?:previously|earlier|before|after|vorher|nachher|avant|après|antes|después)\W*:\W*$"
     r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
     r"|\b(?:texts?|strings?|repl(?:y|ies)|outputs?|inputs?|lines?|messages?) like\s*:\s*$"
     # A heading of its own: "## Example 2", "**Beispiel:**", "Test fixture:", "Wrong:".
@@ -112,6 +116,18 @@ _EXAMPLE_HINTS = (
     "пример",
     "예",
     "so aus",
+    "hat diese",
+    "hat folgende",
+    "previously",
+    "earlier",
+    "before",
+    "after",
+    "vorher",
+    "nachher",
+    "avant",
+    "après",
+    "antes",
+    "después",
     "how ",
     "expected",
     "usage",
@@ -166,6 +182,13 @@ _ASKED_FOR = re.compile(
     r"|logs?|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b",
     re.IGNORECASE | re.ASCII,  # in 以下のJSONを, too, it is a word
+)
+# The same before an element that only a tool is named as: not whatever is about files or code.
+_MARKUP_ASKED_FOR = re.compile(
+    r"\b(?:xml|markup|payloads?|snippets?|schemas?|documents?|samples?|templates?|definitions?"
+    r"|shows?|returned|received|sent|said)\b"
+    r"|\byou(?:'ve| have)? (?:asked|wanted|requested|can|could)\b",
+    re.IGNORECASE | re.ASCII,
 )
 # What is to be done once somebody has said so: nobody has.
 _PERMISSION = re.compile(
@@ -357,5 +380,6 @@ def _shown_in(lead: str, where: Where) -> Region | None:
         return Region.PARAGRAPH
     if where not in _UNMARKED:
         return None
-    asked = _PERMISSION.search(sentence) or (not meant and _ASKED_FOR.search(sentence))
+    wanted = _MARKUP_ASKED_FOR if where is Where.ELEMENT else _ASKED_FOR
+    asked = _PERMISSION.search(sentence) or (not meant and wanted.search(sentence))
     return Region.DATA if asked else None

@@ -5,13 +5,16 @@ Roo Code), or one for the call with the tool's name and the arguments in it
 (`<tool_use><name>…</name><arguments>…</arguments></tool_use>`). Arguments may also be JSON.
 
 A tool's own element has no marker, and people ask for XML: it is a call only at the start of a
-line, with nothing but the tool's parameters in it, among them all that it needs.
+line, outside any document, with nothing but the tool's parameters in it, among them all that it
+needs, and where the tool's name is none that a document's element has.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from bisect import bisect_left
+from functools import lru_cache
 
 from app.tool_calls.formats import hermes, python_calls
 from app.tool_calls.formats.base import (
@@ -26,48 +29,62 @@ from app.tool_calls.formats.base import (
     Where,
 )
 from app.tool_calls.formats.context import lead_of
+from app.tool_calls.formats.element_values import Values, end_of_value, opening_at
 from app.tool_calls.formats.json_calls import close, object_text
-from app.tool_calls.formats.literals import object_of, skip_space
-from app.tool_calls.formats.tagged import trimmed
-from app.tool_calls.formats.typed import typed
+from app.tool_calls.formats.literals import skip_space
+
+from ...frozen import frozen
 
 NAME = "xml_elements"
 # Elements around a call, and what may be said of it in their own tag.
-WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call", "invoke", "tool")
-_BARE = tuple(f"<{wrapper}>" for wrapper in WRAPPERS if wrapper not in ("tool_call", "tool"))
-_NAMED = tuple(f"<{wrapper} name=" for wrapper in WRAPPERS if wrapper != "invoke")
+WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
+_BARE = tuple(f"<{one}>" for one in (*WRAPPERS[1:], "invoke", "tool_calls", "function_calls"))
+_NAMED = tuple(f"<{wrapper} name=" for wrapper in WRAPPERS)
+_LISTED = "<tool name="  # which lists of tools have, too
+# A name that no element of a document has: `read_file`, `readFile`. `note` and `Button` are some.
+OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
 _NAME_ELEMENTS = ("name", "tool_name", "function_name", "function", "tool")
 _ARGUMENT_ELEMENTS = ("arguments", "parameters", "args", "input", "params", "tool_input")
 
 _OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
-_PARTIAL = re.compile(r"<([A-Za-z_][\w.-]{0,199})?\Z")
 _SERVER = re.compile(r"\s*<server_name>[^<\n]{0,200}</server_name>")
 _CALLED = re.compile(rf"\s*<({'|'.join(_NAME_ELEMENTS)})>\s*([^<>\n]{{1,200}}?)\s*</\1>")
 _GIVEN = re.compile(rf"\s*<({'|'.join(_ARGUMENT_ELEMENTS)})>")
 _WORD = re.compile(r"\s*([A-Za-z_][\w.-]{0,199})\s*(?=<)")
 _TAG_NAME = re.compile(r"<(\w+) name=")
 _NAME_VALUE = re.compile(r"\s*(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]{1,200})\s*>")
-_PARAMETER = re.compile(
-    r"<(parameter|param|arg|argument)\s+name\s*=\s*(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]+)\s*>"
+# Tags around an element: those that close, anywhere; those that open, before anything else.
+_AROUND = re.compile(
+    r"</(?P<end>[A-Za-z_][\w.:-]{0,60})\s*>"
+    r"|(?:^|(?<=>))[ \t]*<(?P<begin>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,200})?(?<!/)>",
+    re.MULTILINE,
 )
-# What stands right before an element within another, or within a document.
-_AROUND = re.compile(r"(?:<([A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,200})?(?<!/)|<[?!][^<>]{0,200})>\Z")
-# Closing tags of the same name that one value may hold.
-_MAX_INNER = 24
+_HEADING = re.compile(r"^#{1,6}[ \t].*", re.MULTILINE)
+_PROLOG = re.compile(r"<[?!][^<>]{0,200}>\Z")
+_VOID = frozenset(("br", "hr", "img", "input", "link", "meta"))
 
 
-def element_pattern(tools: SpelledTools) -> re.Pattern[str]:
-    """The opening tags of elements that are named as one of the tools."""
-    names = "|".join(re.escape(name) for name in sorted(tools.schemas, key=len, reverse=True))
-    return re.compile(rf"<(?:{names or '(?!)'})>")
+@frozen
+class OwnElements:
+    """The tools of a request whose elements need no marker: their names, sorted, and their tags."""
+
+    names: tuple[str, ...]
+    tags: re.Pattern[str]
+
+    def may_begin(self, text: str, pos: int) -> bool:
+        """Whether the text ends, from `pos` on, in what may become such a tag."""
+        begun = text[pos + 1 :]
+        at = bisect_left(self.names, begun)
+        return at < len(self.names) and self.names[at].startswith(begun)
 
 
-def may_be_element(text: str, pos: int, tools: SpelledTools) -> bool:
-    """Whether the text ends, from `pos` on, in what may become such a tag."""
-    partial = _PARTIAL.match(text, pos)
-    begun = partial.group(1) or "" if partial is not None else None
-    return begun is not None and any(name.startswith(begun) for name in tools.schemas)
+@lru_cache(maxsize=256)
+def own_elements(names: tuple[str, ...]) -> OwnElements:
+    """Those of the tools of these names."""
+    own = tuple(sorted(name for name in names if OWN_NAME.match(name)))
+    tags = "|".join(re.escape(name) for name in own) or "(?!)"
+    return OwnElements(own, re.compile(f"<(?:{tags})>"))
 
 
 def read_wrapped(src: Source, start: int) -> Block | None:
@@ -78,6 +95,8 @@ def read_wrapped(src: Source, start: int) -> Block | None:
     if opening is None:
         return None
     closer = f"</{opening.group(1)}>"
+    if opening.group(1) in src.tools.schemas and (own := read_tool(src, start)) and own.calls:
+        return own
     if named is not None:
         value = _NAME_VALUE.match(src.text, named.end())
         if value is None:
@@ -131,85 +150,89 @@ def _read_arguments(src: Source, name: str, pos: int, closer: str) -> tuple[Call
         if skip_space(src.text, end) < min(stop, len(src.text)):
             arguments, end = src.text[at:stop], stop  # something else: the model has to say it anew
         else:
-            arguments = object_of(values)
+            arguments = values.arguments()
     return Call(name, arguments), close(src.text, end, (own,)) if own != closer else end
 
 
-def _values(src: Source, name: str, pos: int, closer: str) -> tuple[list[tuple[str, object]], int]:
+def _values(src: Source, name: str, pos: int, closer: str) -> tuple[Values, int]:
     """The parameters' elements from `pos` on, and the index after them."""
     schema, properties = src.tools.schema(name), src.tools.properties(name)
-    values: list[tuple[str, object]] = []
+    values = Values(schema, properties)
     end = pos
-    while (opening := _opening(src.text, skip_space(src.text, end))) is not None:
-        key, own, begin = opening
-        stop = _end_of_value(src, begin, own, closer, properties)
+    while (opening := opening_at(src.text, skip_space(src.text, end))) is not None:
+        stop = -1
+        if opening.key not in values.keys:
+            stop = end_of_value(src, opening, closer, properties)
         if stop < 0:
             break
-        raw = src.text[begin:stop]
-        raw = trimmed(raw, "line" if "\n" in raw.strip(" \t") else "all")
-        values.append((key, typed(raw, properties.get(key), schema)))
-        end = stop + len(own)
+        values.add(opening.key, src.text[opening.end : stop])
+        end = stop + len(opening.closer)
     return values, end
-
-
-def _opening(text: str, pos: int) -> tuple[str, str, int] | None:
-    """A parameter's name, the tag that closes it, and where its value begins."""
-    plain = _OPENING.match(text, pos)
-    if plain is not None:
-        return plain.group(1), f"</{plain.group(1)}>", plain.end()
-    named = _PARAMETER.match(text, pos)
-    return (named.group(2).strip("\"'"), f"</{named.group(1)}>", named.end()) if named else None
-
-
-def _end_of_value(
-    src: Source, pos: int, own: str, closer: str, properties: Mapping[str, object]
-) -> int:
-    """Where the closing tag stands behind which the next parameter begins, or the call ends.
-
-    A value may hold such tags itself: a file to write that is XML. -1 where there is none.
-    """
-    text, at = src.text, pos
-    for _ in range(_MAX_INNER):
-        at = text.find(own, at)
-        if at < 0:
-            break
-        behind = skip_space(text, at + len(own))
-        if behind == len(text) or text.startswith(closer, behind):
-            return at
-        following = _opening(text, behind)
-        if following is not None and (not properties or following[0] in properties):
-            return at
-        at += len(own)
-    src.spend(len(text) - pos if at < 0 else at - pos)
-    return -1
 
 
 def read_tool(src: Source, start: int) -> Block | None:
     """A tool's own element, and those that follow it."""
     tag = _OPENING.match(src.text, start)
     name = tag.group(1) if tag else ""
-    if tag is None or name not in src.tools.schemas:
+    if tag is None or name not in src.tools.schemas or _is_described(src.text, start, name):
         return None
-    around = _AROUND.search(lead_of(src.text, start).rstrip())
-    if around is not None:  # a document of which it is a part
-        end = src.text.find(f"</{around.group(1)}>", tag.end()) if around.group(1) else -1
-        return Block(end if end >= 0 else len(src.text), ())
+    around = _document(src, start)
+    if around is not None:
+        return around
     closer = f"</{name}>"
     at = skip_space(src.text, tag.end())
-    properties = src.tools.properties(name)
     if src.text.startswith("{", at):
         arguments, end = object_text(src, at, (closer,))
         whole = src.text.startswith(closer, skip_space(src.text, end))
         return Block(close(src.text, end, (closer,)), (Call(name, arguments),)) if whole else None
     values, end = _values(src, name, at, closer)
     behind = skip_space(src.text, end)
-    keys = {key for key, _ in values}
-    required = src.tools.schema(name).get("required")
-    if not (keys <= properties.keys() and set(required or ()) <= keys and len(keys) == len(values)):
+    closed = src.text.startswith(closer, behind)
+    if not (values.are_all() and (closed or (values.keys and behind == len(src.text)))):
         return None
-    if behind < len(src.text) and not src.text.startswith(closer, behind):
+    return Block(close(src.text, end, (closer,)), (Call(name, values.arguments()),))
+
+
+def _is_described(text: str, start: int, name: str) -> bool:
+    """Whether what begins at `start` stands under a heading that has the tool's name."""
+    return any(name in line for line in _HEADING.findall(lead_of(text, start)))
+
+
+def _document(src: Source, start: int) -> Block | None:
+    """The rest of the document of which what begins at `start` is a part; None where it is none."""
+    lead = lead_of(src.text, start).rstrip()
+    lead = lead[lead.rfind("```") + 3 :] if "```" in lead else lead
+    opened: list[str] = []
+    for tag in _AROUND.finditer(lead):
+        name = tag.group("end") or tag.group("begin")
+        if name in src.tools.schemas and OWN_NAME.match(name):
+            opened.clear()  # a call, whatever was in it
+        elif tag.group("begin"):
+            opened += () if name in _VOID else (name,)
+        elif name in opened:
+            del opened[opened.index(name) :]
+    if not opened:
+        return Block(len(src.text), ()) if _PROLOG.search(lead) else None
+    end = src.find(f"</{opened[-1]}>", start)
+    return Block(end if end >= 0 else len(src.text), ())
+
+
+def read_listed(src: Source, start: int) -> Block | None:
+    """The same as in `read_wrapped`, of which only what is right in all is a call."""
+    around = _document(src, start)
+    block = around or read_wrapped(src, start)
+    if block is None or not all(_fits(src, call) for call in block.calls):
         return None
-    return Block(close(src.text, end, (closer,)), (Call(name, object_of(values)),))
+    return block
+
+
+def _fits(src: Source, call: Call) -> bool:
+    try:
+        keys = json.loads(call.arguments).keys()
+    except (ValueError, AttributeError, RecursionError):
+        return False
+    required = src.tools.schema(call.name).get("required") or ()
+    return bool(set(required) <= keys <= src.tools.properties(call.name).keys())
 
 
 def follow_tool(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -264,6 +287,7 @@ FORMATS = (
     Format(NAME, (hermes.OPENER,), read_wrapped, Where.TAG, _follow_wrapper()),
     Format(NAME, _BARE, read_wrapped, Where.TAG, _follow_wrapper("(")),
     Format(NAME, _NAMED, read_wrapped, Where.TAG, follow_named),
+    Format(NAME, (_LISTED,), read_listed, Where.ELEMENT, follow_named),
 )
 # Its openers are the tools' own names.
 TOOL = Format(NAME, (), read_tool, Where.ELEMENT, follow_tool)

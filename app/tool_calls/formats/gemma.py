@@ -28,6 +28,7 @@ ASSIGNMENT = "tool_code"
 
 _CALL = re.compile(r"\s*(?:call\s*:\s*)?")
 _ASSIGNED = re.compile(r"[ \t]*[=:\n]\s*(?:print\(\s*)?(?:default_api\.)?")
+_ONLY_CALLS = re.compile(r"[ \t]*(?:\s*\Z|\n\s*(?=call:))")
 _FENCE_END = re.compile(r"\n[ \t]*```[ \t]*(?=\n|\Z)")
 _PRINTED = re.compile(r"\s*(?:print\(\s*tool_code\s*\)\s*)?")
 
@@ -60,16 +61,16 @@ def _one(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | N
 
 def follow_bare(text: str, pos: int, tools: SpelledTools) -> Begins:
     """A tool's name, then its bracket."""
-    name = python_calls.NAME.match(text, skip_space(text, pos))
+    name = python_calls.NAME.match(text, pos)
     if name is not None and name.end() < len(text) and text[name.end()] == "{":
         return Begins.NO if tools.resolve(name.group()) is None else Begins.YES
-    return python_calls.follow_spaced(text, pos, tools)
+    return python_calls.follow(text, pos, tools)
 
 
 def read_bare(src: Source, start: int) -> Block | None:
-    """One call that fills its line."""
+    """One call of those that the reply ends with."""
     found = _one(src, start, '<|"|>', "\n")
-    if found is None or src.text[found[1] :].partition("\n")[0].strip():
+    if found is None or _ONLY_CALLS.match(src.text, found[1]) is None:
         return None
     return Block(found[1], (found[0],))
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from app.tool_calls.formats import context, elements, patterns
 from app.tool_calls.formats.base import Begins, Format, SpelledTools, Where
 from app.tool_calls.formats.context import Region, Shown
+from app.tool_calls.formats.elements import OwnElements
 from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
 from ...frozen import frozen
@@ -115,8 +116,8 @@ class Scanner:
     """
 
     __slots__ = (
-        "_element",
         "_matches",
+        "_own",
         "_skipped",
         "_triggers",
         "_trouble",
@@ -137,7 +138,7 @@ class Scanner:
         self._skipped: _Skipped | None = None
         self.shown = Shown()
         self._trouble = 0
-        self._element: re.Pattern[str] | None = None  # opening tags named as the tools
+        self._own: OwnElements | None = None  # once there is a tag
         self._triggers: tuple[re.Pattern[str], ...] = _TRIGGERS
         self._matches: list[re.Match[str] | None] = []
 
@@ -212,8 +213,9 @@ class Scanner:
         """The next match of any trigger; each pattern goes over the same text only once."""
         text, pos, matches = self.text, self.pos, self._matches
         if not matches:
-            tagged = text.find("<", pos) >= 0
-            self._triggers = (*_TRIGGERS, self._elements()) if tagged else _TRIGGERS
+            if self._triggers is _TRIGGERS and "<" in text:
+                own = self._own_elements()
+                self._triggers = (*_TRIGGERS, own.tags) if own.names else tuple(_TRIGGERS)
             matches += [trigger.search(text, pos) for trigger in self._triggers]
         first: re.Match[str] | None = None
         for index, known in enumerate(matches):
@@ -224,10 +226,10 @@ class Scanner:
                 first = match
         return first
 
-    def _elements(self) -> re.Pattern[str]:
-        if self._element is None:
-            self._element = elements.element_pattern(self.tools)
-        return self._element
+    def _own_elements(self) -> OwnElements:
+        if self._own is None:
+            self._own = elements.own_elements(tuple(self.tools.schemas))
+        return self._own
 
     def _leave(self, final: bool) -> bool:
         """Skip to the end of text that is not looked at; False where that has not come yet."""
@@ -251,8 +253,9 @@ class Scanner:
 
     def _element_begins(self) -> int:
         at = self.text.rfind("<", max(self.pos, len(self.text) - MAX_NAME - 1))
-        begun = at >= 0 and elements.may_be_element(self.text, at, self.tools)
-        return at if begun and self._starts_line(at) else len(self.text)
+        if at >= 0 and self._own_elements().may_begin(self.text, at) and self._starts_line(at):
+            return at
+        return len(self.text)
 
     def _opener_begins(self) -> int:
         start = max(self.pos, len(self.text) - _LONGEST)

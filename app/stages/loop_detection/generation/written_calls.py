@@ -40,7 +40,7 @@ _OPENERS = sorted(
         opener
         for row in FORMATS
         for opener in row.openers
-        if row.where in (Where.SPECIAL, Where.TAG, Where.FENCE) and opener != "```"
+        if row.where not in (Where.LINE, Where.JSON) and opener != "```"
     }
     | {
         "Action:",
