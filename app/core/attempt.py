@@ -8,7 +8,7 @@ and :meth:`Attempt.rest` or :meth:`Attempt.completion` gives what is left to del
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import orjson
@@ -19,7 +19,7 @@ from . import sse
 from .budgets import spent_by
 from .chunk_form import ChunkForm
 from .chunk_reader import ChunkReader
-from .chunks import Chunk, MalformedChunk, begun_in, chunks_of_completion, made, render
+from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
 from .client_view import ClientView
 from .completion import CompletionBuilder, apply_mended
 from .events import (
@@ -72,7 +72,6 @@ class Attempt:
         self._other_out = False
         self._top: dict[str, Any] = {}  # what the fields of a chunk made by us are
         self._expected = exchange.request.body.get("n") or 1  # choices
-        self._begun: set[int] = set()  # of several: of which anything has come, a role too
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
         hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
@@ -165,8 +164,6 @@ class Attempt:
                     if not self.over:
                         self._end_of_stream()
                     break
-                if self._expected > 1:
-                    self._begun |= begun_in(chunk)
                 for event in chunk.events:
                     verdict = self._show(event)
                     # All has been generated: mending takes out what a cut is about.
@@ -244,8 +241,6 @@ class Attempt:
             self._end_of_stream()
             self._done_frame = chunk.raw
             return
-        if self._expected > 1 and not chunk.unread:
-            self._begun |= begun_in(chunk)
         for event in chunk.events:
             self.verdict = self._show(event)
             if self.verdict is not None:
@@ -312,7 +307,7 @@ class Attempt:
 
     def _finish(self, cut: Cut) -> None:
         """End the choices that were cut, as the model would have ended them."""
-        for index in self._begun:
+        for index in self._begun():
             self.reply.choice(index)
         for index, choice in self.reply.choices.items():
             if choice.finish_reason is None:
@@ -366,9 +361,13 @@ class Attempt:
             held = rewritten(held, self.reply, self._gate.flowed)
         return without_reasoning(held) if self._continues else held
 
+    def _begun(self) -> Set[int]:
+        """Of several choices those of which anything has come, be it but a role."""
+        return self._form.begun if self._expected > 1 else frozenset()
+
     def _end_of_stream(self) -> None:
         # A server that dies leaves this behind: an end without a finish_reason is no end.
-        if self.reply.finished and self._begun <= self.reply.choices.keys():
+        if self.reply.finished and self._begun() <= self.reply.choices.keys():
             self.done = True
         elif self.reply.choices:
             self.verdict = _broken("before the reply was finished")

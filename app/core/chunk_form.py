@@ -45,16 +45,17 @@ class ChunkForm:
     """One stream's. ``reply``: what its chunks have said so far.
 
     ``id``, ``model``: for chunks that don't say them. ``top``: what they do say of the reply.
+    ``begun``: the choices of which anything has come, and so their role, which goes out once.
     """
 
-    __slots__ = ("_begun", "_by_message", "_is_known", "_reply", "top")
+    __slots__ = ("_by_message", "_is_known", "_reply", "begun", "top")
 
     def __init__(self, reply: Reply, id: str, model: str) -> None:
         self._reply = reply
         # When it was made, nobody says then.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
         self._is_known = False
-        self._begun: set[int] = set()  # choices whose role is out
+        self.begun: set[int] = set()
         self._by_message: set[int] = set()  # choices that come in messages, piece by piece
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
@@ -91,15 +92,15 @@ class ChunkForm:
                 return False
         if not self._is_known:
             self._identify(payload)
-        if len(choices) != 1 or choices[0]["index"] not in self._begun:
-            self._begun.update([choice["index"] for choice in choices])
+        if len(choices) != 1 or choices[0]["index"] not in self.begun:
+            self.begun.update([choice["index"] for choice in choices])
         return True
 
     def _is_choice(self, choice: dict[str, Any]) -> bool:
         index, delta = choice.get("index"), choice.get("delta")
         if type(index) is not int or type(delta) is not dict or "message" in choice:
             return False
-        if delta.get("role") != (None if index in self._begun else "assistant"):
+        if delta.get("role") != (None if index in self.begun else "assistant"):
             return False
         reason = choice.get("finish_reason")
         if reason is not None and reason not in FINISH_REASONS:
@@ -123,8 +124,8 @@ class ChunkForm:
     def _choice(self, choice: dict[str, Any], position: int) -> dict[str, Any]:
         index = index_of(choice, position)
         said = field_forms.delta(self._news(index, choice))
-        role = {} if index in self._begun else {"role": "assistant"}
-        self._begun.add(index)
+        role = {} if index in self.begun else {"role": "assistant"}
+        self.begun.add(index)
         delta = {**role, **{key: said[key] for key in said if key != "role"}}
         replaced = {"index", "delta", "message", "finish_reason"}
         if not isinstance(choice.get("delta"), dict):

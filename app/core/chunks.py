@@ -163,12 +163,6 @@ def read_events(payload: Mapping[str, Any]) -> list[Event]:
     return events
 
 
-def begun_in(chunk: Chunk) -> set[int]:
-    """The choices of which a chunk has anything, be it but a role."""
-    choices = choices_of(chunk.payload) if chunk.payload else []
-    return {index_of(one, at) for at, one in enumerate(choices) if isinstance(one, dict)}
-
-
 def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> None:
     index = index_of(choice, position)
     delta = choice.get("delta")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from .breaker import ROUNDING
 from .exchange import ClientRequest
 from .verdicts import UpstreamFailed
 
@@ -56,4 +57,4 @@ class Learnt:
 
 
 def _lasts(until: float, now: float) -> bool:
-    return 0.0 < until - now <= FORGET_SECONDS + 1.0  # it is rounded
+    return 0.0 < until - now <= FORGET_SECONDS + ROUNDING

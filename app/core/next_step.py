@@ -259,8 +259,9 @@ class _Rules:
             return Fail(error_of(exchange, verdict))
         if verdict.silent:
             tier = self._guessed_tier(verdict.reason)
-            failed = Fail(error_of(exchange, verdict))
-            return Move(tier, verdict.reason, hint=self._loop_hint) if tier else failed
+            if tier is None:
+                return Fail(error_of(exchange, verdict))
+            return Move(tier, verdict.reason, hint=self._loop_hint)
         if verdict.refused and exchange.tier not in exchange.route.direct:
             # All tiers but the direct ones are behind the same LiteLLM.
             self.view = self.view.without(set(exchange.route.tiers) - exchange.route.direct)
@@ -287,17 +288,19 @@ class _Rules:
     def _after_overflow(self, verdict: UpstreamFailed) -> Step:
         """The tier's window is too small; where none is larger, the client has to hear it."""
         may_move = self._wanted(verdict.reason) and not self.text_is_out and self._within_bounds()
-        found = ladder.larger(self.exchange, self.settings, self.view, verdict.window)
-        if may_move and found:
-            return Move(found, verdict.reason, hint=self._loop_hint)
+        if may_move:
+            tier = ladder.larger(self.exchange, self.settings, self.view, verdict.window)
+            if tier is not None:
+                return Move(tier, verdict.reason, hint=self._loop_hint)
         return self._clients_own(verdict)
 
     def _clients_own(self, verdict: UpstreamFailed) -> Step:
         if reason := next((one for one in self.exchange.retried if one in MODELS_OWN), ""):
             # The tier took this request before: it refuses what the retry added to it.
             tier = None if self.text_is_out else self._next_tier(reason)
-            failed = Fail(error_of(self.exchange, verdict))
-            return Move(tier, reason, hint=self._loop_hint) if tier else failed
+            if tier is None:
+                return Fail(error_of(self.exchange, verdict))
+            return Move(tier, reason, hint=self._loop_hint)
         if verdict.status is None or self.exchange.headers_sent:
             # By keep-alive: what upstream said has to go into the stream.
             return Fail(invalid(verdict.message, status=verdict.status or 400))

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from . import explain
 from .check import Failure
 from .formats.base import SpelledTools, Tools
+from .formats.literals import json_object
 from .unread_calls import unread_call
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
@@ -122,13 +122,13 @@ def _is_broken(text: str) -> bool:
 
 def _of_no_tool(text: str, tools: SpelledTools) -> Failure | None:
     fenced = _FENCED.fullmatch(text)
-    call = _object(fenced.group(1) if fenced else text)
+    call = json_object(fenced.group(1) if fenced else text)
     if call is None or len(call) != 2 or "name" not in call:
         return None
     name, arguments = call["name"], call.get("arguments", call.get("parameters"))
     if not isinstance(name, str) or not isinstance(arguments, dict) or tools.resolve(name):
         return None
-    if not any(_fits(arguments, tools, tool) for tool in tools.schemas):
+    if not arguments or not any(tools.takes(tool, arguments) for tool in tools.schemas):
         return None
     return Failure(name, "unknown_tool", explain.unknown_tool(name, list(tools.schemas)))
 
@@ -148,7 +148,7 @@ def _announced(text: str, tools: SpelledTools, asked: str) -> Failure | None:
     if arguments is None or said is None or begun > MAX_SAID_BEFORE or "{" in lead:
         return None
     name = tools.resolve(said.group("name"))
-    if name is None or _LIST_ITEM.match(line) or not _fits(arguments, tools, name):
+    if name is None or _LIST_ITEM.match(line) or not (arguments and tools.takes(name, arguments)):
         return None
     return Failure(
         name,
@@ -164,22 +164,7 @@ def _last_object(text: str) -> tuple[int, dict[str, Any] | None]:
         start = text.find("{", start + 1)
         if start < 0:
             break
-        found = _object(text[start:])
+        found = json_object(text[start:])
         if found is not None:
             return start, found
     return 0, None
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _fits(arguments: Mapping[str, Any], tools: SpelledTools, name: str) -> bool:
-    """Whether the arguments are some of the tool's, and all that it needs."""
-    required = tools.schema(name).get("required")
-    needed = set(required) if isinstance(required, list) else set()
-    return bool(arguments) and needed <= arguments.keys() <= tools.properties(name).keys()

@@ -9,14 +9,14 @@ and its arguments are those of the tool (`get_order(order_id="A-1")`, `Tool: get
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, Final
+from typing import Final
 
 from .formats import elements, python_calls
 from .formats.base import Source, SpelledTools, Where
 from .formats.context import region_at
 from .formats.json_calls import ARGUMENT_KEYS, NAME_KEYS
+from .formats.literals import json_object
 
 MAX_BEFORE: Final = 400  # characters before a marker; after more the text is about something else
 NEARBY: Final = 120  # characters behind a marker in which the tool's name has to stand
@@ -106,32 +106,19 @@ def _code(text: str, tools: SpelledTools) -> str | None:
         if read is None or read[1] != len(name) + len(body):
             return None
         body = read[0].arguments
-    arguments = _object(body.strip("`").removeprefix("json").strip())
-    return name if arguments is not None and _fits(arguments.keys(), tools, name) else None
+    arguments = json_object(body.strip("`").removeprefix("json").strip())
+    return name if arguments is not None and tools.takes(name, arguments) else None
 
 
 def _flat(text: str, tools: SpelledTools) -> str | None:
     """`{"tool": "get_order", "order_id": "A-1"}`: the name stands among the arguments."""
-    call = _object(text) if text.startswith("{") else None
-    for key in NAME_KEYS if call is not None else ():
-        name = call.get(key) if call is not None else None
-        if isinstance(name, str) and name in tools.schemas and call is not None:
+    call = json_object(text)
+    if call is None:
+        return None
+    for key in NAME_KEYS:
+        name = call.get(key)
+        if isinstance(name, str) and name in tools.schemas:
             keys = call.keys() - {key}
             own = keys.isdisjoint(ARGUMENT_KEYS) and key not in tools.properties(name)
-            return name if keys and own and _fits(keys, tools, name) else None
+            return name if keys and own and tools.takes(name, keys) else None
     return None
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text) if text.startswith("{") else None
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _fits(keys: Any, tools: SpelledTools, name: str) -> bool:
-    """Whether the arguments are some of the tool's, and all that it needs."""
-    required = tools.schema(name).get("required")
-    needed = set(required) if isinstance(required, list) else set()
-    return needed <= set(keys) <= tools.properties(name).keys()

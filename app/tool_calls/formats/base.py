@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from app.tool_calls.names import MAX_NAME, NAMESPACE, squash
@@ -99,6 +99,13 @@ class SpelledTools:
         """The `properties` of that schema; {} where there are none."""
         properties = self.schema(name).get("properties")
         return properties if isinstance(properties, Mapping) else {}
+
+    def takes(self, name: str, keys: Collection[str]) -> bool:
+        """Whether arguments of these keys are some of the tool's, and all that it needs."""
+        required = self.schema(name).get("required")
+        needed = set(required) if isinstance(required, list) else set()
+        given = set(keys)
+        return needed <= given <= self.properties(name).keys()
 
     def _loose_names(self) -> dict[str, str | None]:
         if self._loose is None:

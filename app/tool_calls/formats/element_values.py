@@ -9,21 +9,17 @@ from typing import Any
 
 from app.tool_calls.formats.base import Source
 from app.tool_calls.formats.literals import object_of, skip_space
+from app.tool_calls.formats.tagged import CDATA, ESCAPED, MAX_INNER
 from app.tool_calls.formats.typed import typed, types_of
 from app.tool_calls.references import look_up
 from app.tool_calls.vocabulary import DEFAULT as VOCABULARY
 
 from ...frozen import frozen
 
-_OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
+OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
 _PARAMETER = re.compile(
     r"<(parameter|param|arg|argument)\s+name\s*=\s*(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]+)\s*>"
 )
-# Text as XML has it: each `&` begins an entity.
-_ESCAPED = re.compile(r"(?:[^&<]++|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*+")
-_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*\Z", re.DOTALL)
-# Closing tags of the same name that one value may hold.
-_MAX_INNER = 24
 _MAX_DEPTH = 4
 _MAX_NESTED = 50_000  # characters of a list or an object of elements
 
@@ -40,7 +36,7 @@ class Opening:
 
 def opening_at(text: str, pos: int) -> Opening | None:
     """The tag that opens a parameter's value at `pos`."""
-    plain = _OPENING.match(text, pos)
+    plain = OPENING.match(text, pos)
     if plain is not None:
         return Opening(plain.group(1), plain.group(), f"</{plain.group(1)}>", plain.end())
     named = _PARAMETER.match(text, pos)
@@ -60,7 +56,7 @@ def end_of_value(
     """
     text, since, opened, first = src.text, opening.end, 0, -1
     at = since
-    for _ in range(_MAX_INNER):
+    for _ in range(MAX_INNER):
         at = text.find(opening.closer, at)
         if at < 0 or (first >= 0 and _is_over(src, opening.end, at, closer)):
             break
@@ -104,18 +100,13 @@ class Values:
 
     def add(self, key: str, written: str) -> None:
         """The value of `key`, as it stands between its tags."""
-        data = _CDATA.match(written)
+        data = CDATA.match(written)
         self._written.append((key, data.group(1) if data else written, data is not None))
         self.keys.add(key)
 
-    def are_all(self) -> bool:
-        """Whether each is a parameter of the tool, and no needed one lacks."""
-        required = self._schema.get("required")
-        return set(required or ()) <= self.keys <= self._properties.keys()
-
     def arguments(self) -> str:
         """The JSON text of all."""
-        escaped = all(_ESCAPED.fullmatch(text) for _, text, data in self._written if not data)
+        escaped = all(ESCAPED.fullmatch(text) for _, text, data in self._written if not data)
         return object_of(
             [
                 (key, self._value(key, html.unescape(text) if escaped and not data else text))
@@ -191,7 +182,7 @@ def _children(text: str) -> list[tuple[str, str]] | None:
     children: list[tuple[str, str]] = []
     at = skip_space(text, 0)
     while at < len(text):
-        opening = _OPENING.match(text, at)
+        opening = OPENING.match(text, at)
         end = _closing(text, opening) if opening else -1
         if opening is None or end < 0:
             return None

@@ -11,7 +11,6 @@ needs, and where the tool's name is none that a document's element has.
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left
 from functools import lru_cache
@@ -29,9 +28,9 @@ from app.tool_calls.formats.base import (
     Where,
 )
 from app.tool_calls.formats.context import lead_of
-from app.tool_calls.formats.element_values import Values, end_of_value, opening_at
+from app.tool_calls.formats.element_values import OPENING, Values, end_of_value, opening_at
 from app.tool_calls.formats.json_calls import close, object_text
-from app.tool_calls.formats.literals import skip_space
+from app.tool_calls.formats.literals import json_object, skip_space
 
 from ...frozen import frozen
 
@@ -47,7 +46,6 @@ OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 _NAME_ELEMENTS = ("name", "tool_name", "function_name", "function", "tool")
 _ARGUMENT_ELEMENTS = ("arguments", "parameters", "args", "input", "params", "tool_input")
 
-_OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
 _SERVER = re.compile(r"\s*<server_name>[^<\n]{0,200}</server_name>")
 _CALLED = re.compile(rf"\s*<({'|'.join(_NAME_ELEMENTS)})>\s*([^<>\n]{{1,200}}?)\s*</\1>")
 _GIVEN = re.compile(rf"\s*<({'|'.join(_ARGUMENT_ELEMENTS)})>")
@@ -89,7 +87,7 @@ def own_elements(names: tuple[str, ...]) -> OwnElements:
 
 def read_wrapped(src: Source, start: int) -> Block | None:
     """An element for the call, be its name an element, its own tag's, or that of one inside."""
-    tag = _OPENING.match(src.text, start)
+    tag = OPENING.match(src.text, start)
     named = _TAG_NAME.match(src.text, start) if tag is None else None
     opening = tag or named
     if opening is None:
@@ -123,7 +121,7 @@ def _read_inside(src: Source, pos: int, closer: str) -> tuple[Call, int] | None:
     called = _CALLED.match(src.text, pos)
     if called is not None:
         return _read_arguments(src, called.group(2), called.end(), closer)
-    tag = _OPENING.match(src.text, skip_space(src.text, pos))
+    tag = OPENING.match(src.text, skip_space(src.text, pos))
     if tag is not None and src.tools.resolve(tag.group(1)) is not None:
         own = f"</{tag.group(1)}>"
         found = _read_arguments(src, tag.group(1), tag.end(), own)
@@ -172,7 +170,7 @@ def _values(src: Source, name: str, pos: int, closer: str) -> tuple[Values, int]
 
 def read_tool(src: Source, start: int) -> Block | None:
     """A tool's own element, and those that follow it."""
-    tag = _OPENING.match(src.text, start)
+    tag = OPENING.match(src.text, start)
     name = tag.group(1) if tag else ""
     if tag is None or name not in src.tools.schemas or _is_described(src.text, start, name):
         return None
@@ -188,7 +186,8 @@ def read_tool(src: Source, start: int) -> Block | None:
     values, end = _values(src, name, at, closer)
     behind = skip_space(src.text, end)
     closed = src.text.startswith(closer, behind)
-    if not (values.are_all() and (closed or (values.keys and behind == len(src.text)))):
+    right = src.tools.takes(name, values.keys)
+    if not (right and (closed or (values.keys and behind == len(src.text)))):
         return None
     return Block(close(src.text, end, (closer,)), (Call(name, values.arguments()),))
 
@@ -221,18 +220,11 @@ def read_listed(src: Source, start: int) -> Block | None:
     """The same as in `read_wrapped`, of which only what is right in all is a call."""
     around = _document(src, start)
     block = around or read_wrapped(src, start)
-    if block is None or not all(_fits(src, call) for call in block.calls):
-        return None
+    for call in block.calls if block is not None else ():
+        arguments = json_object(call.arguments)
+        if arguments is None or not src.tools.takes(call.name, arguments):
+            return None
     return block
-
-
-def _fits(src: Source, call: Call) -> bool:
-    try:
-        keys = json.loads(call.arguments).keys()
-    except (ValueError, AttributeError, RecursionError):
-        return False
-    required = src.tools.schema(call.name).get("required") or ()
-    return bool(set(required) <= keys <= src.tools.properties(call.name).keys())
 
 
 def follow_tool(text: str, pos: int, tools: SpelledTools) -> Begins:

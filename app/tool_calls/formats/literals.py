@@ -84,6 +84,15 @@ def balanced_end(src: Source, pos: int) -> int:
     return -1
 
 
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object whose JSON a text is; None where it is anything else."""
+    try:
+        value = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def json_value(src: Source, pos: int) -> tuple[Member, int] | None:
     """The JSON value at `pos` and the index after it; None where it does not parse.
 

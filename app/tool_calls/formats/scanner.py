@@ -214,8 +214,7 @@ class Scanner:
         text, pos, matches = self.text, self.pos, self._matches
         if not matches:
             if self._triggers is _TRIGGERS and "<" in text:
-                own = self._own_elements()
-                self._triggers = (*_TRIGGERS, own.tags) if own.names else tuple(_TRIGGERS)
+                self._triggers = (*_TRIGGERS, self._own_elements().tags)
             matches += [trigger.search(text, pos) for trigger in self._triggers]
         first: re.Match[str] | None = None
         for index, known in enumerate(matches):

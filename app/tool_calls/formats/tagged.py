@@ -13,10 +13,10 @@ from app.tool_calls.formats.literals import object_of, skip_space
 from app.tool_calls.formats.typed import may_be_text, typed
 
 # Tags like its own that one value may hold.
-_MAX_INNER = 24
+MAX_INNER = 24
 # Text as XML has it: each `&` begins an entity.
-_ESCAPED = re.compile(r"(?:[^&<]|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*")
-_CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*\Z", re.DOTALL)
+ESCAPED = re.compile(r"(?:[^&<]++|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*+")
+CDATA = re.compile(r"\s*<!\[CDATA\[(.*?)\]\]>\s*\Z", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _own_end(src: Source, pos: int, tags: Tags) -> int:
         return first
     inner = 0
     at = pos
-    for _ in range(_MAX_INNER):
+    for _ in range(MAX_INNER):
         inner += len(tags.inner.findall(src.text, at, end))
         if not inner:
             return end
@@ -130,10 +130,10 @@ def _is_parameter(src: Source, name: str, pos: int, tags: Tags) -> bool:
 def trimmed(value: str, how: str) -> str:
     """A tag's text without what the format puts around it."""
     if how == "xml":
-        data = _CDATA.match(value)
+        data = CDATA.match(value)
         if data is not None:
             return data.group(1)
-        if "&" in value and _ESCAPED.fullmatch(value):
+        if "&" in value and ESCAPED.fullmatch(value):
             value = html.unescape(value)
     if how in ("all", "xml"):
         return value.strip()
