@@ -115,6 +115,14 @@ class Attempt:
         return bool(choices), finished, self._gate.next_release()
 
     @property
+    def speaks_behind_result(self) -> bool:
+        """Whether words of ours are a user message behind a tool result in what it sends."""
+        messages = self.request.body["messages"]
+        if messages is self._client_request.body["messages"]:
+            return False
+        return [message.get("role") for message in messages[-2:]] == ["tool", "user"]
+
+    @property
     def over(self) -> bool:
         return self.done or self.verdict is not None
 

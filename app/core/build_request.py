@@ -66,6 +66,8 @@ def _tell(
 ) -> None:
     """Put into a request what the attempt before it makes worth saying."""
     placement = tier.hint_placement if tier is not None else "user"
+    if exchange.in_result:
+        placement = "tool_result"
     step = before.step
     if isinstance(before.verdict, InvalidToolCall) and step.correct:
         body["messages"] = correction.corrected(

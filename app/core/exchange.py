@@ -213,7 +213,8 @@ class Exchange:
     - ``model_failure``: the last one that a model itself made, on the tier ``failed_on``.
     - ``doubted``: a reply is kept that may go out if no other is better; ``doubt_is_out``: the
       text that has gone out is its own.
-    - ``hint``: what every further attempt on this tier is told.
+    - ``hint``: what every further attempt on this tier is told. ``in_result``: the tier takes no
+      user message behind a tool result, so that words of ours go into that.
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``began_on``: the tier that it started on, where another could follow; else "". ``left_for``:
@@ -254,6 +255,7 @@ class Exchange:
     turn: bytes = b""
     began: Began | None = None
     hint: str = ""
+    in_result: bool = False
     owner: str = ""
     client_timeout: float | None = None
     began_on: str = ""

@@ -24,12 +24,13 @@ LOOP_RETRY_AFTER = 5  # seconds
 def reason_of(verdict: Verdict | None) -> str | None:
     """Why an attempt failed, in the words of metrics and ``escalate_on``; None if it was delivered.
 
-    ``client_error``: upstream refuses what the client asks, which is nobody's failure here.
+    ``client_error``: upstream refuses what the client asks, or what we added to it, which is no
+    tier's failure.
     """
     match verdict:
         case None | Cut() | LeftOpen():
             return None
-        case UpstreamFailed(reason="server_error", client_fault=True):
+        case UpstreamFailed(reason="server_error") if verdict.client_fault or verdict.about_ours:
             return "client_error"
         case UpstreamFailed():
             return verdict.reason

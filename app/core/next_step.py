@@ -253,6 +253,8 @@ class _Rules:
         exchange = self.exchange
         if verdict.reason == "context_overflow":
             return self._after_overflow(verdict)
+        if step := self._ours_refused(verdict):
+            return step
         if verdict.client_fault:
             return self._clients_own(verdict)
         if self.text_is_out:
@@ -292,15 +294,26 @@ class _Rules:
             tier = ladder.larger(self.exchange, self.settings, self.view, verdict.window)
             if tier is not None:
                 return Move(tier, verdict.reason, hint=self._loop_hint)
-        return self._clients_own(verdict)
+        return self._ours_refused(verdict) or self._clients_own(verdict)
+
+    def _ours_refused(self, verdict: UpstreamFailed) -> Step | None:
+        """What follows where the tier refuses what is ours in the request; None: it does not."""
+        if not (verdict.client_fault or verdict.about_ours or verdict.reason == "context_overflow"):
+            return None
+        exchange = self.exchange
+        tier = self.settings.tiers.get(exchange.tier)
+        elsewhere = tier is not None and tier.hint_placement == "user" and not exchange.in_result
+        if verdict.about_ours and elsewhere and self._may_retry():
+            return Retry("client_error", 1, last=True, in_result=True)
+        if reason := next((one for one in exchange.retried if one in MODELS_OWN), ""):
+            # The tier took this request before: it refuses what the retry added to it.
+            other = None if self.text_is_out else self._next_tier(reason)
+            if other is None:
+                return Fail(error_of(exchange, verdict))
+            return Move(other, reason, hint=self._loop_hint)
+        return None
 
     def _clients_own(self, verdict: UpstreamFailed) -> Step:
-        if reason := next((one for one in self.exchange.retried if one in MODELS_OWN), ""):
-            # The tier took this request before: it refuses what the retry added to it.
-            tier = None if self.text_is_out else self._next_tier(reason)
-            if tier is None:
-                return Fail(error_of(self.exchange, verdict))
-            return Move(tier, reason, hint=self._loop_hint)
         if verdict.status is None or self.exchange.headers_sent:
             # By keep-alive: what upstream said has to go into the stream.
             return Fail(invalid(verdict.message, status=verdict.status or 400))

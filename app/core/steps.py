@@ -21,7 +21,8 @@ class Retry:
     """Try again on the same tier. ``number``: which retry for this reason, from 1.
 
     ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
-    ``hint``: a sentence that goes to the end of the request. ``after``: seconds to wait, to which
+    ``hint``: a sentence that goes to the end of the request. ``in_result``: words of ours go into
+    the last tool result, from here on while the tier stays. ``after``: seconds to wait, to which
     the runner adds up to ``next_step.JITTER`` of them.
     """
 
@@ -30,6 +31,7 @@ class Retry:
     correct: bool = False
     last: bool = False
     hint: str = ""
+    in_result: bool = False
     after: float = 0.0
 
 

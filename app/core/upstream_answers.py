@@ -37,6 +37,8 @@ _LACKING = {
         rf"|\b(?:response_format|json_schema|structured outputs?)\b{_CANNOT}"
     ),
 }
+# What chat templates say of roles that they don't take there, and servers of such a template.
+_OF_TEMPLATE = re.compile(r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat")
 _MAX_QUOTED = 300
 # LiteLLM and clouds quote keys in their errors.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
@@ -50,12 +52,14 @@ def failure_of_status(
     our_key: bool,
     our_choice: bool,
     needs: frozenset[str],
+    speaks_behind_result: bool = False,
 ) -> UpstreamFailed:
     """The failure behind an answer of status 300 and above.
 
     ``our_key``: we put the API key in. ``our_choice``: we chose the model. Where we did, an answer
     about the key or the model is the tier's failure and not the client's. ``needs``: the abilities
     that the request asks for (``ladder.needs``); only one of them can be what a model lacks.
+    ``speaks_behind_result``: words of ours stood where a strict chat template takes none.
     """
     message = quoted_error(body) or f"status {status}"
     lower = message.lower()
@@ -81,10 +85,23 @@ def failure_of_status(
         came,
         message=f"status {status}: {message}" if str(status) not in message else message,
         client_fault=client_fault,
+        about_ours=speaks_behind_result
+        and not (about_key or lacks)
+        and _is_about_messages(status, lower),
         retry_after=_retry_after(headers),
         final=about_key or about_model or leads_away or bool(lacks),
         lacks=lacks,
     )
+
+
+def _is_about_messages(status: int, message: str) -> bool:
+    """Whether an answer may be about what stands in the messages.
+
+    mlx-lm says so with 404, llama.cpp with 500, others with 400 or 422.
+    """
+    if _UNKNOWN_MODEL.search(message):
+        return False
+    return status in (400, 404, 422) or (status == 500 and _OF_TEMPLATE.search(message) is not None)
 
 
 def _lacking(message: str, needs: frozenset[str]) -> str:

@@ -121,6 +121,7 @@ class UpstreamFailed:
 
     ``status``, ``headers`` and ``body``: upstream's own answer where it gave one. ``refused``: no
     connection could be made. ``client_fault``: the answer is about the client's request.
+    ``about_ours``: it may be about words of ours, which stood behind a tool result.
     ``blameless``: it says nothing about the tier's server. ``final``: the tier would say the same
     again. ``silent``: nothing came, though the server answers: a guess that its model hangs.
     ``lacks``: what the tier says it can't do (of ``ladder.ABILITIES``). ``window``: the context
@@ -134,6 +135,7 @@ class UpstreamFailed:
     body: bytes = b""
     refused: bool = False
     client_fault: bool = False
+    about_ours: bool = False
     blameless: bool = False
     retry_after: float | None = None
     final: bool = False

@@ -58,6 +58,13 @@ def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
     services.metrics.inc(services.metrics.retries, tier_label(exchange), reason)
 
 
+def note_hint_refused(services: Services, exchange: Exchange) -> None:
+    """A tier refused a request with words of ours; whoever runs it can say where it takes them."""
+    if services.once.first(("hint_refused", exchange.tier)):
+        advice = "hint_placement: tool_result, if its template wants roles to alternate"
+        log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
+
+
 def settle_incidents(services: Services, exchange: Exchange) -> None:
     """Count what the stages reported, and keep it as events."""
     if not exchange.incidents:

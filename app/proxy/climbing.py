@@ -137,6 +137,7 @@ def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None
     if before == exchange.began_on:
         exchange.left_for = reason
     exchange.retried.clear()
+    exchange.in_result = False
     exchange.climbed = exchange.climbed or reason in LASTING
     exchange.tier = tier
     _escalated(services, exchange, before, tier, reason)

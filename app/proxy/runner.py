@@ -201,6 +201,9 @@ class Run:
         exchange.retries += 1
         exchange.retried[step.reason] = step.number
         accounts.count_retry(self._services, exchange, step.reason)
+        if step.in_result:
+            exchange.in_result = True
+            accounts.note_hint_refused(self._services, exchange)
         self._wait = step.after * random.uniform(1.0, 1.0 + JITTER)
 
     async def _attempt_on(self, tier: str) -> Verdict | None:
@@ -333,6 +336,7 @@ class Run:
                 our_key=self._our_key or self._exchange.tier in self._exchange.route.direct,
                 our_choice=bool(self._exchange.route.tiers),
                 needs=ladder.needs(self._exchange.request),
+                speaks_behind_result=attempt.speaks_behind_result,
             )
         self._answer.public = response_headers.public(response.headers)
         content_type = response.header(b"content-type").lower()

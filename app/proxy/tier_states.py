@@ -138,4 +138,5 @@ class TierStates:
 
 
 def _says_nothing_of_its_server(failure: UpstreamFailed) -> bool:
-    return bool(failure.refused or failure.client_fault or failure.blameless or failure.lacks)
+    about_the_request = failure.client_fault or failure.about_ours
+    return bool(failure.refused or about_the_request or failure.blameless or failure.lacks)

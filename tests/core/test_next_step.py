@@ -244,6 +244,35 @@ def test_a_retry_that_the_tier_refuses_is_not_the_clients_fault() -> None:
     assert step(longer, CLIENTS) == Move("standard", "output_truncated")
 
 
+@pytest.mark.parametrize("client_fault", [True, False])
+def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -> None:
+    refused = replace(CLIENTS, about_ours=True, client_fault=client_fault, final=True)
+    elsewhere = Retry("client_error", 1, last=True, in_result=True)
+    corrected: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
+    for whole in (
+        climbing("client_error"),
+        after("client_error"),
+        after(INVALID_REASON, "client_error", **corrected),
+        climbing(INVALID_REASON, "client_error", **corrected, committed=Committed("So: ")),
+    ):
+        assert step(whole, refused) == elsewhere
+        assert isinstance(step(whole, replace(refused, about_ours=False)), (PassOn, Fail, Move))
+    found = step(climbing("client_error", in_result=True), refused)
+    assert isinstance(found, PassOn if client_fault else Move), "it was not where they stood"
+    bound = {"max_attempts": 1}
+    found = step(after("client_error"), refused, escalation=bound)
+    assert isinstance(found, PassOn if client_fault else Fail)
+
+
+def test_a_correction_that_the_tier_takes_nowhere_leads_to_the_next_one() -> None:
+    """However it says so: with 404, mlx-lm's, too, which else is about the model."""
+    known: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
+    known["in_result"] = True
+    refused = replace(CLIENTS, about_ours=True, client_fault=False, final=True)
+    whole = climbing(INVALID_REASON, "client_error", **known)
+    assert step(whole, refused) == Move("standard", INVALID_REASON)
+
+
 def test_but_not_into_a_stream_that_has_begun() -> None:
     found = step(after("server_error", headers_sent=True), CLIENTS)
     assert isinstance(found, Fail)

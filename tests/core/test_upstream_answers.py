@@ -64,6 +64,30 @@ def test_whose_fault(
     assert (found.status, found.body, found.refused) == (status, raw, False)
 
 
+ROLES = body("Conversation roles must alternate user/assistant/user/assistant")
+
+
+@pytest.mark.parametrize(
+    ("status", "raw", "about_ours"),
+    [
+        (404, ROLES, True),  # mlx-lm
+        (500, ROLES, True),  # llama.cpp
+        (500, body("Jinja Exception: After the optional system message"), True),
+        (400, body("bad"), True),
+        (422, b"", True),
+        (400, BAD_MODEL, False),
+        (401, ROLES, False),
+        (413, b"", False),
+        (429, ROLES, False),
+        (500, body("out of memory"), False),
+        (503, ROLES, False),
+    ],
+)
+def test_what_may_be_about_words_of_ours(status: int, raw: bytes, about_ours: bool) -> None:
+    assert failed(status, raw, speaks_behind_result=True).about_ours is about_ours
+    assert not failed(status, raw).about_ours, "there were none"
+
+
 @pytest.mark.parametrize(
     ("raw", "message"),
     [

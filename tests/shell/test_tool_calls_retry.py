@@ -217,17 +217,17 @@ async def test_a_retry_closes_the_response_of_the_attempt_before(
 async def test_a_retry_that_the_server_does_not_take(
     streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """Its template wants roles to alternate, say, or its temperatures end at 1."""
+    """Its temperatures end at 1, say; it may be where the correction stands, so that is tried."""
     chain = ["fast", "standard"]
     proxy = await start_proxy({f"{RULES}.max_retries": 3, "reliability.escalation.chain": chain})
     refusal = litellm_error(400, "temperature: range: 0..1")
-    upstream.will(calling(BAD), refusal, calling(GOOD))
+    upstream.will(calling(BAD), refusal, refusal, calling(GOOD))
     response = await ask(proxy, tools=TOOLS, stream=streams, temperature=1)
     assert response.status_code == 200
     assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
-    assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
-    assert messages_of(upstream.calls[2]) == MESSAGES
-    upstream.will(calling(BAD), refusal)
+    assert [call.json()["model"] for call in upstream.calls] == [*["fast"] * 3, "standard"]
+    assert messages_of(upstream.calls[3]) == MESSAGES
+    upstream.will(calling(BAD), refusal, refusal)
     last = await ask(proxy, {"x-mlx-stack-tier": "standard"}, tools=TOOLS, stream=streams)
     error = checked_error(last, 422, "tool_validation_failed")
-    assert [one["status"] for one in error["attempts"]] == [200, 400]
+    assert [one["status"] for one in error["attempts"]] == [200, 400, 400]

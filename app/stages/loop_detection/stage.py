@@ -146,11 +146,12 @@ class _State(StageState):
         told = self._due()
         if not told:
             return
+        placement = self._stage.placements.get(request.tier, "user")
         self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
         request.body["messages"] = hints.place(
             request.body["messages"],
             "\n".join(dict.fromkeys(found.hint for found in told[:MAX_HINTS])),
-            placement=self._stage.placements.get(request.tier, "user"),
+            placement="tool_result" if exchange.in_result else placement,
         )
 
     def on_event(self, event: Event) -> Verdict | None:
