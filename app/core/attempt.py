@@ -300,10 +300,11 @@ class Attempt:
             if isinstance(event, TextDelta) and pieces is not None:
                 pieces.append(event.text)
                 return
-        if chunk.payload is not None:
+        payload = chunk.payload
+        if payload is not None:
             if len(chunk.raw) > 2 * _DEEP and _brackets(chunk.raw) > _DEEP:
-                _check_depth(chunk.payload)
-            builder.add(chunk.payload)
+                _check_depth(payload)
+            builder.add(payload)
 
     def _keep_cut(self, chunk: Chunk) -> None:
         """Take the chunk that brought the cut; its finish and usage count, where it has them."""

@@ -138,7 +138,7 @@ def _around(raw: bytes, said: str) -> tuple[bytes, bytes] | None:
     for key in (b'"content":', b'"content": '):
         before, found, after = raw.partition(key + text)
         if found:
-            if b"\\" in before or b"\\" in after:
+            if (before + after).find(b"\\") >= 0:
                 return None
             return before + key + b'"', b'"' + after
     return None

@@ -29,7 +29,6 @@ from .events import (
 )
 from .field_forms import REASONING_FIELDS
 
-OTHER_FIELDS = ("audio", "images")
 _NO_EVENTS: tuple[Event, ...] = ()
 
 
@@ -197,7 +196,8 @@ def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
         if isinstance(legacy, dict):
             whole = {"index": 0, "type": "function", "function": legacy}
             events.append(_read_call(index, 0, whole))
-        if any(delta.get(field) for field in OTHER_FIELDS) or (content and not text_of(content)):
+        other = delta.get("audio") or delta.get("images")
+        if other or (content and not text_of(content)):
             events.append(OtherDelta(index))
 
 

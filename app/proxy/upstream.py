@@ -188,7 +188,7 @@ class Response:
             self._next = _reader(aiter(stream))
         self._stream = stream
         self.status = response.status_code
-        self.headers = tuple((k.lower(), v) for k, v in response.headers.raw)
+        self.headers = tuple([(k.lower(), v) for k, v in response.headers.raw])
 
     def header(self, name: bytes) -> bytes:
         for key, value in self.headers:
