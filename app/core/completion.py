@@ -37,10 +37,10 @@ class CompletionBuilder:
 
     def add(self, payload: dict[str, Any]) -> None:
         """Take one chunk. It is not changed, but parts of it may be kept."""
-        top = self._top
-        for key, value in payload.items():
-            if (value is not None or key not in top) and key not in _TOP_SKIPPED:
-                top[key] = value
+        said = payload
+        if None in payload.values():
+            said = {k: v for k, v in payload.items() if v is not None or k not in self._top}
+        self._top.update(said)
         choices = payload.get("choices")
         for position, choice in enumerate(choices if isinstance(choices, list) else ()):
             if isinstance(choice, dict):
@@ -74,7 +74,8 @@ class CompletionBuilder:
 
     def build(self) -> dict[str, Any]:
         """The ``chat.completion`` object."""
-        whole: dict[str, Any] = {"object": "chat.completion", **self._top}
+        top = {key: self._top[key] for key in self._top if key not in _TOP_SKIPPED}
+        whole: dict[str, Any] = {"object": "chat.completion", **top}
         whole["choices"] = [_finished(_resolved(self._choices[i])) for i in sorted(self._choices)]
         if self._usage is not None:
             whole["usage"] = self._usage

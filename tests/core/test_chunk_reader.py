@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.core import chunks
@@ -117,3 +118,55 @@ def test_chunks_that_are_never_alike_are_not_looked_through_for_ever() -> None:
     for number in range(100):
         reader.read(frame(payload(f"word {number}", id=f"chatcmpl-{number}")))
     assert reader._tries == 8
+
+
+# What stands between the quotes of a text: strings, broken ones, and more than one.
+SCRAPS = [
+    b"a",
+    b'"',
+    b'","',
+    b"\\",
+    b'\\"',
+    b"\\\\",
+    b"\\n",
+    b"\\ud83d",
+    b",",
+    b"0",
+    b"[",
+    b"]",
+    b"\n",
+]
+INSIDE = st.lists(st.sampled_from(SCRAPS), max_size=5).map(b"".join)
+OTHERS = [payload("", choice={"finish_reason": "stop"}), payload("a", id="chatcmpl-2"), {}]
+ALIKE = payload("HERE")
+
+
+@settings(max_examples=400)
+@given(st.lists(INSIDE, min_size=1, max_size=6), st.sampled_from(OTHERS), st.integers(0, 20))
+def test_texts_that_are_read_together_are_those_of_each(
+    inside: list[bytes], other: Json, room: int
+) -> None:
+    reader = ChunkReader()
+    whole = frame(ALIKE)
+    reader.read(whole)
+    raws = [whole.raw.replace(b"HERE", text) for text in inside]
+    frames = [Frame(raw, raw[6:-2]) for raw in [*raws, frame(other).raw, whole.raw]]
+    if not reader.is_like(frames[0].raw):
+        return
+    found = reader.texts(frames, 0, room)
+    assert sum(len(text.encode()) for text in found) <= room
+    alone = []
+    for one in frames[: len(found)]:
+        chunk = read_frame(one)
+        assert chunk.payload == payload(chunk.events[0].text)  # type: ignore[union-attr]
+        alone.append(chunk.events[0].text)  # type: ignore[union-attr]
+    assert found == alone
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1, max_size=9))
+def test_all_of_them_are_read_at_once(texts: list[str]) -> None:
+    reader = ChunkReader()
+    reader.read(frame(ALIKE))
+    frames = [frame(payload(text)) for text in texts]
+    found = reader.texts([*frames, frame(OTHERS[0])], 0, sys.maxsize)
+    assert found == ([] if any(text.endswith("\\") for text in texts) else texts)
