@@ -8,9 +8,7 @@ bytes around one JSON string parse to the same object around it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 
 import orjson
 
@@ -34,7 +32,6 @@ class ChunkReader:
         "_after",
         "_around",
         "_before",
-        "_between",
         "_close",
         "_form",
         "_formed",
@@ -51,7 +48,6 @@ class ChunkReader:
         self._halves: surrogates.Halves = {}
         self._before = b""  # the bytes up to and with the quote that opens the text
         self._after = b""  # and from the one that closes it
-        self._between = b""  # from there to the next chunk's text
         self._around = 0  # how many both are
         self._open = self._close = 0  # where the text stands with its quotes
         self.choice = 0
@@ -80,30 +76,27 @@ class ChunkReader:
 
     def is_like(self, raw: bytes) -> bool:
         """Whether a chunk's bytes are those of one that was read, but for its text."""
-        # Longer than what is around a text, which is nothing as long as none is known.
-        return (
-            len(raw) > self._around > 0
-            and raw.startswith(self._before)
-            and raw.endswith(self._after)
-        )
+        after = self._after
+        if not after or len(raw) <= self._around:
+            return False
+        return raw.startswith(self._before) and raw.endswith(after)
 
     def texts(self, frames: Sequence[sse.Frame], start: int, room: int) -> list[str]:
-        """What the frames from ``start`` on, which :meth:`is_like`, bring as far as they do.
+        """What the frames from ``start`` on bring, as far as they bring text alone.
 
         As many as have surely no more than ``room`` characters in all, which are no more than their
-        bytes; none of these texts is empty. None at all where that is not sure: then each is to be
-        read by itself.
+        bytes; none of these texts is empty.
         """
-        whole = b"".join([frame.raw for frame in frames[start : start + room]])
-        # No text has the end of an event in it, so that each piece is the text of one.
-        pieces = whole[len(self._before) :].split(self._between)
-        end = pieces[-1].find(self._after)
-        pieces[-1] = pieces[-1][: max(end, 0)]  # what follows is like none of these
-        if b"" in pieces:
-            del pieces[pieces.index(b"") :]
-        if sum(map(len, pieces)) > room:
-            del pieces[bisect_right(list(accumulate(map(len, pieces))), room) :]
-        return _strings(pieces)
+        found: list[str] = []
+        for at in range(start, len(frames)):
+            raw = frames[at].raw
+            if len(raw) - self._around > room or not self.is_like(raw):
+                break
+            if (text := self._text(raw)) is None:
+                break
+            room -= len(text)
+            found.append(text)
+        return found
 
     def _text(self, raw: bytes) -> str | None:
         """The text in a chunk like one that was read; None if there is more than one string."""
@@ -127,27 +120,10 @@ class ChunkReader:
             return
         self._before, self._after = came
         self._formed = None if chunk.raw is raw else formed
-        self._between = self._after + self._before
-        self._around = len(self._between)
+        self._around = len(self._before) + len(self._after)
         self._open, self._close = len(self._before) - 1, 1 - len(self._after)
         self.choice = event.choice
         self.text_alone = adds_text_alone(payload)
-
-
-def _strings(pieces: list[bytes]) -> list[str]:
-    """What stands between the quotes of JSON strings, read in one go; nothing if one is no string.
-
-    Each is a string by itself: as none ends in a backslash, every quote between two of them is one,
-    and one that held a quote of its own would make more strings than there are pieces.
-    """
-    joined = b'","'.join(pieces)
-    if not pieces or joined.endswith(b"\\") or joined.find(b'\\","') >= 0:
-        return []
-    try:
-        texts: list[str] = orjson.loads(b'["%b"]' % joined)
-    except orjson.JSONDecodeError:
-        return []
-    return texts if len(texts) == len(pieces) else []
 
 
 def _around(raw: bytes, said: str) -> tuple[bytes, bytes] | None:
