@@ -60,9 +60,10 @@ def limits_of(session: str | None, key: str, settings: Settings) -> tuple[Limit,
     budget = settings.reliability.token_budget
     if not budget.enabled:
         return ()
-    limits = [Limit("hour", budget.per_hour, rolling=True)]
+    limits = []
     if session is not None:
-        limits.insert(0, Limit(_session_scope(session), budget.per_session, rolling=False))
+        limits.append(Limit(_session_scope(session), budget.per_session, rolling=False))
+    limits.append(Limit("hour", budget.per_hour, rolling=True))
     if (given := budget.per_key.get(key)) is not None:
         name = f"key:{blake2b(key.encode(), digest_size=8).hexdigest()}"
         limits += _extra(given, session, name)
@@ -131,11 +132,11 @@ def spent_tiers(exchange: Exchange, used: Mapping[str, int], settings: Settings)
 def most_output(key: str, tier: str, settings: Settings) -> int:
     """The most tokens that one reply may have. ``key``: the API key that the client sent."""
     budget = settings.reliability.token_budget
-    found = [budget.max_output_tokens]
+    most = budget.max_output_tokens
     for given in (budget.per_key.get(key), budget.per_tier.get(tier)):
         if given is not None and given.max_output_tokens is not None:
-            found.append(given.max_output_tokens)
-    return min(found)
+            most = min(most, given.max_output_tokens)
+    return most
 
 
 def most_asked(exchange: Exchange, tier: str, settings: Settings) -> int:
@@ -165,8 +166,11 @@ def most_written(body: Mapping[str, Any]) -> int:
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
     """How much of the most used budget is gone; 1.0: all of it."""
-    shares = [used.get(limit.scope, 0) / limit.most for limit in limits if limit.most]
-    return max(shares, default=0.0)
+    most = 0.0
+    for limit in limits:
+        if limit.most:
+            most = max(most, used.get(limit.scope, 0) / limit.most)
+    return most
 
 
 def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: float) -> list[Limit]:

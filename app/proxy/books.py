@@ -9,7 +9,8 @@ A store that fails stops nothing, but where ``policy: hard_stop`` needs the trut
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
+from functools import cached_property
 from typing import Any
 
 from ..core import budgets
@@ -36,7 +37,6 @@ class Books:
         self._limits = budgets.limits_for(exchange, services.settings)
         self._policy = budgets.policy_for(exchange, services.settings)
         self._reservation = Reservation(services, exchange.id, exchange.session.hash)
-        self._of_cap = Reservation(services, exchange.id, exchange.session.hash)  # the cloud's
         self._in_cloud = 0  # tokens that its attempt has used there
         self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
         self._here = self._limits  # with those of the tier of the attempt that is not counted,
@@ -45,6 +45,11 @@ class Books:
         self._prompt: Measured | None = None  # the attempt's, where its cost matters before
         self._closed = False
         self.sticky: str | None = None
+
+    @cached_property
+    def _of_cap(self) -> Reservation:
+        """Of the cloud's cap: only where there is a cloud."""
+        return Reservation(self._services, self._exchange.id, self._exchange.session.hash)
 
     # At its start
 
@@ -62,13 +67,13 @@ class Books:
         self.sticky = entry.tier if entry is not None else None
         self._note_spent_tiers()
 
-    async def _load(self) -> SessionState:
+    def _load(self) -> Awaitable[SessionState]:
         exchange, services = self._exchange, self._services
         limits = self._limits
         if limits and self._rules.per_tier:
             for tier in (*exchange.route.tiers, *exchange.route.cheaper):
                 limits += budgets.tier_limits(exchange, tier, services.settings)
-        return await services.store.load(exchange.session.hash, services.wall_clock(), limits)
+        return services.store.load(exchange.session.hash, services.wall_clock(), limits)
 
     def _note_spent_tiers(self) -> None:
         if not self._rules.per_tier:
@@ -190,17 +195,21 @@ class Books:
         return self._spent
 
     def _note_attempt(self) -> None:
-        """What the attempt before has used is known here, and still to be settled."""
+        """What the attempt before has used is known here, and still to be settled.
+
+        Nothing, where it used nothing and nothing was set aside for it.
+        """
         spent, self._spent = self._spent, None
-        if not self._limits:
+        if not self._limits or (spent is None and not self._reservation.held):
             return
         limits = self._here
         if spent is not None and spent.estimated:
             limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
+        amounts, used = self._amounts, self._used
         for limit in limits:
-            self._amounts[limit] = self._amounts.get(limit, 0) + tokens
-            self._used[limit.scope] = self._used.get(limit.scope, 0) + tokens
+            amounts[limit] = amounts.get(limit, 0) + tokens
+            used[limit.scope] = used.get(limit.scope, 0) + tokens
         self._note_spent_tiers()
 
     async def _settle(self) -> None:
@@ -240,7 +249,9 @@ class Books:
         if settlement is not None:
             self._reservation.tell(settlement, before, self._exchange.tier)
 
-    async def _commit(self, settlement: Settlement | None, delivered: bool) -> Mapping[str, int]:
+    def _commit(
+        self, settlement: Settlement | None, delivered: bool
+    ) -> Awaitable[Mapping[str, int]]:
         exchange = self._exchange
         now = self._services.wall_clock()
         seconds = self._services.settings.reliability.escalation.sticky_seconds
@@ -249,4 +260,4 @@ class Books:
             sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
         window = (exchange.turn,) if exchange.turn and delivered else ()
         delta = SessionDelta(turns=1, tier=exchange.tier, window=window, sticky=sticky)
-        return await self._services.store.commit(exchange.session.hash, delta, now, settlement)
+        return self._services.store.commit(exchange.session.hash, delta, now, settlement)

@@ -35,6 +35,11 @@ class Reservation:
         self.waited = 0.0
 
     @property
+    def held(self) -> bool:
+        """Whether the store may have tokens set aside for it."""
+        return self._held
+
+    @property
     def _ticket(self) -> str:
         # The request's own id is the client's choice, and two of one id must not share a ticket.
         if not self._named:
@@ -137,7 +142,7 @@ class Reservation:
         if not self._held and not any(amounts.values()):
             return None
         self._held = False
-        return Settlement(self._ticket, amounts)
+        return Settlement(self._named, amounts)
 
     async def settle(
         self, amounts: Mapping[Limit, int], tier: str, *, spender: str | None = None
@@ -166,11 +171,17 @@ class Reservation:
         """
         self._services.lines.freed(settlement.amounts)
         rules = self._services.settings.reliability.token_budget
-        amounts = settlement.amounts.items()
-        # Where no budget is set, all are mere counts.
-        known = {limit: n for limit, n in amounts if limit.most and limit.scope in before}
+        beyond = {  # the lower threshold, by now
+            limit: tokens
+            for limit, tokens in settlement.amounts.items()
+            if limit.most
+            and limit.scope in before
+            and before[limit.scope] + tokens >= rules.warn_at * limit.most
+        }
+        if not beyond:
+            return
         for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
-            for limit in budgets.crossed(known, before, threshold):
+            for limit in budgets.crossed(beyond, before, threshold):
                 scope = budgets.scope_name(limit)
                 log.get().warning(kind, scope=scope, limit=limit.most)
                 detail = {"scope": scope, "limit": limit.most, "threshold": threshold}

@@ -60,15 +60,14 @@ class Budget:
         """The limit without the rules for tool calls, in tokens."""
         return most_asked(exchange, tier, self._settings)
 
-    def limit(self, exchange: Exchange, tier: str) -> int:
+    def limit(self, exchange: Exchange, tier: str, full: int) -> int:
         """The limit to send, in tokens, before the window is looked at."""
-        asked = exchange.request.max_tokens
-        full = self.full_limit(exchange, tier)
         rules = self._budget.tool_calls
         if not exchange.request.tools or rules.apply == "never":
             return full
         if self._writes_at_length(exchange, self._tiers.get(tier)):
             return full
+        asked = exchange.request.max_tokens
         return min(full, rules.max_tokens if asked else rules.default_max_tokens)
 
     def _writes_at_length(self, exchange: Exchange, tier: TierSettings | None) -> bool:
@@ -277,15 +276,16 @@ class _State(StageState):
     def on_request(self, request: Request) -> None:
         tier = self._stage.tier(request.tier)
         client = self._exchange.request
-        limit = fitting(self._stage.limit(self._exchange, request.tier), tier, client)
         full = self._stage.full_limit(self._exchange, request.tier)
+        limit = fitting(self._stage.limit(self._exchange, request.tier, full), tier, client)
         self._sent = limit
         self._full = fitting(full, tier, client) if full > limit else limit
-        body = request.body
         asked = client.body
-        spellings = [k for k in ("max_tokens", "max_completion_tokens") if asked.get(k) is not None]
-        for spelling in spellings or ["max_tokens"]:
-            body[spelling] = limit
+        newly_spelt = asked.get("max_completion_tokens") is not None
+        if not newly_spelt or asked.get("max_tokens") is not None:
+            request.body["max_tokens"] = limit
+        if newly_spelt:
+            request.body["max_completion_tokens"] = limit
 
 
 def _offers_free_text(tools: Sequence[Any]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core import budgets
+from app.proxy.reservation import Reservation
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, OTHER, USED, events_of, hard, held, session_of
@@ -111,7 +111,7 @@ async def test_a_fault_in_the_books_keeps_no_reply_back(
         raise ZeroDivisionError
 
     proxy = await start_proxy()
-    monkeypatch.setattr(budgets, "crossed", broken)
+    monkeypatch.setattr(Reservation, "tell", broken)
     upstream.always(lambda _: text_stream("Hello"))
     assert (await ask(proxy, AGENT)).status_code == 200
     assert (await session_of(proxy))["used"] == USED
