@@ -91,7 +91,7 @@ def _count_from_zero(services: Services) -> None:
     """A counter that begins with its first fault has not grown for Prometheus: no alert."""
     beside = [one.name for one in (services.capture, services.traces) if one is not None]
     for part in (*(stage.name for stage in services.stages), *_PARTS, *beside):
-        services.metrics.inc(services.metrics.stage_faults, part, by=0)
+        services.metrics.stage_faults.inc(part, by=0)
 
 
 def _traces(settings: Settings) -> Traces:
@@ -118,7 +118,7 @@ def _capture(services: Services) -> FailureCapture | None:
         rules.capture_path,
         rules.capture_max_bytes,
         [key for key in keys if key],
-        partial(services.metrics.inc, services.metrics.stage_faults),
+        services.metrics.stage_faults.inc,
     )
 
 

@@ -97,12 +97,6 @@ class Metrics:
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
-    def inc(self, counter: Counter, *labels: str, by: float = 1) -> None:
-        counter.inc(labels, by)
-
-    def observe(self, histogram: Histogram, value: float, *labels: str) -> None:
-        histogram.observe(labels, value)
-
     def by_label(self, counter: Counter, label: str, **of: str) -> dict[str, float]:
         """A counter's sums by one of its labels; ``of``: only those with these other labels."""
         found: dict[str, float] = {}

@@ -30,7 +30,7 @@ class Counter(Collector):
         self._lock = Lock()  # a large body is read in another thread, and may bring a fault there
         self.values: dict[Labels, float] = {} if labels else {(): 0.0}
 
-    def inc(self, labels: Labels, by: float) -> None:
+    def inc(self, *labels: str, by: float = 1) -> None:
         with self._lock:
             before = self.values.get(labels)
             if before is None:
@@ -67,7 +67,7 @@ class Histogram(Collector):
     def _new(self) -> _Observed:
         return _Observed([0] * len(self._words))
 
-    def observe(self, labels: Labels, value: float) -> None:
+    def observe(self, value: float, *labels: str) -> None:
         found = self._observed.get(labels)
         if found is None:
             found = self._observed[labels] = _checked(labels, self.labels, self._new())

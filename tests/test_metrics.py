@@ -86,7 +86,7 @@ def test_what_people_watch_is_there(metrics: Metrics) -> None:
 
 
 def test_buckets_fit_local_models(metrics: Metrics) -> None:
-    metrics.observe(metrics.request, 1.0, "fast")
+    metrics.request.observe(1.0, "fast")
     text = metrics.render().decode()
     bounds = re.findall(r'mlx_stack_request_seconds_bucket\{le="([^"]+)",tier="fast"\}', text)
     assert (float(bounds[0]), float(bounds[-2]), bounds[-1]) == (0.05, 600.0, "+Inf")

@@ -27,7 +27,7 @@ def test_a_counter_reads_like_the_librarys() -> None:
     ours = Counter("it_happened", "How often", ("tier", "why"))
     theirs = prometheus_client.Counter("it_happened", "How often", ("tier", "why"), registry=None)
     for tier, why, by in (("fast", 'a "quote"\n', 1), ("slow", "b", 0), ("slow", "b", 2.5)):
-        ours.inc((tier, why), by)
+        ours.inc(tier, why, by=by)
         theirs.labels(tier, why).inc(by)
     assert text_of(ours) == text_of(theirs)
 
@@ -48,7 +48,7 @@ def test_a_histogram_reads_like_the_librarys(labels: tuple[str, ...]) -> None:
     )
     values = tuple("fast" for _ in labels)
     for value in VALUES:
-        ours.observe(values, value)
+        ours.observe(value, *values)
         (theirs.labels(*values) if labels else theirs).observe(value)
     assert text_of(ours) == text_of(theirs)
 
@@ -66,7 +66,7 @@ def test_none_that_is_not_observed_is_shown_but_without_labels() -> None:
 def test_labels_are_as_many_as_their_names(labels: tuple[str, ...]) -> None:
     counter = Counter("it_happened", "How often", ("tier",))
     histogram = Histogram("it_took", "Seconds", ("tier",), BOUNDS)
-    for wrong in (lambda: counter.inc(labels, 1), lambda: histogram.observe(labels, 1)):
+    for wrong in (lambda: counter.inc(*labels), lambda: histogram.observe(1, *labels)):
         with pytest.raises(ValueError, match="labels"):
             wrong()
     assert not counter.values
@@ -77,7 +77,7 @@ def test_threads_that_count_at_once_lose_nothing() -> None:
 
     def count() -> None:
         for _ in range(5_000):
-            counter.inc(("loop",), 1)
+            counter.inc("loop")
 
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

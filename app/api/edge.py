@@ -83,7 +83,7 @@ class Edge:
         self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
     ) -> None:
         """Answer what is no exchange with an error."""
-        self._services.metrics.inc(self._services.metrics.refused, str(error.status))
+        self._services.metrics.refused.inc(str(error.status))
         # Who waits to be told to send the body may now send it or not: the next request could be
         # taken for it.
         expects = request is not None and "expect" in request.headers

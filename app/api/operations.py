@@ -63,7 +63,7 @@ def _add_state(app: FastAPI, services: Services) -> None:
             count = await services.store.count_sessions(services.wall_clock())
             services.metrics.sessions.set(count)
         except StoreError:
-            services.metrics.inc(services.metrics.store_errors)
+            services.metrics.store_errors.inc()
         return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
 
 
@@ -96,7 +96,7 @@ def _add_errors(app: FastAPI, services: Services) -> None:
 
     @app.exception_handler(StoreError)
     async def no_store(request: Request, error: StoreError) -> Response:
-        services.metrics.inc(services.metrics.store_errors)
+        services.metrics.store_errors.inc()
         return _error(admin.store_failed(error))
 
     @app.exception_handler(404)

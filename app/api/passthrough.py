@@ -64,7 +64,7 @@ class Passthrough:
             await books.admit(asked)
             response = await self._open(request, headers, body, books)
             metrics = self._services.metrics
-            metrics.inc(metrics.passthrough, str(response.status))
+            metrics.passthrough.inc(str(response.status))
             await self._relay(request, response, downstream, watch, books)
         except ClientGone:
             return

@@ -41,7 +41,7 @@ def count_attempt(
     """One upstream call has ended. ``now``: on the loop's clock."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.inc(metrics.attempts, tier, record.reason or "ok")
+    metrics.attempts.inc(tier, record.reason or "ok")
     if spent is not None:
         count_tokens(services, tier, spent)
         services.token_rates.ended(tier, spent.output, now - record.seconds, now)
@@ -50,12 +50,12 @@ def count_attempt(
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
     """Tokens that were used. ``tier``: a metric's label."""
     metrics = services.metrics
-    metrics.inc(metrics.tokens, tier, "input", by=spent.prompt)
-    metrics.inc(metrics.tokens, tier, "output", by=spent.output)
+    metrics.tokens.inc(tier, "input", by=spent.prompt)
+    metrics.tokens.inc(tier, "output", by=spent.output)
 
 
 def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
-    services.metrics.inc(services.metrics.retries, tier_label(exchange), reason)
+    services.metrics.retries.inc(tier_label(exchange), reason)
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
@@ -76,18 +76,18 @@ def settle_incidents(services: Services, exchange: Exchange) -> None:
     for incident in exchange.incidents:
         match incident.kind:
             case "tool_call_invalid":
-                metrics.inc(metrics.tool_call_failures, tier, *incident.labels)
+                metrics.tool_call_failures.inc(tier, *incident.labels)
             case "tool_call_repaired":
-                metrics.inc(metrics.tool_call_repairs, *incident.labels)
+                metrics.tool_call_repairs.inc(*incident.labels)
             case "loop_warning" | "loop_break":
-                metrics.inc(metrics.loops, *incident.labels)
+                metrics.loops.inc(*incident.labels)
             case "truncated":
-                metrics.inc(metrics.truncations, *incident.labels)
+                metrics.truncations.inc(*incident.labels)
             case "tokens_saved":
-                metrics.inc(metrics.tokens_saved, by=incident.detail["tokens"])
+                metrics.tokens_saved.inc(by=incident.detail["tokens"])
                 continue  # a figure, no event
             case "tool_call_rescued":
-                metrics.inc(metrics.rescued_tool_calls, *incident.labels)
+                metrics.rescued_tool_calls.inc(*incident.labels)
         kind, names = _EVENTS[incident.kind]
         detail = dict(zip(names, incident.labels, strict=True))
         if incident.kind in _TOLD:
@@ -146,13 +146,13 @@ def keep_of(
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:
     """A bug of ours: counted and said, and the exchange goes on without."""
-    services.metrics.inc(services.metrics.stage_faults, stage)
+    services.metrics.stage_faults.inc(stage)
     log.fault("stage_fault", error, stage=stage)
 
 
 def store_failed(services: Services, error: StoreError) -> None:
     """Count it; say it once a minute, for it may be so for each request."""
-    services.metrics.inc(services.metrics.store_errors)
+    services.metrics.store_errors.inc()
     if services.once.first("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
@@ -161,8 +161,8 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
     """The exchange is over."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.inc(metrics.requests, tier, outcome)
-    metrics.observe(metrics.request, seconds, tier)
+    metrics.requests.inc(tier, outcome)
+    metrics.request.observe(seconds, tier)
     said: dict[str, Any] = {}
     failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
     if failed:

@@ -77,7 +77,7 @@ def _foreseeing(
     other = ladder.foreseeing(exchange, services.settings, view, begin)
     if other is None or not _has_room(services, other.tier) or record.is_probe(begin.tier, turn):
         return None
-    services.metrics.inc(services.metrics.foreseen, begin.tier)
+    services.metrics.foreseen.inc(begin.tier)
     return other
 
 
@@ -197,7 +197,7 @@ def _escalated(services: Services, exchange: Exchange, before: str, tier: str, r
         exchange.escalated_from = before
         exchange.notes["Escalated-From"] = before
         exchange.notes["Escalation-Reason"] = reason
-    services.metrics.inc(services.metrics.escalations, before, tier, reason)
+    services.metrics.escalations.inc(before, tier, reason)
     detail = {"from": before, "to": tier, "reason": reason}
     accounts.keep(services, exchange, [("escalated", detail)])
 

@@ -77,7 +77,7 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
 
 
 def _count(services: Services, result: str) -> None:
-    services.metrics.inc(services.metrics.judge_questions, result)
+    services.metrics.judge_questions.inc(result)
 
 
 class _Question:

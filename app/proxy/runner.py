@@ -295,7 +295,7 @@ class Run:
         if self._ours is not None:
             waited = self._books.waited  # for other requests' tokens
             metrics = self._services.metrics
-            metrics.observe(metrics.overhead, self._clock() - self._ours - waited)
+            metrics.overhead.observe(self._clock() - self._ours - waited)
             self._ours = None
         verdict: Verdict | None
         try:
@@ -390,7 +390,7 @@ class Run:
         metrics = self._services.metrics
         tier = accounts.tier_label(self._exchange)
         began = self._exchange.started if self._called_at is None else self._called_at
-        metrics.observe(metrics.first_token, now - began, tier)
+        metrics.first_token.observe(now - began, tier)
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:
