@@ -81,7 +81,9 @@ class Image:
     @property
     def live(self) -> int:
         """How many entries count."""
-        return sum(len(self._held(kind)) for kind in ROWS)
+        ledger = self.ledger
+        hours = 2 * len(ledger.hours)  # and their minutes
+        return len(ledger.sessions) + len(ledger.purses) + hours + len(self.breakers)
 
     def outgrown(self, entries: int) -> bool:
         """Whether in a file of so many entries too many don't count any more."""

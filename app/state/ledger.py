@@ -238,7 +238,8 @@ class Ledger:
         self, state: SessionState, now: float, counts: Mapping[str, int] | None = None
     ) -> SessionState:
         name = _SESSION + state.session
-        spent = self._spent(name, now)
+        purse = self._purse(name, now)
+        spent = purse.used if purse is not None else _NOTHING
         sticky = state.sticky
         return SessionState(
             state.session,
@@ -255,31 +256,27 @@ class Ledger:
         )
 
     def _count(self, limit: Limit, now: float) -> int:
+        scope = limit.scope
         if not limit.rolling:
-            return self._used(limit.scope, now)
-        hour = self.hours.get(limit.scope)
-        return hour.total(now) if hour else 0
+            purse = self._purse(purse_of(scope), now)
+            return purse.used.get(scope, 0) if purse is not None else 0
+        hour = self.hours.get(scope)
+        return hour.total(now) if hour is not None else 0
 
-    def _used(self, scope: str, now: float) -> int:
-        return self._spent(purse_of(scope), now).get(scope, 0)
-
-    def _spent(self, name: str, now: float) -> dict[str, int]:
-        """What is in a purse; one that is idle for too long is forgotten."""
+    def _purse(self, name: str, now: float) -> Purse | None:
+        """A purse, if there is one; one that is idle for too long is forgotten."""
         purse = self.purses.get(name)
-        if purse is None:
-            return _NOTHING
-        if now - purse.touched > self._ttl:
+        if purse is not None and now - purse.touched > self._ttl:
             self._drop_purse(name)
-            return _NOTHING
-        return purse.used
+            return None
+        return purse
 
     def _spend(self, scope: str, tokens: int, now: float) -> None:
         name = purse_of(scope)
-        before = self._spent(name, now).get(scope, 0)
-        purse = self.purses.get(name)
+        purse = self._purse(name, now)
         if purse is None:
             purse = self.purses[name] = Purse()
-        purse.used[scope] = before + tokens
+        purse.used[scope] = purse.used.get(scope, 0) + tokens
         purse.touched = max(now, purse.touched)
         self.purses.move_to_end(name)
         self._purse_changed(name)
@@ -301,7 +298,10 @@ class Ledger:
         return self._hour(limit.scope).room_in(tokens, limit.most or 0, now)
 
     def _release(self, ticket: str) -> None:
-        scopes, tokens, _ = self._tickets.pop(ticket, ((), 0, 0.0))
+        found = self._tickets.pop(ticket, None)
+        if found is None:
+            return
+        scopes, tokens, _ = found
         for scope in scopes:
             left = self._reserved.pop(scope, 0) - tokens
             if left > 0:
