@@ -76,7 +76,8 @@ class Answer:
 
     async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> str:
         """Carry out the last step; the exchange's outcome, in a word for metrics and log."""
-        await self._late_writes_end()
+        if self._late_writes:
+            await self._late_writes_end()
         match step:
             case Deliver():
                 assert attempt is not None

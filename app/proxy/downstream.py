@@ -64,5 +64,5 @@ class Downstream:
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """A response in one piece."""
-        await self.start(status, [*headers, (b"content-length", str(len(body)).encode())])
+        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
         await self.end(body)

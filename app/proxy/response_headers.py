@@ -34,19 +34,24 @@ _CORS = b"access-control-"  # which pages may read a reply is ours to say, and n
 
 def relayed(headers: RawHeaders | tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
     """LiteLLM's headers that a client may see."""
-    kept = passed_on(headers, _NOT_PASSED)
-    return [
-        (name, value)
-        for name, value in kept
-        if not name.endswith(_ADDRESS)
-        and not name.startswith(_CORS)
-        and not _BAD_BYTE.search(value)
-    ]
+    return _without(_NOT_PASSED, headers)
 
 
 def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
     """Those of them that go with a body of ours."""
-    return [h for h in relayed(headers) if h[0] not in _REPLACED]
+    return _without(_REPLACED, headers)
+
+
+def _without(
+    dropped: frozenset[bytes], headers: RawHeaders | tuple[tuple[bytes, bytes], ...]
+) -> RawHeaders:
+    return [
+        (name, value)
+        for name, value in passed_on(headers, dropped)
+        if not name.endswith(_ADDRESS)
+        and not name.startswith(_CORS)
+        and not _BAD_BYTE.search(value)
+    ]
 
 
 def of_pressure(pressure: Pressure) -> RawHeaders:
@@ -74,7 +79,11 @@ def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, s
 
 def encode(said: dict[str, str]) -> RawHeaders:
     """Our headers as they go out; ``x-request-id`` equals ours."""
-    headers = [(_header_name(name), _header_value(value)) for name, value in said.items()]
+    together = "".join(said.values())
+    if len(together) <= MAX_VALUE and together.isprintable():  # so is each of them, nearly always
+        headers = [(_header_name(k), v.encode("latin-1", "replace")) for k, v in said.items()]
+    else:
+        headers = [(_header_name(k), _header_value(v)) for k, v in said.items()]
     headers.append((b"x-request-id", said["Request-Id"].encode()))
     return headers
 
@@ -85,8 +94,6 @@ def _header_name(name: str) -> bytes:
 
 
 def _header_value(value: str) -> bytes:
-    if len(value) <= MAX_VALUE and value.isprintable():  # nearly all
-        return value.encode("latin-1", "replace")
     return _NOT_IN_A_HEADER.sub("?", value[:MAX_VALUE]).encode("latin-1", "replace")
 
 

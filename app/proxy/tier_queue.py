@@ -27,11 +27,11 @@ class QueueTimeout(Exception):
 
 
 class _Waiting(Ticket):
+    """``future``: only while it waits."""
+
     __slots__ = ("future",)
 
-    def __init__(self, session: str) -> None:
-        super().__init__(session)
-        self.future: asyncio.Future[None] | None = None
+    future: asyncio.Future[None]
 
 
 class TierQueue:
