@@ -70,7 +70,7 @@ class Access:
         """The headers with the key to use for LiteLLM; whether we put that in."""
         if self._open or self._keys:
             headers = [h for h in headers if h[0] not in KEY_HEADERS]
-        elif not self._loopback or any(h[0] in KEY_HEADERS for h in headers):
+        elif not self._loopback or not KEY_HEADERS.isdisjoint(dict(headers)):
             return headers, False
         if self._upstream_key is None:
             return headers, self._open or bool(self._keys)

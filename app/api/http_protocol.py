@@ -34,6 +34,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection. Errors of its own have the error body of all others."""
 
     _in_head = True
+    _head_begun = False  # the first byte of a head has come, and not yet its last
     _head_bytes = 0
     _head_due: asyncio.TimerHandle | None = None
     _pipelined = False
@@ -61,6 +62,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._data = data
         super().data_received(data)
         self._data = b""
+        if self._head_begun and self._head_due is None:
+            self._await_head()
 
     def on_message_begin(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -68,16 +71,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._end_with_this_reply()
             super().on_message_begin()  # what the parser still reads is none of the running one's
             return
-        self._in_head = True
-        if self._head_due is None:
-            self._await_head()
+        self._in_head = self._head_begun = True
         super().on_message_begin()
         self.scope["extensions"] = self._extensions  # type: ignore[typeddict-item]
 
     def on_headers_complete(self) -> None:
         if self._pipelined or self._resuming:
             return
-        self._in_head = False
+        self._in_head = self._head_begun = False
         self._head_bytes = 0
         self._no_longer_awaited()
         super().on_headers_complete()
