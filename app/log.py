@@ -70,12 +70,7 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
     plain: list[Any] = [_without_controls] if console else []  # JSON escapes them by itself
     level = _LEVELS[settings.log_level]
     structlog.configure(
-        processors=[
-            *shared,
-            *plain,
-            structlog.processors.format_exc_info,
-            _renderer(console, stream),
-        ],
+        processors=[*shared, *plain, _renderer(console, stream)],  # tracebacks: see `fault`
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(stream),  # type: ignore[arg-type]
         cache_logger_on_first_use=True,
