@@ -184,15 +184,10 @@ class Ledger:
 
     def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
         self._release(ticket)
-        before = {limit.scope: self._count(limit, now) for limit in amounts}
+        before = {}
         for limit, used in amounts.items():
-            if not used:
-                continue
-            if limit.rolling:
-                recast = self._hour(limit.scope).add(used, now)
-                self._hour_changed(limit.scope, last_minute_only=not recast)
-            else:
-                self._spend(limit.scope, used, now)
+            spend = self._spend_in_hour if limit.rolling else self._spend
+            before[limit.scope] = spend(limit.scope, used, now)
         while len(self.purses) > self._max_sessions + SPARE_PURSES:
             self._drop_purse(next(iter(self.purses)))
         return before
@@ -271,31 +266,41 @@ class Ledger:
             return None
         return purse
 
-    def _spend(self, scope: str, tokens: int, now: float) -> None:
+    def _spend(self, scope: str, tokens: int, now: float) -> int:
+        """Count tokens; how many there were before."""
         name = purse_of(scope)
         purse = self._purse(name, now)
-        if purse is None:
-            purse = self.purses[name] = Purse()
-        purse.used[scope] = purse.used.get(scope, 0) + tokens
-        purse.touched = max(now, purse.touched)
-        self.purses.move_to_end(name)
-        self._purse_changed(name)
+        before = purse.used.get(scope, 0) if purse is not None else 0
+        if tokens:
+            if purse is None:
+                purse = self.purses[name] = Purse()
+            purse.used[scope] = before + tokens
+            purse.touched = max(now, purse.touched)
+            self.purses.move_to_end(name)
+            self._purse_changed(name)
+        return before
+
+    def _spend_in_hour(self, scope: str, tokens: int, now: float) -> int:
+        """The same, of the last hour."""
+        hour = self.hours.get(scope)
+        before = hour.total(now) if hour is not None else 0
+        if tokens:
+            if hour is None:
+                hour = self.hours[scope] = RollingHour()
+            recast = hour.add(tokens, now)
+            self._hour_changed(scope, last_minute_only=not recast)
+        return before
 
     def _drop_purse(self, name: str) -> None:
         if self.purses.pop(name, None) is not None:
             self._purse_changed(name)
 
-    def _hour(self, scope: str) -> RollingHour:
-        hour = self.hours.get(scope)
-        if hour is None:
-            hour = self.hours[scope] = RollingHour()
-        return hour
-
     def _resets_in(self, limit: Limit, tokens: int, now: float) -> float:
         if not limit.rolling:
             purse = self.purses.get(purse_of(limit.scope))
             return max(0.0, purse.touched + self._ttl - now) if purse is not None else self._ttl
-        return self._hour(limit.scope).room_in(tokens, limit.most or 0, now)
+        hour = self.hours.get(limit.scope) or RollingHour()
+        return hour.room_in(tokens, limit.most or 0, now)
 
     def _release(self, ticket: str) -> None:
         found = self._tickets.pop(ticket, None)
