@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-from itertools import chain
 from typing import Any
 
 from ..errors import invalid
@@ -59,7 +58,7 @@ def read_incoming(scope: Any) -> Incoming:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
     if len(headers) < len(raw):
         _check_repeated(raw)
-    if sum(map(len, chain.from_iterable(raw))) > MAX_HEADER_BYTES:
+    if sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
         raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431)
     if "host" not in headers and scope.get("http_version") == "1.1":
         raise invalid("header host is missing", "host")

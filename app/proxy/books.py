@@ -259,5 +259,5 @@ class Books:
         if exchange.climbed and delivered and seconds:
             sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
         window = (exchange.turn,) if exchange.turn and delivered else ()
-        delta = SessionDelta(turns=1, tier=exchange.tier, window=window, sticky=sticky)
+        delta = SessionDelta(1, exchange.tier, window, sticky)
         return self._services.store.commit(exchange.session.hash, delta, now, settlement)
