@@ -14,11 +14,11 @@ _BYPASSABLE = ("loop", "validation", "budget")
 def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
     """What a client asks for. ``headers``: names in lower case. Raises :class:`ProxyError`."""
     return Controls(
-        tier=headers.get("x-mlx-stack-tier"),
-        escalation=_choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
-        cloud=_choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on",
-        stream=_choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
-        bypass=_bypass(headers, settings),
+        headers.get("x-mlx-stack-tier"),
+        _choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
+        _choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on",
+        _choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
+        _bypass(headers, settings),
     )
 
 

@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any, Literal, NamedTuple
 
 from ..frozen import frozen
-from ..settings import Settings, TierSettings, TokenLimits
+from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
 from .exchange import ClientRequest, Exchange
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
 from .reply import Reply
@@ -51,34 +51,33 @@ class Spent:
         return self.prompt + self.output
 
 
-def limits_of(session: str | None, key: str, settings: Settings) -> tuple[Limit, ...]:
+def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
     """The budgets that a request counts towards; none where they are off.
 
     ``session``: the hash of the one that pays, None where it is not known. ``key``: the API key
     that the client sent. Those of a tier are ``tier_limits``.
     """
-    budget = settings.reliability.token_budget
-    if not budget.enabled:
+    if not rules.enabled:
         return ()
     limits = []
     if session is not None:
-        limits.append(Limit(_session_scope(session), budget.per_session, rolling=False))
-    limits.append(Limit("hour", budget.per_hour, rolling=True))
-    if (given := budget.per_key.get(key)) is not None:
+        limits.append(Limit(_session_scope(session), rules.per_session, rolling=False))
+    limits.append(Limit("hour", rules.per_hour, rolling=True))
+    if (given := rules.per_key.get(key)) is not None:
         name = f"key:{blake2b(key.encode(), digest_size=8).hexdigest()}"
         limits += _extra(given, session, name)
     return tuple(limits)
 
 
-def limits_for(exchange: Exchange, settings: Settings) -> tuple[Limit, ...]:
+def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
     """The budgets that an exchange counts towards, on whichever tier."""
-    return limits_of(exchange.session.budget_hash, exchange.owner, settings)
+    return limits_of(exchange.session.budget_hash, exchange.owner, rules)
 
 
-def tier_limits(exchange: Exchange, tier: str, settings: Settings) -> tuple[Limit, ...]:
+def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
     """The budgets of one tier alone, where it has some."""
-    given = settings.reliability.token_budget.per_tier.get(tier)
-    if given is None or not settings.reliability.token_budget.enabled:
+    given = rules.per_tier.get(tier)
+    if given is None or not rules.enabled:
         return ()
     return tuple(_extra(given, exchange.session.budget_hash, f"tier:{tier}"))
 
@@ -105,44 +104,45 @@ def _extra(given: TokenLimits, session: str | None, name: str) -> list[Limit]:
     return limits
 
 
-def policy_for(exchange: Exchange, settings: Settings) -> Policy:
+def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
     """What is done where a budget is used up; one that is bypassed is counted all the same."""
     bypassed = "budget" in exchange.controls.bypass
-    return "warn_and_continue" if bypassed else settings.reliability.token_budget.policy
+    return "warn_and_continue" if bypassed else rules.policy
 
 
-def spent_tiers(exchange: Exchange, used: Mapping[str, int], settings: Settings) -> frozenset[str]:
+def spent_tiers(
+    exchange: Exchange, used: Mapping[str, int], rules: TokenBudgetSettings
+) -> frozenset[str]:
     """The tiers whose own budget is used up, so that another one is to take the exchange.
 
     ``escalate`` refuses nobody: a tier that is named by header is obeyed.
     """
-    policy = policy_for(exchange, settings)
-    if policy == "warn_and_continue" or not settings.reliability.token_budget.per_tier:
+    policy = policy_for(exchange, rules)
+    if policy == "warn_and_continue" or not rules.per_tier:
         return frozenset()
     route = exchange.route
     named = exchange.controls.tier is not None and policy == "escalate"
     return frozenset(
         tier
         for tier in (*route.tiers, *route.cheaper)
-        if share_used(tier_limits(exchange, tier, settings), used) >= 1.0
+        if share_used(tier_limits(exchange, tier, rules), used) >= 1.0
         and not (named and tier == route.first)
     )
 
 
-def most_output(key: str, tier: str, settings: Settings) -> int:
+def most_output(key: str, tier: str, rules: TokenBudgetSettings) -> int:
     """The most tokens that one reply may have. ``key``: the API key that the client sent."""
-    budget = settings.reliability.token_budget
-    most = budget.max_output_tokens
-    for given in (budget.per_key.get(key), budget.per_tier.get(tier)):
+    most = rules.max_output_tokens
+    for given in (rules.per_key.get(key), rules.per_tier.get(tier)):
         if given is not None and given.max_output_tokens is not None:
             most = min(most, given.max_output_tokens)
     return most
 
 
-def most_asked(exchange: Exchange, tier: str, settings: Settings) -> int:
+def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int:
     """The same, or less where the client asks for less."""
     asked = exchange.request.max_tokens
-    most = most_output(exchange.owner, tier, settings)
+    most = most_output(exchange.owner, tier, rules)
     return min(asked, most) if asked else most
 
 

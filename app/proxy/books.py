@@ -34,8 +34,8 @@ class Books:
         self._services = services
         self._exchange = exchange
         self._rules = services.settings.reliability.token_budget
-        self._limits = budgets.limits_for(exchange, services.settings)
-        self._policy = budgets.policy_for(exchange, services.settings)
+        self._limits = budgets.limits_for(exchange, self._rules)
+        self._policy = budgets.policy_for(exchange, self._rules)
         self._reservation = Reservation(services, exchange.id, exchange.session.hash)
         self._in_cloud = 0  # tokens that its attempt has used there
         self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
@@ -72,15 +72,13 @@ class Books:
         limits = self._limits
         if limits and self._rules.per_tier:
             for tier in (*exchange.route.tiers, *exchange.route.cheaper):
-                limits += budgets.tier_limits(exchange, tier, services.settings)
+                limits += budgets.tier_limits(exchange, tier, self._rules)
         return services.store.load(exchange.session.hash, services.wall_clock(), limits)
 
     def _note_spent_tiers(self) -> None:
         if not self._rules.per_tier:
             return
-        self._exchange.spent = budgets.spent_tiers(
-            self._exchange, self._used, self._services.settings
-        )
+        self._exchange.spent = budgets.spent_tiers(self._exchange, self._used, self._rules)
 
     def downgrades(self, tier: str) -> bool:
         """Whether the session is to go on with a cheaper tier than this (``policy: escalate``)."""
@@ -107,7 +105,7 @@ class Books:
         self._note_attempt()
         if self._policy == "hard_stop":
             await self._settle()
-        own = budgets.tier_limits(self._exchange, tier, self._services.settings)
+        own = budgets.tier_limits(self._exchange, tier, self._rules)
         self._here = limits = self._limits + own
         self._warn(limits)
         if self._policy != "hard_stop":
@@ -143,7 +141,7 @@ class Books:
         if named_by_client(exchange.request.model, exchange.controls.tier, settings) == tier:
             return None
         known = settings.tiers[tier]
-        most = budgets.most_asked(exchange, tier, settings)
+        most = budgets.most_asked(exchange, tier, self._rules)
         tokens = budgets.most_used({**exchange.request.body, "max_tokens": most})
         seconds = known.queue_timeout + known.total_timeout
         try:
@@ -254,10 +252,11 @@ class Books:
     ) -> Awaitable[Mapping[str, int]]:
         exchange = self._exchange
         now = self._services.wall_clock()
-        seconds = self._services.settings.reliability.escalation.sticky_seconds
         sticky = {}
-        if exchange.climbed and delivered and seconds:
-            sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
+        if exchange.climbed and delivered:
+            seconds = self._services.settings.reliability.escalation.sticky_seconds
+            if seconds:
+                sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
         window = (exchange.turn,) if exchange.turn and delivered else ()
         delta = SessionDelta(1, exchange.tier, window, sticky)
         return self._services.store.commit(exchange.session.hash, delta, now, settlement)

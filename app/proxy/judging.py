@@ -91,8 +91,9 @@ class _Question:
         self._asked = asked
         self._inquiry = inquiry
         self._headers = headers
-        own = budgets.tier_limits(asked, asked.tier, settings)
-        self._limits = budgets.limits_for(asked, settings) + own
+        rules = settings.reliability.token_budget
+        own = budgets.tier_limits(asked, asked.tier, rules)
+        self._limits = budgets.limits_for(asked, rules) + own
         self._reservation = Reservation(services, asked.id, asked.session.hash)
         self._attempt = Attempt(
             asked,

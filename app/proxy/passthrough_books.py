@@ -46,11 +46,10 @@ class PassthroughBooks:
         writes: bool,
     ) -> None:
         self._services = services
-        settings = services.settings
-        self._rules = settings.reliability.token_budget
+        self._rules = services.settings.reliability.token_budget
         self._paying = None if session.derived else session.budget_hash
-        self._limits = budgets.limits_of(self._paying, key, settings)
-        self._most_output = budgets.most_output(key, _NO_TIER, settings)
+        self._limits = budgets.limits_of(self._paying, key, self._rules)
+        self._most_output = budgets.most_output(key, _NO_TIER, self._rules)
         self._uses = uses
         self._asks = asks
         self._writes = writes

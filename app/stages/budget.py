@@ -49,7 +49,6 @@ class Budget:
     bypass = "budget"
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
         self._budget = settings.reliability.token_budget
         self._tiers = settings.tiers
 
@@ -58,7 +57,7 @@ class Budget:
 
     def full_limit(self, exchange: Exchange, tier: str) -> int:
         """The limit without the rules for tool calls, in tokens."""
-        return most_asked(exchange, tier, self._settings)
+        return most_asked(exchange, tier, self._budget)
 
     def limit(self, exchange: Exchange, tier: str, full: int) -> int:
         """The limit to send, in tokens, before the window is looked at."""

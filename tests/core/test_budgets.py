@@ -12,20 +12,21 @@ from app.core.events import TextDelta, Usage
 from app.core.exchange import Controls
 from app.core.reply import Reply
 from app.core.tiers import Route
-from app.settings import Settings
+from app.settings import TokenBudgetSettings
 from app.settings_source import from_mapping
 from tests.core.exchanges import client_request, exchange
 
 SMALL = {"per_session": 10, "per_hour": 20, "max_output_tokens": 30}
 
 
-def settings(**budget: Any) -> Settings:
-    return from_mapping(
+def rules(**budget: Any) -> TokenBudgetSettings:
+    found = from_mapping(
         {
             "tiers": {"fast": {}, "standard": {}},
             "reliability": {"token_budget": budget, "escalation": {"chain": ["fast", "standard"]}},
         }
     )
+    return found.reliability.token_budget
 
 
 def scopes(limits: tuple[Limit, ...]) -> list[tuple[str, int | None, bool]]:
@@ -33,7 +34,7 @@ def scopes(limits: tuple[Limit, ...]) -> list[tuple[str, int | None, bool]]:
 
 
 def test_the_session_the_hour_and_the_key() -> None:
-    given = settings(per_session=1, per_hour=2, per_key={"sk": SMALL})
+    given = rules(per_session=1, per_hour=2, per_key={"sk": SMALL})
     assert scopes(budgets.limits_of("s", "other", given)) == [
         ("session:s", 1, False),
         ("hour", 2, True),
@@ -44,14 +45,14 @@ def test_the_session_the_hour_and_the_key() -> None:
     assert within.scope == f"session:s:{hour.scope}"
     assert "sk" not in hour.scope.partition(":")[2]
     assert len(budgets.limits_of(None, "sk", given)) == 2
-    assert budgets.limits_of("s", "sk", settings(enabled=False)) == ()
+    assert budgets.limits_of("s", "sk", rules(enabled=False)) == ()
 
 
 def test_a_tiers_own() -> None:
-    given = settings(per_tier={"fast": {"per_hour": 5}})
+    given = rules(per_tier={"fast": {"per_hour": 5}})
     assert scopes(budgets.tier_limits(exchange(), "fast", given)) == [("tier:fast", 5, True)]
     assert budgets.tier_limits(exchange(), "standard", given) == ()
-    off = settings(per_tier={"fast": {"per_hour": 5}}, enabled=False)
+    off = rules(per_tier={"fast": {"per_hour": 5}}, enabled=False)
     assert budgets.tier_limits(exchange(), "fast", off) == ()
 
 
@@ -72,7 +73,7 @@ def test_a_word_for_each_scope(scope: str, word: str) -> None:
 
 
 def test_the_smallest_limit_on_a_reply_counts() -> None:
-    given = settings(
+    given = rules(
         max_output_tokens=50,
         per_key={"sk": {"max_output_tokens": 40}},
         per_tier={"fast": {"max_output_tokens": 45}},
@@ -99,7 +100,7 @@ def test_what_a_call_may_use_at_most(body: dict[str, Any], most: int) -> None:
 
 
 def spent(used: dict[str, int], *, tier: str | None = None, **budget: Any) -> frozenset[str]:
-    given = settings(**budget)
+    given = rules(**budget)
     whole = exchange(controls=Controls(tier=tier))
     whole.route = Route(whole.route.tiers, cheaper=("fast",))
     return budgets.spent_tiers(whole, used, given)
@@ -125,7 +126,7 @@ def test_escalate_obeys_a_tier_that_is_named() -> None:
 
 def test_a_budget_that_is_bypassed_only_counts() -> None:
     whole = exchange(controls=Controls(bypass=frozenset({"budget"})))
-    given = settings(policy="hard_stop")
+    given = rules(policy="hard_stop")
     assert budgets.policy_for(whole, given) == "warn_and_continue"
     assert budgets.limits_for(whole, given) == budgets.limits_for(exchange(), given) != ()
     assert budgets.policy_for(exchange(), given) == "hard_stop"
