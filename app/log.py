@@ -10,6 +10,7 @@ import logging
 import sys
 import traceback
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -64,7 +65,7 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
     )
     shared: list[Any] = [
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=not console),
+        structlog.processors.TimeStamper(fmt="iso", utc=False) if console else _add_time,
         _add_request_id,
     ]
     plain: list[Any] = [_without_controls] if console else []  # JSON escapes them by itself
@@ -95,6 +96,12 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
     root.setLevel(max(level, logging.WARNING))
 
 
+def _add_time(_: Any, __: str, event: Any) -> Any:
+    """In UTC. Left to orjson to write, which does it faster than ``isoformat``."""
+    event["timestamp"] = datetime.now(UTC)
+    return event
+
+
 def _add_request_id(_: Any, __: str, event: Any) -> Any:
     if found := request_id.get():
         event.setdefault("request_id", found)
@@ -116,9 +123,9 @@ def _without_controls(_: Any, __: str, event: Any) -> Any:
 
 
 def _render_json(_: Any, __: str, event: Any) -> str:
-    line = orjson.dumps(event, default=str).decode()
+    line = orjson.dumps(event, default=str, option=orjson.OPT_UTC_Z).decode()
     # orjson leaves what JSON allows, and some terminals and readers of lines don't.
-    return printable(line)
+    return line if line.isascii() and "\x7f" not in line else printable(line)
 
 
 def get() -> Any:

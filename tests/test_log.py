@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import sys
+from datetime import UTC, datetime, tzinfo
 
 import pytest
 
@@ -82,3 +85,35 @@ def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None
     log.get().warning("said", to="somebody")
     (line,) = pieces
     assert line.startswith("{") and line.endswith("}\n")
+
+
+@pytest.mark.parametrize("microsecond", [0, 1, 120_000, 999_999])
+def test_a_time_is_written_as_iso_8601_has_it(
+    microsecond: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = datetime(2026, 11, 25, 10, 0, 9, microsecond, UTC)
+
+    class Stopped(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Stopped:
+            return at  # type: ignore[return-value]
+
+    pieces = Pieces()
+    monkeypatch.setattr(sys, "stderr", pieces)
+    monkeypatch.setattr(log, "datetime", Stopped)
+    log.configure(ObservabilitySettings(log_format="json"))
+    log.get().warning("ours")
+    logging.getLogger("theirs").warning("a library's")
+    said = [json.loads(line)["timestamp"] for line in "".join(pieces).splitlines()]
+    assert said == [at.isoformat().replace("+00:00", "Z")] * 2
+
+
+def test_no_line_has_a_control_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = Pieces()
+    monkeypatch.setattr(sys, "stderr", pieces)
+    log.configure(ObservabilitySettings(log_format="json"))
+    text = "".join(map(chr, range(256))) + "\u2028é"
+    log.get().warning("said", text=text)
+    (line,) = pieces
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", line[:-1])
+    assert json.loads(line)["text"] == text
