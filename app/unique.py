@@ -19,5 +19,5 @@ def call_id() -> str:
 
 
 def unique(bits: int) -> str:
-    """So many random bits, in hex."""
-    return f"{_random.getrandbits(bits):0{bits // 4}x}"
+    """So many random bits, whole bytes of them, in hex."""
+    return _random.getrandbits(bits).to_bytes(bits // 8).hex()

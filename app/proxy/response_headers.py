@@ -80,8 +80,8 @@ def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, s
 def encode(said: dict[str, str]) -> RawHeaders:
     """Our headers as they go out; ``x-request-id`` equals ours."""
     together = "".join(said.values())
-    if len(together) <= MAX_VALUE and together.isprintable():  # so is each of them, nearly always
-        headers = [(_header_name(k), v.encode("latin-1", "replace")) for k, v in said.items()]
+    if len(together) <= MAX_VALUE and together.isascii() and together.isprintable():  # mostly
+        headers = [(_header_name(k), v.encode()) for k, v in said.items()]
     else:
         headers = [(_header_name(k), _header_value(v)) for k, v in said.items()]
     headers.append((b"x-request-id", said["Request-Id"].encode()))
