@@ -83,7 +83,11 @@ class Edge:
         self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
     ) -> None:
         """Answer what is no exchange with an error."""
-        self._services.metrics.refused.inc(str(error.status))
+        services = self._services
+        services.metrics.refused.inc(str(error.status))
+        if services.once.first(("refused", error.status, error.type)):
+            said = {"status": error.status, "type": error.type, "param": error.param}
+            log.get().info("refused", **said, why=error.message, said="once a minute")
         # Who waits to be told to send the body may now send it or not: the next request could be
         # taken for it.
         expects = request is not None and "expect" in request.headers

@@ -81,6 +81,8 @@ async def test_bad_input_is_not_quoted(
     for content in (b'{"quokka', b'{"messages": "quokka"}', b'{"quokka": NaN}'):
         response = await ask_raw(proxy, content, **HEADERS)
         assert response.status_code == 400
+    (refused,) = [line for line in lines(capfd) if line.get("event") == "refused"]
+    assert refused["status"] == 400 and refused["why"].startswith("the request body is not valid")
     await proxy.client.post(CHAT + "?key=sk-client-secret", json={})
     await proxy.client.get("/v1/files/quokka?key=sk-client-secret", headers=HEADERS)
     lines(capfd)
