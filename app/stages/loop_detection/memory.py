@@ -144,6 +144,8 @@ class Remembered:
 
     def could_break(self, history: History) -> bool:
         """Whether the next reply may go on with a loop that was broken."""
+        if not self.broken:  # as nearly always
+            return False
         end = len(history.turns)
         return any(_turns_since(one, history, end) is not None for one in self.broken.values())
 

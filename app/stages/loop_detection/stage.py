@@ -67,7 +67,7 @@ class LoopDetection:
         session = exchange.session
         history = self._reader.read(session.hash, exchange.request.blocks)
         if session.derived:
-            if not _has_assistant(exchange):  # a new run of the same script
+            if not history.turns:  # a new run of the same script
                 self._sessions.forget(session.hash)
             return history
         if history.turns:
@@ -119,17 +119,23 @@ class _State(StageState):
         """One step before a break nothing may go out that would have to be taken back."""
         return self._could_break()
 
-    def _could_break(self) -> bool:
-        """Whether the next reply may be broken: surely known where it makes one call at most."""
+    def _could_break(self, *, calls: bool = True) -> bool:
+        """Whether the next reply may be broken: surely known where it makes one call at most.
+
+        ``calls`` False: where it makes none.
+        """
         return bool(self._history.turns) and (
             self._judged is not None
-            or self._could_close
+            or (self._could_close if calls else self._could_close_with_text())
             or self._stage.remembered(self._exchange).could_break(self._history)
         )
 
     @functools.cached_property
     def _could_close(self) -> bool:
         return detectors.could_break(self._history, self._rules)
+
+    def _could_close_with_text(self) -> bool:
+        return detectors.could_break(self._history, self._rules, calls=False)
 
     def on_request(self, request: Request) -> None:
         self._watch.on_request(request)
@@ -189,13 +195,12 @@ class _State(StageState):
 
     def _is_harmless(self, choice: ChoiceReply) -> bool:
         """Whether a choice can close no loop, as nearly always: it needn't even be made a turn."""
+        calls = [call.name for call in choice.tool_calls]
         return (
-            len(choice.tool_calls) < 2
-            and not second_opinion.may_be_wanted(
-                self._history, [call.name for call in choice.tool_calls], self._rules
-            )
+            len(calls) < 2
+            and not second_opinion.may_be_wanted(self._history, calls, self._rules)
             and not self._is_kept
-            and not self._could_break()
+            and not self._could_break(calls=bool(calls))
         )
 
     # The hint

@@ -104,7 +104,8 @@ class Run:
                 self.told.append((number, one.detector))
             if message is None:
                 return
-            if detectors.could_break(before, settings):
+            calls = bool(message.get("tool_calls"))
+            if detectors.could_break(before, settings, calls=calls):
                 self.nearly.append(number)
             broken = detectors.breaks(closed(messages[:at], message), settings)
             if broken is not None:

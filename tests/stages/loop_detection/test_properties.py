@@ -16,6 +16,7 @@ from tests.stages.loop_detection.histories import (
     Json,
     Run,
     closed,
+    history,
     rules,
     says,
     step,
@@ -121,15 +122,27 @@ CHANGES = st.fixed_dictionaries(
 @example([1, 1], {"tool_calls": {"overrides": {NAMES[1]: {"identical_hard": 2}}}}, False)
 def test_what_need_not_be_judged_is_foreseen(made: list[int], changes: Json, alike: bool) -> None:
     """By whatever rules, a reply of one call at most that is broken was foreseen; 0 is a text."""
-    messages = [TASK]
+    run = Run(mixed(made, alike), **changes)
+    assert {number for number, _ in run.broken if number > 1} <= set(run.nearly)
+
+
+def mixed(made: list[int], alike: bool) -> list[Json]:
+    messages: list[Json] = [TASK]
     for at, number in enumerate(made):
         if not number:
             messages += [says("Let me think."), user("Go on." if alike else f"Go on, {at}.")]
             continue
         arguments = {"query": number // 2, "reason": str(at if alike else 0)}
         messages += step(NAMES[number % 3], arguments, str(number % 2))
-    run = Run(messages, **changes)
-    assert {number for number, _ in run.broken if number > 1} <= set(run.nearly)
+    return messages
+
+
+@given(st.lists(st.integers(0, 5), max_size=14), CHANGES, st.booleans())
+@example([0, 0, 0], {}, True)
+def test_who_is_not_asked_would_find_nothing(made: list[int], changes: Json, alike: bool) -> None:
+    whole, settings = history(mixed(made, alike)), rules(**changes)
+    of_all = [detector.find(whole, settings) for detector in detectors.DETECTORS]
+    assert list(detectors.findings(whole, settings)) == [one for one in of_all if one is not None]
 
 
 @given(st.lists(st.integers(0, 2), max_size=20), st.data())
