@@ -34,7 +34,7 @@ from ...tool_calls.thoughts import behind_thoughts
 from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
 from ...unique import call_id
 from .client_history import readable
-from .tool_choice import ToolChoice, read_choice
+from .tool_choice import NOTHING, read_choice
 
 MISCOPIED = "miscopied_id"
 MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
@@ -82,6 +82,11 @@ class _State(StageState):
         self._body = exchange.request.body
         self._tools = exchange.request.tools
         self._choice = read_choice(self._body.get("tool_choice"))
+        self._format = self._body.get("response_format")
+        # Whether calls that are written as text are made real calls.
+        self._rescues = bool(
+            self._tools and stage.rules.rescue_text_calls and not self._choice.none
+        )
         self._needs_ids = not exchange.request.legacy_functions  # function_call has none
         self._failures: list[CallFailure] = []
         self._compiled: ToolSet | None = None
@@ -95,10 +100,14 @@ class _State(StageState):
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
 
     def text_hold(self) -> TextHold | None:
-        return Holdback(self._schemas()) if self._rescues() else None
+        return Holdback(self._schemas()) if self._rescues else None
 
     def mend(self, reply: Reply) -> None:
-        mended = {index: self._mended(index, c) for index, c in reply.choices.items()}
+        mended = {
+            index: self._mended(index, choice)
+            for index, choice in reply.choices.items()
+            if not self._is_asked_for(choice)
+        }
         self._failures = [failure for new in mended.values() for failure in new.failures]
         if self._failures:
             return  # one bad choice makes the attempt bad: it is judged, and told, as it came
@@ -124,9 +133,9 @@ class _State(StageState):
         choice = reply.choices.get(0)
         if choice is None or len(reply.choices) > 1 or not self._stage.options.validate_tool_names:
             return []
-        if choice.tool_calls or choice.finish_reason != "stop" or not self._rescues():
+        if choice.tool_calls or choice.finish_reason != "stop" or not self._rescues:
             return []
-        if not may_mean_call(choice.text) or self._body.get("response_format"):
+        if not may_mean_call(choice.text) or self._format:
             return []
         found = missed_call(choice.text, self._schemas(), self._asked())
         return [CallFailure(found.tool, found.kind, found.error)] if found is not None else []
@@ -173,12 +182,16 @@ class _State(StageState):
 
     # Mending one choice
 
+    def _is_asked_for(self, choice: ChoiceReply) -> bool:
+        """Whether a choice is text where only that was asked for, in no format."""
+        return not (self._tools or self._format or choice.tool_calls or _speaks_of_calls(choice))
+
     def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
         new = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
         if new.calls:
             if _is_cut(new):
                 _drop_half_calls(new)
-        elif new.text and self._rescues() and not self._is_wanted_json(new.text):
+        elif new.text and self._rescues and not self._is_wanted_json(new.text):
             self._rescue(index, new)
         if new.calls:
             self._check_calls(index, new)
@@ -189,7 +202,7 @@ class _State(StageState):
 
     def _is_wanted_json(self, text: str) -> bool:
         """Whether the text is what the request's own schema asks for: then it is no call."""
-        wanted = self._body.get("response_format")
+        wanted = self._format
         if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
             return False
         given = wanted.get("json_schema")
@@ -264,7 +277,7 @@ class _State(StageState):
         """
         cut = _is_cut(new)
         by_name = self._tools and self._stage.options.validate_tool_names
-        wanted = self._choice if by_name else ToolChoice()
+        wanted = self._choice if by_name else NOTHING
         names = [call.name for call in new.calls]
         lost = not names and _speaks_of_calls(new) and self._stage.options.validate_json
 
@@ -296,7 +309,7 @@ class _State(StageState):
             )
 
     def _check_format(self, index: int, new: _Mended) -> None:
-        wanted = self._body.get("response_format")
+        wanted = self._format
         cut = new.finish_reason in ("length", "max_tokens")
         if not wanted or not self._stage.rules.response_format or cut or not new.text:
             return
@@ -328,9 +341,6 @@ class _State(StageState):
 
     # What the request says
 
-    def _rescues(self) -> bool:
-        return bool(self._tools and self._stage.rules.rescue_text_calls and not self._choice.none)
-
     def _tool_set(self) -> ToolSet:
         if self._compiled is None:
             self._compiled = tool_set(self._tools)
@@ -354,8 +364,8 @@ def _is_cut(new: _Mended) -> bool:
     return new.finish_reason in ("length", "max_tokens")
 
 
-def _speaks_of_calls(new: _Mended) -> bool:
-    return new.finish_reason in ("tool_calls", "function_call")
+def _speaks_of_calls(choice: _Mended | ChoiceReply) -> bool:
+    return choice.finish_reason in ("tool_calls", "function_call")
 
 
 def _drop_half_calls(new: _Mended) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from ...frozen import frozen
 
@@ -18,6 +18,9 @@ class ToolChoice:
     allowed: tuple[str, ...] | None = None
 
 
+NOTHING: Final = ToolChoice()  # is asked for
+
+
 def read_choice(given: Any) -> ToolChoice:
     """A ``tool_choice``: a word, one tool (OpenAI's two forms, Anthropic's), or allowed tools.
 
@@ -26,7 +29,7 @@ def read_choice(given: Any) -> ToolChoice:
     if isinstance(given, str):
         return ToolChoice(none=given == "none", required=given in _REQUIRED)
     if not isinstance(given, dict):
-        return ToolChoice()
+        return NOTHING
     kind = given.get("type")
     if kind == "allowed_tools":
         return _allowed(given)
