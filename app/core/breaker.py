@@ -50,14 +50,18 @@ class TierCall:
 
 
 class Breakers:
-    """The breakers of all tiers."""
+    """The breakers of all tiers.
+
+    ``health``: of those that have failed since they last answered. ``answered``: those that ever
+    did. Both are only read from outside.
+    """
 
     def __init__(self, settings: DegradeSettings) -> None:
         self._settings = settings
-        self._health: dict[str, BreakerState] = {}
+        self.health: dict[str, BreakerState] = {}
         self._probing: set[str] = set()
         self._recovered: dict[str, float] = {}  # when
-        self._answered: frozenset[str] = frozenset()
+        self.answered: frozenset[str] = frozenset()
         self._forgiven: set[str] = set()
 
     def adapt(self, settings: DegradeSettings) -> None:
@@ -65,28 +69,28 @@ class Breakers:
         self._settings = settings
 
     def __getitem__(self, tier: str) -> BreakerState:
-        return self._health.get(tier, HEALTHY)
+        return self.health.get(tier, HEALTHY)
 
     def restore(self, health: Mapping[str, BreakerState]) -> None:
         """Take over what was known before a restart."""
-        self._health.update((t, known) for t, known in health.items() if known != HEALTHY)
+        self.health.update((t, known) for t, known in health.items() if known != HEALTHY)
 
     def passed_over(self, now: float) -> dict[str, float]:
         """The tiers that requests go past now, each with the time of its next probe."""
-        if not self._health:
+        if not self.health:
             return {}
         return {
             tier: health.degraded_until
-            for tier, health in self._health.items()
+            for tier, health in self.health.items()
             if health.degraded and (now < health.until(now) or tier in self._probing)
         }
 
     def proven(self) -> frozenset[str]:
         """The tiers that have answered, have failed at most once since, and aren't degraded."""
-        if not self._health:
-            return self._answered
-        doubtful = [t for t, known in self._health.items() if known.failures > 1 or known.degraded]
-        return self._answered.difference(doubtful)
+        if not self.health:
+            return self.answered
+        doubtful = [t for t, known in self.health.items() if known.failures > 1 or known.degraded]
+        return self.answered.difference(doubtful)
 
     def cooling(self, tier: str, now: float) -> bool:
         """Whether the tier's cool-down is not over."""
@@ -94,7 +98,7 @@ class Breakers:
 
     def failing(self) -> list[str]:
         """The tiers that have failed since they last answered, degraded or not."""
-        return list(self._health)
+        return list(self.health)
 
     def answers_again(self, tier: str, now: float) -> bool:
         """The tier's server was gone and is back; whether that changes anything.
@@ -103,14 +107,14 @@ class Breakers:
         the tier out, the cool-down is over and a probe may follow, and another one if that fails.
         Once, until the tier answers: a server that goes at each call is no better for coming back.
         """
-        health = self._health.get(tier)
+        health = self.health.get(tier)
         if health is None or tier in self._forgiven:
             return False
         self._forgiven.add(tier)
         if health.degraded:
-            self._health[tier] = replace(health, failures=0, degraded_until=now)
+            self.health[tier] = replace(health, failures=0, degraded_until=now)
         else:
-            del self._health[tier]
+            del self.health[tier]
             self._recovered[tier] = now
         return True
 
@@ -144,15 +148,15 @@ class Breakers:
                 new = self._cooled(new, min(old.cooldown * 2, MAX_COOLDOWN_SECONDS), now)
         elif new.failures >= self._settings.failures:
             new = self._cooled(new, self._settings.cooldown_seconds, now)
-        self._health[tier] = new
+        self.health[tier] = new
         return new.degraded_until != old.degraded_until
 
     def succeeded(self, tier: str, now: float) -> bool:
         """The tier gave a reply, good or bad; whether that brings it back."""
-        if tier not in self._answered:
-            self._answered |= {tier}
+        if tier not in self.answered:
+            self.answered |= {tier}
         self._forgiven.discard(tier)
-        old = self._health.pop(tier, None)
+        old = self.health.pop(tier, None)
         if old is None or not old.degraded:
             return False
         self._recovered[tier] = now

@@ -236,10 +236,13 @@ def able(tier: str, request: ClientRequest, settings: Settings, view: TierView) 
 
 
 def _lacking(tier: str, known: TierSettings, request: ClientRequest, view: TierView) -> bool:
-    lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
-    learnt = view.lacks.get(tier, frozenset())
-    lacks |= {ability for ability in learnt if getattr(known, ability) == "auto"}
-    return bool(lacks) and not lacks.isdisjoint(needs(request))
+    learnt = view.lacks.get(tier, ())
+    lacks = [
+        ability
+        for ability in ABILITIES
+        if (given := getattr(known, ability)) is False or (given == "auto" and ability in learnt)
+    ]
+    return bool(lacks) and not needs(request).isdisjoint(lacks)
 
 
 def _has_image(message: Mapping[str, Any]) -> bool:

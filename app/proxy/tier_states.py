@@ -56,16 +56,19 @@ class TierStates:
 
     def view(self) -> TierView:
         """What is known now, for the rules."""
-        now = self._clock()
         learnt = self._learnt
         breakers = self._breakers
-        known = (breakers.passed_over(now), learnt.windows(now), learnt.lacks(now))
-        proven = breakers.proven()
-        if any(known):
-            return TierView(*known, proven=proven)
-        if self._all_well.proven is not proven:
-            self._all_well = TierView(proven=proven)
-        return self._all_well
+        if not breakers.health and not learnt.anything:  # nearly always
+            if self._all_well.proven is not breakers.answered:
+                self._all_well = TierView(proven=breakers.answered)
+            return self._all_well
+        now = self._clock()
+        return TierView(
+            breakers.passed_over(now),
+            learnt.windows(now),
+            learnt.lacks(now),
+            proven=breakers.proven(),
+        )
 
     @property
     def record(self) -> TrackRecord:
