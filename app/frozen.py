@@ -16,3 +16,9 @@ def frozen(cls: type[_T]) -> type[_T]:
     exchange makes dozens.
     """
     return dataclass(slots=True, unsafe_hash=True)(cls)
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen_with_dict(cls: type[_T]) -> type[_T]:
+    """The same without slots, for what is worked out once."""
+    return dataclass(unsafe_hash=True)(cls)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..frozen import frozen
+from ..frozen import frozen, frozen_with_dict
 from .blocks import Blocks
 from .messages import messages_in
 from .pressure import NO_PRESSURE, Pressure
@@ -18,7 +18,7 @@ from .track_record import MAX_TURN
 from .verdicts import InvalidToolCall, LoopDetected, Verdict
 
 
-@dataclass(frozen=True)  # without slots, for what is worked out once
+@frozen_with_dict
 class ClientRequest:
     """What the client asked for. ``body`` is never changed; attempts work on copies of it.
 

@@ -7,7 +7,6 @@ edited or a compacted transcript each go on from the longest beginning that was 
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,16 +31,22 @@ MAX_BYTES: Final = 128 * 1024 * 1024  # of all of them: agents that talk much ha
 _STEPS_BACK: Final = 3
 
 
-@dataclass(frozen=True)
 class History:
     """``turns``: oldest first, the last 512 at most. ``pending``: what the next reply answers.
 
-    ``place``: names the transcript as it stands, the pending input included.
+    ``place``: names the transcript as it stands, the pending input included. Nobody changes one.
     """
 
-    turns: tuple[Turn, ...] = ()
-    pending: Inputs = NOTHING_YET
-    place: int = 0
+    __slots__ = ("_counted", "_task_start", "pending", "place", "turns")
+
+    def __init__(
+        self, turns: tuple[Turn, ...] = (), pending: Inputs = NOTHING_YET, place: int = 0
+    ) -> None:
+        self.turns = turns
+        self.pending = pending
+        self.place = place
+        self._task_start: int | None = None  # these two once somebody has asked
+        self._counted: Counted | None = None
 
     def results(self, position: int) -> tuple[Result | None, ...]:
         """The answers to the calls of a turn, in their order; empty where none can have come."""
@@ -49,9 +54,14 @@ class History:
         inputs = self.turns[later].inputs if later < len(self.turns) else self.pending
         return inputs.results
 
-    @functools.cached_property
+    @property
     def task_start(self) -> int:
         """The first turn of what the user asked for last; one past the end if nothing came yet."""
+        if self._task_start is None:
+            self._task_start = self._start_of_task()
+        return self._task_start
+
+    def _start_of_task(self) -> int:
         if self.pending.starts_task:
             return len(self.turns)
         for position in range(len(self.turns) - 1, -1, -1):
@@ -59,12 +69,13 @@ class History:
                 return position
         return 0
 
-    @functools.cached_property
+    @property
     def counted(self) -> Counted:
         """This task's calls."""
-        if self.pending.starts_task:
-            return Counted()
-        return Tally(self.turns[self.task_start :]).counted(self.pending)
+        if self._counted is None:
+            task = () if self.pending.starts_task else self.turns[self.task_start :]
+            self._counted = Tally(task).counted(self.pending)
+        return self._counted
 
     @property
     def names(self) -> Sequence[str]:
@@ -90,8 +101,8 @@ class History:
     def counted_by(self, tally: Tally) -> History:
         """This history, which need not count again what ``tally`` has counted."""
         begun = 0 if self.pending.starts_task else tally.turns
-        self.__dict__["task_start"] = len(self.turns) - begun
-        self.__dict__["counted"] = tally.counted(self.pending)
+        self._task_start = len(self.turns) - begun
+        self._counted = tally.counted(self.pending)
         return self
 
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
@@ -100,8 +111,8 @@ class History:
         turn = output(text, calls, self.pending, before)
         new = History((*self.turns[-MAX_TURNS + 1 :], turn), NOTHING_YET, self.place)
         if len(new.turns) > len(self.turns):  # nothing was dropped: what is answered is the same
-            new.__dict__["task_start"] = self.task_start
-            new.__dict__["counted"] = self.counted.and_made(turn.calls)
+            new._task_start = self.task_start
+            new._counted = self.counted.and_made(turn.calls)
         return new
 
 
@@ -123,9 +134,10 @@ class HistoryReader:
     def read(self, session: str, blocks: Blocks) -> History:
         """The history that the messages of a request tell. ``session``: its hash."""
         said = blocks.said
-        # Mostly there is one right before the last message.
-        if any(message.get("role") == "assistant" for message in reversed(said)):
-            transcript = self._continued(session, blocks)
+        for message in reversed(said):
+            if message.get("role") == "assistant":  # mostly right before the last message
+                transcript = self._continued(session, blocks)
+                break
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
             transcript = Transcript(Tally())
@@ -147,7 +159,7 @@ class HistoryReader:
 
     def _keep(self, session: str, known: _Session) -> None:
         """As the one that was read last; the oldest go where it is too many, or too much."""
-        known.size = sum(branch[-1].transcript.size for branch in known.branches)
+        known.size = sum([branch[-1].transcript.size for branch in known.branches])
         self._bytes += known.size
         self._sessions[session] = known
         while len(self._sessions) > 1 and (

@@ -125,6 +125,9 @@ class Counted(NamedTuple):
         return Counted((*self.names, *names), counts, self.most + 1, self.brought)
 
 
+_NO_CALLS: Final = Counted()
+
+
 class Tally:
     """What the calls of the task at hand brought, kept up as its turns come.
 
@@ -174,6 +177,6 @@ class Tally:
     def counted(self, pending: Inputs) -> Counted:
         """As it stands, with ``pending`` as the answers to the last turn's calls."""
         if pending.starts_task:
-            return Counted()
+            return _NO_CALLS
         newest = News(self._news).of(self._last, pending) if pending.known else ()
         return Counted(self._names, dict(self._counts), self._most, (self._brought, newest))
