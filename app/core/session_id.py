@@ -29,7 +29,6 @@ _OTHERS = (
 )
 _NAMED = frozenset({"x-mlx-stack-session", *_LITELLM, *_OTHERS})
 _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
-_KEYS = ("authorization", "x-api-key", "api-key")
 _USER_ID = re.compile(r"_session_([A-Za-z0-9_.:-]+)$")
 _MAX_LENGTH = 512
 
@@ -70,7 +69,8 @@ def identify(
         parent = headers.get("x-parent-session-id", "")
     source, name = found
     own = digest(owner, name)
-    parent_hash = digest(owner, parent) if _ANY_VALUE.fullmatch(parent) else own
+    has_parent = parent and _ANY_VALUE.fullmatch(parent)
+    parent_hash = digest(owner, parent) if has_parent else own
     return SessionId(source, own, parent_hash)
 
 
@@ -109,6 +109,17 @@ def _usable(value: str | None) -> str:
 def _from_body(
     body: Mapping[str, Any], owner: str, headers: Mapping[str, str], blocks: Blocks
 ) -> tuple[str, str]:
+    if ("metadata" in body or "litellm_session_id" in body) and (found := _named_in(body)):
+        return found
+    sent = headers.get("authorization") or headers.get("x-api-key") or headers.get("api-key")
+    derived = _derived(blocks, owner or sent or "")
+    cache_key = body.get("prompt_cache_key")
+    if isinstance(cache_key, str) and (name := _usable(cache_key)):
+        return "prompt_cache_key", f"{name}\0{derived}"
+    return "derived", derived
+
+
+def _named_in(body: Mapping[str, Any]) -> tuple[str, str] | None:
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     for source, value in (
@@ -118,12 +129,7 @@ def _from_body(
     ):
         if isinstance(value, str) and (name := _usable(value)):
             return source, name
-    key = owner or next((headers[name] for name in _KEYS if headers.get(name)), "")
-    derived = _derived(blocks, key)
-    cache_key = body.get("prompt_cache_key")
-    if isinstance(cache_key, str) and (name := _usable(cache_key)):
-        return "prompt_cache_key", f"{name}\0{derived}"
-    return "derived", derived
+    return None
 
 
 def _session_in_user_id(user_id: Any) -> str | None:
@@ -183,19 +189,19 @@ _VOLATILE = re.compile(
     rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
 _KNOWN_TEXTS = 512
-_steady: OrderedDict[bytes, bytes] = OrderedDict()  # digest of a text → of what of it stays
+_steady: OrderedDict[int, bytes] = OrderedDict()  # hash of a text → digest of what of it stays
 
 
 def _steady_digest(text: str) -> bytes:
     """A digest of a text without what is volatile in it."""
-    raw = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-    found = _steady.get(raw)
+    known = hash(text)
+    found = _steady.get(known)
     if found is None:  # an agent sends the same prompt with every turn, so this is rare
         steady = _VOLATILE.sub("\0", text)
         found = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         while len(_steady) >= _KNOWN_TEXTS:
             _steady.popitem(last=False)
-        _steady[raw] = found
+        _steady[known] = found
     return found
 
 
