@@ -41,13 +41,18 @@ class Blocks:
             self.lead, known = len(messages.lead), [part.name for part in messages.parts]
             self.said: Sequence[Any] = messages.without_lead()
         else:
-            firsts = (i for i, m in enumerate(messages) if not is_systems(m))
-            self.lead = next(firsts, len(messages))
+            self.lead = 0
+            while self.lead < len(messages) and is_systems(messages[self.lead]):
+                self.lead += 1
             self.said = messages[self.lead :] if self.lead else messages
+        self.names = known
+        self.written: list[bytes] = []
         starts = range(self.lead + len(known) * BLOCK, len(messages) - BLOCK + 1, BLOCK)
-        written = [dumped(messages[start : start + BLOCK]) for start in starts]
-        self.names = [*known, *map(hash, written)]
-        self.written: list[bytes] = written if all(map(_is_list, written)) else []
+        if starts:
+            written = [dumped(messages[start : start + BLOCK]) for start in starts]
+            self.names += map(hash, written)
+            if all(map(_is_list, written)):
+                self.written = written
 
     def take_json(self) -> Sequence[bytes | memoryview]:
         """The messages as JSON in pieces, without brackets around them: what came, or what their

@@ -46,7 +46,8 @@ def parse(raw: bytes, known: KnownBodies | None = None) -> ClientRequest:
     )
     _check_messages(request.blocks)
     for name in ("tools", "functions"):
-        _check_tools(body.get(name), name)
+        if (tools := body.get(name)) is not None:
+            _check_tools(tools, name)
     if known is not None:
         known.learn(stands_in, body, request.blocks)
     if legacy.is_used(body):
@@ -93,34 +94,27 @@ def _check_messages(blocks: Blocks) -> None:
 def _first_problem(messages: Sequence[Any]) -> tuple[int, str, str] | None:
     """Which message is the first with something wrong, where in it, and what."""
     for position, message in enumerate(messages):
-        problem = _message_problem(message)
-        if problem is not None:
-            return position, *problem
+        if not isinstance(message, dict):
+            return position, "", "must be an object"
+        role = message.get("role")
+        if not isinstance(role, str) or not role:
+            return position, ".role", "must be a string such as `user`"
+        content = message.get("content")
+        if content is not None and not isinstance(content, (str, list)):
+            return position, ".content", "must be a string, an array of parts or null"
+        calls = message.get("tool_calls")
+        if calls is None:
+            continue
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            return position, ".tool_calls", "must be an array of objects"
     return None
 
 
 _problems = Remembered(_first_problem)
 
 
-def _message_problem(message: Any) -> tuple[str, str] | None:
-    """Where in a message something is wrong, and what."""
-    if not isinstance(message, dict):
-        return "", "must be an object"
-    role = message.get("role")
-    if not isinstance(role, str) or not role:
-        return ".role", "must be a string such as `user`"
-    content = message.get("content")
-    if content is not None and not isinstance(content, (str, list)):
-        return ".content", "must be a string, an array of parts or null"
-    calls = message.get("tool_calls")
-    if calls is None:
-        return None
-    good = isinstance(calls, list) and all(isinstance(call, dict) for call in calls)
-    return None if good else (".tool_calls", "must be an array of objects")
-
-
 def _check_tools(tools: Any, name: str) -> None:
-    if tools is None or type(tools) is ToolList:  # which was checked when it first came
+    if type(tools) is ToolList:  # which was checked when it first came
         return
     if not isinstance(tools, list):
         raise invalid(f"`{name}` must be an array", name)

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from ..frozen import frozen
-from ..settings import Settings, TierSettings
+from ..settings import Settings
 from .blocks import Remembered
 from .exchange import ClientRequest, Exchange
 from .pressure import Level
@@ -232,17 +232,13 @@ def needs(request: ClientRequest) -> frozenset[str]:
 
 def able(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
     """Whether a tier has the abilities that a request needs."""
-    return not _lacking(tier, settings.tiers[tier], request, view)
-
-
-def _lacking(tier: str, known: TierSettings, request: ClientRequest, view: TierView) -> bool:
-    learnt = view.lacks.get(tier, ())
-    lacks = [
-        ability
-        for ability in ABILITIES
-        if (given := getattr(known, ability)) is False or (given == "auto" and ability in learnt)
-    ]
-    return bool(lacks) and not needs(request).isdisjoint(lacks)
+    known = settings.tiers[tier]
+    learnt = view.lacks.get(tier)
+    if not learnt and False not in (known.tools, known.images, known.response_format):
+        return True  # nearly always
+    lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
+    lacks |= {ability for ability in learnt or () if getattr(known, ability) == "auto"}
+    return needs(request).isdisjoint(lacks)
 
 
 def _has_image(message: Mapping[str, Any]) -> bool:
