@@ -11,7 +11,7 @@ from ..core.known_bodies import KnownBodies
 from ..errors import invalid
 from ..proxy import accounts
 from ..proxy.downstream import Downstream
-from ..proxy.headers import passed_on
+from ..proxy.headers import HOP_BY_HOP, passed_on
 from ..proxy.runner import Run
 from ..proxy.services import Services
 from ..proxy.upstream import CHAT_HEADERS
@@ -21,7 +21,7 @@ from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
 
 # What describes the client's connection or body rather than its request.
-_NOT_SENT_UP = frozenset(
+_NOT_SENT_UP = HOP_BY_HOP | frozenset(
     {
         b"host",
         b"content-length",

@@ -13,7 +13,7 @@ from ..core.usage_tail import READABLE
 from ..errors import ProxyError, invalid, unreachable
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
-from ..proxy.headers import RawHeaders, passed_on
+from ..proxy.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, Response, UpstreamError
@@ -29,7 +29,9 @@ _WRITTEN = ("/completions", "/responses", "/messages")
 _FREE = ("/cancel", "/count_tokens")
 _STORED = frozenset({"files", "uploads", "batches", "vector_stores", "moderations"})
 _PART = 256 * 1024  # bytes of a body that is there, for which upstream has that time
-_NOT_SENT_UP = frozenset({b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"})
+_NOT_SENT_UP = HOP_BY_HOP | frozenset(
+    {b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"}
+)
 
 
 class Passthrough:

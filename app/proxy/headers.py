@@ -25,9 +25,17 @@ _SAYS_NO_NAME = frozenset({b"keep-alive", b"close"})
 
 
 def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
-    """The headers (names in lower case) that go on, without the hop-by-hop ones and ``dropped``."""
-    out = HOP_BY_HOP | dropped
-    for name, value in headers:
-        if name == b"connection" and value not in _SAYS_NO_NAME:
-            out |= {part.strip().lower() for part in value.split(b",")}
-    return [h for h in headers if h[0] not in out and not h[0].startswith(b"x-mlx-stack-")]
+    """The headers (names in lower case) that go on.
+
+    ``dropped``: those that don't, all of :data:`HOP_BY_HOP` among them.
+    """
+    kept: RawHeaders = []
+    named: set[bytes] = set()
+    for header in headers:
+        name, value = header
+        if name in dropped:
+            if name == b"connection" and value not in _SAYS_NO_NAME:
+                named.update(part.strip().lower() for part in value.split(b","))
+        elif not name.startswith(b"x-mlx-stack-"):
+            kept.append(header)
+    return [header for header in kept if header[0] not in named] if named else kept

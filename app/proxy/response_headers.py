@@ -7,11 +7,11 @@ from functools import lru_cache
 
 from ..core.exchange import Exchange
 from ..core.pressure import Pressure
-from .headers import RawHeaders, passed_on
+from .headers import HOP_BY_HOP, RawHeaders, passed_on
 
 PREFIX = "X-MLX-Stack-"
 # A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.
-_NOT_PASSED = frozenset({b"set-cookie", b"set-cookie2", b"x-request-id", b"date"})
+_NOT_PASSED = HOP_BY_HOP | frozenset({b"set-cookie", b"set-cookie2", b"x-request-id", b"date"})
 # The body is written anew or framed by our own server.
 _REPLACED = _NOT_PASSED | {
     b"content-length",
