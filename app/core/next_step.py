@@ -55,6 +55,8 @@ def next_step(
 
     ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
     """
+    if verdict is None:
+        return Deliver()
     return _Rules(exchange, settings, view, now).step(verdict)
 
 
@@ -120,20 +122,19 @@ class _Rules:
     now: float
     running: int = 0
 
-    def step(self, verdict: Verdict | None) -> Step:
+    def step(self, verdict: Verdict) -> Step:
         exchange = self.exchange
         if exchange.asked_about is not None:
-            # Asked once: what is no reply is no opinion.
-            return Deliver(doubted=verdict is not None)
+            return Deliver(doubted=True)  # asked once: what is no reply is no opinion
         step = self._step_after(verdict)
         # Nothing was surely wrong with that reply. A bad call is one all the same: it is corrected.
         kept = exchange.doubted and (exchange.doubt_is_out or not self.text_is_out)
         no_better = not isinstance(step, Deliver) and not isinstance(verdict, InvalidToolCall)
         return Deliver(doubted=True) if kept and (no_better or isinstance(step, Fail)) else step
 
-    def _step_after(self, verdict: Verdict | None) -> Step:
+    def _step_after(self, verdict: Verdict) -> Step:
         match verdict:
-            case None | Cut() | LeftOpen():
+            case Cut() | LeftOpen():
                 return Deliver()
             case Rejected():
                 return self._after_refusal(verdict)

@@ -41,12 +41,14 @@ def readable(blocks: Blocks) -> tuple[Sequence[Any], int]:
 def _suspect(messages: Sequence[Any]) -> tuple[int, ...]:
     """Which messages have calls that aren't as nearly all are, and must be looked at closely."""
     return tuple(
-        position
-        for position, message in enumerate(messages)
-        if isinstance(message, dict)
-        and (calls := message.get("tool_calls"))
-        and isinstance(calls, list)
-        and not all(map(_is_readable, calls))
+        [
+            position
+            for position, message in enumerate(messages)
+            if isinstance(message, dict)
+            and (calls := message.get("tool_calls"))
+            and isinstance(calls, list)
+            and not all(map(_is_readable, calls))
+        ]
     )
 
 
