@@ -68,7 +68,20 @@ def after_waiting(
     The back-off or the tier's queue may have taken all the time there was, or as long as it took
     the tier's breaker to open.
     """
-    return _Rules(exchange, settings, view, now).after_waiting()
+    tier = exchange.tier
+    if now - exchange.started >= _time_for(exchange, settings):
+        known = settings.tiers.get(tier)
+        return UpstreamFailed(
+            "tier_busy",
+            f"tier {tier}: no free place before the time for this request was over",
+            retry_after=known.queue_timeout if known is not None else None,
+        )
+    # Once text is out the reply can't move any more; and the last one standing is always tried.
+    if tier not in view.passed_over or exchange.text_is_out:
+        return None
+    if all(other in view.passed_over for other in ladder.following(exchange, settings, view)):
+        return None
+    return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")
 
 
 def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | None:
@@ -339,22 +352,6 @@ class _Rules:
         if not self._in_time(after * (1 + JITTER)):
             return None
         return Retry("server_error", done + 1, last=done + 1 == most, after=after)
-
-    def after_waiting(self) -> UpstreamFailed | None:
-        tier = self.exchange.tier
-        if not self._in_time():
-            known = self.settings.tiers.get(tier)
-            return UpstreamFailed(
-                "tier_busy",
-                f"tier {tier}: no free place before the time for this request was over",
-                retry_after=known.queue_timeout if known is not None else None,
-            )
-        # Once text is out the reply can't move any more; and the last one standing is always tried.
-        if tier not in self.view.passed_over or self.text_is_out:
-            return None
-        if all(other in self.view.passed_over for other in self._later()):
-            return None
-        return UpstreamFailed("tier_degraded", f"tier {tier} failed while this request waited")
 
     # What the exchange still allows
 
