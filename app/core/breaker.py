@@ -120,8 +120,9 @@ class Breakers:
 
     def begin(self, tier: str, now: float) -> TierCall:
         """A call on the tier begins. :meth:`end` it, after what came of it has been told."""
-        health = self[tier]
-        probe = health.degraded and now >= health.until(now) and tier not in self._probing
+        health = self.health.get(tier)
+        is_due = health is not None and health.degraded and now >= health.until(now)
+        probe = is_due and tier not in self._probing
         if probe:
             self._probing.add(tier)
         return TierCall(tier, now, probe)

@@ -113,7 +113,7 @@ class TierStates:
         return {"kind": "tier_degraded", "detail": {"seconds": state.cooldown}}
 
     def _succeeded(self, tier: str) -> dict[str, Any] | None:
-        known = self._breakers[tier] is not HEALTHY
+        known = tier in self._breakers.health
         recovered = self._breakers.succeeded(tier, self._clock())
         if known:
             self._journal.set_breaker(tier, HEALTHY)

@@ -77,10 +77,10 @@ class _State(StageState):
     def judge(self, reply: Reply) -> EmptyResponse | UpstreamFailed | None:
         made_up = self._stage.made_up(self._exchange.tier, reply)
         # With a stop sequence of the client's, nothing may well be all that comes before it.
-        if not self._exchange.request.body.get("stop") and any(
-            _is_empty(choice, reply.flowed) for choice in reply.choices.values()
-        ):
-            return EmptyResponse()
+        if not self._exchange.request.body.get("stop"):
+            for choice in reply.choices.values():
+                if _is_empty(choice, reply.flowed):
+                    return EmptyResponse()
         if made_up and not reply.has_calls:
             return UpstreamFailed("server_error", "the model server died within its reply")
         return None
