@@ -86,8 +86,14 @@ class Edge:
         services = self._services
         services.metrics.refused.inc(str(error.status))
         if services.once.first(("refused", error.status, error.type)):
-            said = {"status": error.status, "type": error.type, "param": error.param}
-            log.get().info("refused", **said, why=error.message, said="once a minute")
+            log.get().info(
+                "refused",
+                status=error.status,
+                type=error.type,
+                param=error.param,
+                why=error.message,
+                said="once a minute",
+            )
         # Who waits to be told to send the body may now send it or not: the next request could be
         # taken for it.
         expects = request is not None and "expect" in request.headers

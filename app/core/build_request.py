@@ -65,9 +65,7 @@ def _tell(
     before: Before,
 ) -> None:
     """Put into a request what the attempt before it makes worth saying."""
-    placement = tier.hint_placement if tier is not None else "user"
-    if exchange.in_result:
-        placement = "tool_result"
+    placement = hints.placement_on(tier, in_result=exchange.in_result)
     step = before.step
     if isinstance(before.verdict, InvalidToolCall) and step.correct:
         body["messages"] = correction.corrected(

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..settings import TierSettings
+
 _Message = dict[str, Any]
+
+
+def placement_on(tier: TierSettings | None, *, in_result: bool) -> str:
+    """Where a tier takes words of ours: "user" or "tool_result".
+
+    ``in_result``: it has refused them behind a tool result. None: a model that passes through.
+    """
+    if in_result:
+        return "tool_result"
+    return tier.hint_placement if tier is not None else "user"
 
 
 def place(

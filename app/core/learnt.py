@@ -24,7 +24,11 @@ class Learnt:
         # The value, and until when it counts.
         self._windows: dict[str, tuple[int, float]] = {}
         self._lacks: dict[tuple[str, str], float] = {}
-        self.anything = False  # was learnt, whether or not it still counts
+
+    @property
+    def anything(self) -> bool:
+        """Whether anything was learnt, whether or not it still counts."""
+        return bool(self._windows or self._lacks)
 
     def take(self, tier: str, failure: UpstreamFailed, request: ClientRequest, now: float) -> None:
         """Learn from a call that failed; most teach nothing."""
@@ -34,12 +38,10 @@ class Learnt:
             found = failure.window or request.prompt_tokens - 1
             known = self.windows(now).get(tier, found)
             self._windows[tier] = (min(found, known), until)
-            self.anything = True
         # A server in trouble says many things; one that refuses the request knows what it can't do.
         status = failure.status or 0
         if failure.lacks and (400 <= status < 500 or status == _NOT_IMPLEMENTED):
             self._lacks[tier, failure.lacks] = until
-            self.anything = True
 
     def windows(self, now: float) -> Mapping[str, int]:
         """Context windows in tokens, by tier."""

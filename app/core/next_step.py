@@ -11,7 +11,7 @@ from typing import get_args
 
 from ..errors import invalid
 from ..settings import EscalationReason, Settings
-from . import ladder
+from . import hints, ladder
 from .exchange import Exchange
 from .failures import error_of
 from .ladder import TierView
@@ -69,7 +69,7 @@ def after_waiting(
     the tier's breaker to open.
     """
     tier = exchange.tier
-    if now - exchange.started >= _time_for(exchange, settings):
+    if _time_left(exchange, settings, now) <= 0:
         known = settings.tiers.get(tier)
         return UpstreamFailed(
             "tier_busy",
@@ -91,7 +91,7 @@ def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | N
     """
     if exchange.asked_about is None:
         return None
-    left = _Rules(exchange, settings, TierView(), now).time_left
+    left = _time_left(exchange, settings, now)
     return min(OPINION_SECONDS, 0.9 * max(left, 0.0))
 
 
@@ -120,6 +120,11 @@ def _time_for(exchange: Exchange, settings: Settings) -> float:
     if exchange.client_timeout is not None:
         limit = min(limit, exchange.client_timeout)
     return limit
+
+
+def _time_left(exchange: Exchange, settings: Settings, now: float) -> float:
+    """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
+    return _time_for(exchange, settings) - (now - exchange.started)
 
 
 @dataclass(slots=True)
@@ -316,7 +321,8 @@ class _Rules:
             return None
         exchange = self.exchange
         tier = self.settings.tiers.get(exchange.tier)
-        elsewhere = tier is not None and tier.hint_placement == "user" and not exchange.in_result
+        placement = hints.placement_on(tier, in_result=exchange.in_result)
+        elsewhere = tier is not None and placement == "user"
         if verdict.about_ours and elsewhere and self._may_retry():
             return Retry("client_error", 1, last=True, in_result=True)
         if reason := next((one for one in exchange.retried if one in MODELS_OWN), ""):
@@ -371,12 +377,7 @@ class _Rules:
 
     def _in_time(self, later: float = 0.0) -> bool:
         """Whether an upstream call may still begin, ``later`` seconds from now."""
-        return later < self.time_left
-
-    @property
-    def time_left(self) -> float:
-        """Seconds until the exchange, or its client's patience, is over; below 0: it is."""
-        return _time_for(self.exchange, self.settings) - (self.now - self.exchange.started)
+        return later < _time_left(self.exchange, self.settings, self.now)
 
     def _within_bounds(self, kept: int = 0) -> bool:
         """Whether another upstream call is allowed that leaves ``kept`` more."""

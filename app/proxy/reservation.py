@@ -24,20 +24,18 @@ SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
 
 
 class Reservation:
-    """``session``: the hash that its events carry. ``waited``: seconds, for others."""
+    """``session``: the hash that its events carry. ``waited``: seconds, for others.
+
+    ``held``: the store may have tokens set aside for it.
+    """
 
     def __init__(self, services: Services, request_id: str, session: str) -> None:
         self._services = services
         self._id = request_id
         self._session = session
         self._named = ""
-        self._held = False  # the store may have tokens set aside for it
+        self.held = False
         self.waited = 0.0
-
-    @property
-    def held(self) -> bool:
-        """Whether the store may have tokens set aside for it."""
-        return self._held
 
     @property
     def _ticket(self) -> str:
@@ -98,19 +96,19 @@ class Reservation:
         services = self._services
         now = services.wall_clock()
         # Before the answer: one that nobody waits for any more may have been made all the same.
-        self._held = True
+        self.held = True
         try:
             found = await services.store.reserve(
                 self._ticket, limits, tokens, now, now + seconds, partial=partial
             )
         except StoreError as error:
-            self._held = False
+            self.held = False
             if not isinstance(error, NotSent):
                 services.background.start(self._release(limits))
             raise
         if not isinstance(found, Refused):
             return None
-        self._held = False
+        self.held = False
         return found
 
     async def _release(self, limits: Sequence[Limit]) -> None:
@@ -139,9 +137,9 @@ class Reservation:
 
     def settlement(self, amounts: Mapping[Limit, int]) -> Settlement | None:
         """What is to be settled now, of the tokens that were used; None if that is nothing."""
-        if not self._held and not any(amounts.values()):
+        if not self.held and not any(amounts.values()):
             return None
-        self._held = False
+        self.held = False
         return Settlement(self._named, amounts)
 
     async def settle(

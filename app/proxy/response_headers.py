@@ -80,10 +80,9 @@ def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, s
 def encode(said: dict[str, str]) -> RawHeaders:
     """Our headers as they go out; ``x-request-id`` equals ours."""
     together = "".join(said.values())
-    if len(together) <= MAX_VALUE and together.isascii() and together.isprintable():  # mostly
-        headers = [(_header_name(k), v.encode()) for k, v in said.items()]
-    else:
-        headers = [(_header_name(k), _header_value(v)) for k, v in said.items()]
+    plain = len(together) <= MAX_VALUE and together.isascii() and together.isprintable()  # mostly
+    encoded = str.encode if plain else _header_value
+    headers = [(_header_name(name), encoded(value)) for name, value in said.items()]
     headers.append((b"x-request-id", said["Request-Id"].encode()))
     return headers
 

@@ -40,7 +40,7 @@ class LoopDetection:
 
     def __init__(self, settings: Settings) -> None:
         self.rules = settings.reliability.loop_detection
-        self.placements = {name: tier.hint_placement for name, tier in settings.tiers.items()}
+        self.tiers = settings.tiers
         self._judge = settings.tiers.get(self.rules.judge.tier)
         self._quotes = settings.observability.capture_failures
         self._make_watch = watch_maker(settings)
@@ -152,12 +152,12 @@ class _State(StageState):
         told = self._due()
         if not told:
             return
-        placement = self._stage.placements.get(request.tier, "user")
+        tier = self._stage.tiers.get(request.tier)
         self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
         request.body["messages"] = hints.place(
             request.body["messages"],
             "\n".join(dict.fromkeys(found.hint for found in told[:MAX_HINTS])),
-            placement="tool_result" if exchange.in_result else placement,
+            placement=hints.placement_on(tier, in_result=exchange.in_result),
         )
 
     def on_event(self, event: Event) -> Verdict | None:
