@@ -25,7 +25,7 @@ def free_port(in_a_row: int = 1) -> int:
     """
     for _ in range(1_000):
         # By real chance: a seeded one would give tests that run beside each other the same.
-        first = LOWEST + secrets.randbelow(HIGHEST - LOWEST)
+        first = LOWEST + secrets.randbelow(HIGHEST - LOWEST - in_a_row + 1)
         row = range(first, first + in_a_row)
         if all(_take(port) for port in row) and _nothing_listens(row):
             return first
