@@ -285,7 +285,8 @@ class PeriodicText:
         size = min(max(_KIND_LAPS * run.period, _KIND_CHARS), upto - run.start, end - begin)
         start = max(run.start - self._offset, begin)
         before = self._text[max(start - _KIND_CHARS, begin) : start]
-        fenced = self._is_fenced(upto - run.period, upto)
+        # Fences are known as far as the last block: of the lap that ends there.
+        fenced = self._is_fenced(upto - upto % BLOCK - run.period, upto)
         kind = kind_of(self._text[end - size : end], before, run.period)
         if kind is Kind.BLANK:  # it has a limit of its own (`whitespace.py`): asked again later
             return upto - run.start + limit

@@ -97,6 +97,14 @@ def test_a_lap_that_holds_whole_fences_is_no_code() -> None:
     assert hit.end == max(400, 4 * len(one))
 
 
+@pytest.mark.parametrize("lead", range(0, 64, 5))
+def test_nor_a_short_one_wherever_its_fences_lie(lead: int) -> None:
+    one = "```python\nimport os\nprint(os.getcwd())\n```\n\nLet me run it again:\n\n"
+    hit = found(prose(lead) + "\n\n" + one * 20)
+    assert hit is not None
+    assert hit.end - hit.start <= 420
+
+
 FLOODS = ["(", "{", "<", "\\", '\\"', "$", "$$", "@", "%", "&", "^", "/", '"', "[[", "()", "\\n"]
 FLOODS += [
     "a/a/",
@@ -271,6 +279,20 @@ def test_a_chat_template_without_end_is_no_table(one: str, lead: int) -> None:
     hit = found(prose(100 + lead) + "\n" + one * 60)
     assert hit is not None
     assert hit.end - hit.start <= 9 * len(one) + 49
+
+
+ANSWERS_BETWEEN = [
+    "<|im_start|>assistant\nI'm sorry, I can't help with that.<|im_end|>\n",
+    "<|user|>\nContinue.<|end|>\n<|assistant|>\nSure, I will go on with it.<|end|>\n",
+    "I hope this helps you.<|endoftext|>",
+]
+
+
+@pytest.mark.parametrize("one", ANSWERS_BETWEEN)
+def test_what_is_said_between_special_tokens_is_prose(one: str) -> None:
+    hit = found(prose(90) + "\n" + one * 30)
+    assert hit is not None
+    assert hit.end - hit.start <= 420
 
 
 def test_a_table_of_special_tokens_is_a_table() -> None:
