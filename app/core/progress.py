@@ -22,12 +22,17 @@ from .turn import Inputs, Result, Turn
 
 
 class Progress(IntEnum):
-    """What a call came to; NONE alone is false."""
+    """What a call came to."""
 
-    NONE = 0
-    UNKNOWN = 1  # no result, or one that says nothing
-    NEWS = 2
-    WORK = 3
+    NONE = 0  # it failed, found nothing, or was made before
+    ALIKE = 1  # another call of the tool was answered alike: host after host is "alive"
+    UNKNOWN = 2  # no result, or one that says nothing
+    NEWS = 3
+    WORK = 4
+
+    @property
+    def gets_on(self) -> bool:
+        return self > Progress.ALIKE
 
 
 Brought = tuple[tuple[Call, Progress], ...]  # calls, oldest first, and what they came to
@@ -35,8 +40,9 @@ Brought = tuple[tuple[Call, Progress], ...]  # calls, oldest first, and what the
 # The first of these words in a tool's name says whether it changes things or only looks, thinks or
 # asks: mark_as_read, read_file. A name without any may do everything.
 _CHANGES: Final = """
-    add apply append cancel close create delete edit execute insert make mark merge move post
-    put remove rename replace run save send set store submit update upload write
+    add apply append cancel click close create delete drag drop edit execute fill hover insert
+    make mark merge move navigate post press put remove rename replace run save scroll send set
+    store submit swipe tap type update upload write
 """
 _LOOKS: Final = """
     analyse analyze browse cat check compare count describe diff exists explore fetch find get
@@ -67,7 +73,7 @@ class News:
 
     def __init__(self, known: News | None = None) -> None:
         self._results: set[tuple[str, int]] = set()
-        self._made: set[int] = set()  # calls that may have changed something
+        self._made: set[int] = set()  # calls, noise left out
         self._known = known
 
     def of(self, calls: Sequence[Call], answers: Inputs) -> Brought:
@@ -82,12 +88,11 @@ class News:
 
     def of_call(self, call: Call, result: Result | None) -> Progress:
         """What this call, the next in order, came to."""
-        works = call.writes or changes_things(call.name) is not False
-        if works:
-            works = not self._was_made(call.loose)
-            self._made.add(call.loose)
+        is_first = not self._was_made(call.loose)
+        self._made.add(call.loose)
         if result is None:
             return Progress.UNKNOWN
+        works = is_first and (call.writes or changes_things(call.name) is not False)
         if works and not result.error and (call.writes or not result.nothing):
             self._results.add((call.name, result.digest))
             return Progress.WORK
@@ -96,7 +101,11 @@ class News:
         key = (call.name, result.digest)
         known = key in self._results or (self._known is not None and key in self._known._results)
         self._results.add(key)
-        return Progress.NONE if result.error or known else Progress.NEWS
+        if result.error:
+            return Progress.NONE
+        if known:
+            return Progress.ALIKE if is_first and not result.nothing else Progress.NONE
+        return Progress.NEWS
 
     def _was_made(self, call: int) -> bool:
         before = self._known

@@ -14,7 +14,11 @@ _HEAD: Final = 400  # characters at either end that are looked at
 _BEGINS: Final = re.compile(
     r"\W{0,8}(?:error|errno|fatal|failure|failed|exception|traceback|panic|invalid|denied|unauthorized"
     r"|forbidden|not found|(?:unknown|no such) (?:tool|function|command|file)|tool execution failed"
-    r"|cannot|could not|can't|unable to|timed out)\b|\W{0,8}(?:(?:ba|z)?sh|usage): ",
+    r"|cannot|could not|can't|unable to|timed out|(?:permission|access) denied"
+    r"|connection (?:refused|reset|timed out|error)"
+    # The word for an error in other languages.
+    r"|错误|錯誤|エラー|오류|ошибка|fehler|erreur|erro|errore|błąd|hata|lỗi|خطأ|שגיאה)\b"
+    r"|\W{0,8}(?:(?:ba|z)?sh|usage): ",
     re.IGNORECASE,
 )
 _HOLDS: Final = re.compile(
@@ -43,11 +47,30 @@ _NOTHING: Final = re.compile(
     r"|[\W_]+\Z",
     re.IGNORECASE | re.DOTALL,
 )
+# JSON that holds none of what was looked for.
+_EMPTY_JSON: Final = re.compile(
+    r"\"(?:results|items|data|matches|hits|entries|rows|records|documents|files)\"\s*:\s*\[\s*\]",
+    re.IGNORECASE,
+)
+# The same in other languages, but for what a success looks like ("keine Fehler").
+_NOTHING_ELSEWHERE: Final = (
+    *("nicht gefunden", "nichts gefunden", "keine ergebnis", "keine treffer", "keine daten"),
+    *("aucun résultat", "aucune donnée", "introuvable", "no se encontr", "sin resultados"),
+    *("ningún resultado", "nenhum resultado", "não encontrad", "nessun risultato", "non trovat"),
+    *("не найден", "нет результатов", "нет данных", "нет совпадений"),
+    *("没有找到", "未找到", "找不到", "没有结果", "无结果", "不存在"),
+    *("見つかりません", "該当なし", "찾을 수 없", "결과가 없"),
+)
 
 
 def says_nothing(text: str) -> bool:
     """Whether a result says that nothing was found or done: a guess from the words tools use."""
-    return len(text) <= _SHORT and _NOTHING.match(text) is not None
+    if len(text) > _SHORT:
+        return False
+    if _NOTHING.match(text) or (text[:1] == "{" and _EMPTY_JSON.search(text)):
+        return True
+    folded = text.casefold()
+    return any(map(folded.__contains__, _NOTHING_ELSEWHERE))
 
 
 def is_error(text: str) -> bool:

@@ -2,7 +2,8 @@
 
 Several names in one reply count one after the other. One name over and over is no circle:
 ``tool_frequency`` looks at that. Laps that brought something new don't count: a circle begins with
-the last of them.
+the last of them. Nor does a lap that goes on with a list, however alike the answers are: none of
+its calls was made before, failed or found nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from ...core.call_keys import digest
 from ...core.history import History
+from ...core.progress import Progress
 from ...settings import LoopDetectionSettings
 from . import overrides
 from .finding import Finding, State, times
@@ -33,7 +35,7 @@ class NameCycle:
             fewest = length * min(warn, hard)
             if length + quiet < fewest or len(set(lap)) < 2:
                 continue
-            counted = _periodic(names, length, length + quiet)
+            counted = _periodic(names, length, length + _quiet(history, rules, length))
             laps = counted // length
             if laps < min(warn, hard):
                 continue
@@ -55,6 +57,8 @@ class NameCycle:
             # A reply may bring several names at once, up to a whole lap of them.
             needed = (hard - 1) * length
             if quiet < needed - length or len(set(lap)) < 2:
+                continue
+            if _quiet(history, rules, length) < needed - length:
                 continue
             if _periodic(names, length, needed) >= needed:
                 return True
@@ -85,18 +89,26 @@ def _periodic(names: Sequence[str], length: int, most: int) -> int:
     return count
 
 
-def _quiet(history: History, rules: LoopDetectionSettings) -> int:
-    """How many of the newest calls brought nothing new; those not answered yet count with them."""
+def _quiet(history: History, rules: LoopDetectionSettings, lap: int = 0) -> int:
+    """How many of the newest calls brought nothing new; those not answered yet count with them.
+
+    ``lap``: so many in a row that were only answered alike are a list that the agent goes through.
+    """
     if not rules.tool_calls.require_no_progress:
         return len(_names(history, rules))
     exempt = rules.exempt_tools
-    quiet = 0
+    quiet = alike = 0
     for call in () if history.pending.known else history.turns[-1].calls:
         quiet += call.name not in exempt
-    for call, new in history.calls_backwards():
-        if new:
+    for call, came_to in history.calls_backwards():
+        if came_to.gets_on:
             break
-        quiet += call.name not in exempt
+        if call.name in exempt:
+            continue
+        quiet += 1
+        alike = alike + 1 if came_to is Progress.ALIKE else 0
+        if alike and alike == lap:
+            return quiet - alike
     return quiet
 
 

@@ -55,11 +55,11 @@ def _brings_progress(history: History, tool: str, rules: LoopDetectionSettings) 
     if not rules.tool_calls.require_no_progress:
         return False
     left = LAST_CALLS
-    for call, new in history.calls_backwards():
+    for call, came_to in history.calls_backwards():
         if call.name == tool:
             left -= 1
-            if new or not left:
-                return bool(new)
+            if came_to.gets_on or not left:
+                return came_to.gets_on
     return False
 
 

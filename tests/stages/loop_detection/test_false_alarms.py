@@ -151,6 +151,29 @@ def test_a_batch_that_is_always_answered_alike(tool: str, arguments: Json, answe
 
 
 @pytest.mark.parametrize(
+    "tools",
+    [
+        {"ping": "alive", "check_port": "open"},
+        {"get_user": "active", "get_quota": "ok", "get_flags": "[default]"},
+        {"think": "Your thought was noted.", "check_status": "200 OK"},
+    ],
+    ids=", ".join,
+)
+def test_a_list_gone_through_with_answers_that_are_alike(tools: dict[str, str]) -> None:
+    """Host after host is alive: what is asked is another thing each time, and it is answered."""
+    made = [(tool, {"of": n}, said) for n in range(12) for tool, said in tools.items()]
+    assert {name for _, name in Run([TASK, *steps(*made)]).told} <= {"tool_frequency"}
+
+
+@pytest.mark.parametrize("act", ["click", "browser_click", "scroll", "press_key", "type_text"])
+def test_a_look_at_the_screen_after_each_act(act: str) -> None:
+    made = []
+    for n in range(10):
+        made += [(act, {"x": n, "y": 2 * n}, "ok"), ("screenshot", {}, "[image]")]
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
+@pytest.mark.parametrize(
     ("tool", "answer", "broken"),
     [
         ("move_file", "File moved.", False),

@@ -85,6 +85,14 @@ def test_other_arguments_same_error() -> None:
     assert not run.broken
 
 
+@pytest.mark.parametrize(
+    "said", ["Permission denied", "Connection refused", "Ошибка: нет доступа", "错误：无权限"]
+)
+def test_an_error_in_other_words(said: str) -> None:
+    failing = [("search", {"query": f"try {n}"}, said) for n in range(8)]
+    assert Run([TASK, *steps(*failing)]).told[0] == (6, "same_error")
+
+
 def test_a_new_description_does_not_make_it_another_call() -> None:
     """deer-flow#1578."""
     made = [
@@ -125,12 +133,21 @@ def test_what_a_tool_only_thinks_is_no_noise() -> None:
     assert Run([TASK, *steps(*thoughts)]).is_silent
 
 
-def test_search_and_fetch_in_turns() -> None:
+@pytest.mark.parametrize(
+    ("nothing", "missing"),
+    [
+        ("no results", "404: not found"),
+        ('{"results": []}', "Here is the page: it has moved."),
+        ("没有找到结果", "页面不存在"),
+        ("Nichts gefunden.", "Fehler 404"),
+    ],
+)
+def test_search_and_fetch_in_turns(nothing: str, missing: str) -> None:
     """deer-flow#2569: web_search → web_fetch, other arguments each time, nothing gained."""
     made = []
     for n in range(10):
-        made.append(("web_search", {"query": f"quokka {n}"}, "no results"))
-        made.append(("web_fetch", {"url": f"http://x/{n}"}, "404: not found"))
+        made.append(("web_search", {"query": f"quokka {n}"}, nothing))
+        made.append(("web_fetch", {"url": f"http://x/{n}"}, missing))
     run = Run([TASK, *steps(*made)])
     assert run.told[0] == (7, "name_cycle")
     assert run.broken[0] == (8, "name_cycle")
