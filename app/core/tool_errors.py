@@ -44,7 +44,7 @@ _NOTHING: Final = re.compile(
     r"|.*\b(?:no|not|zero|0|without)\b(?: \w+){0,3}? (?:found|results?|match(?:es|ed)?|hits?"
     r"|changes?|changed|modified|updated|entries|rows|items|files?|data|effect|available)\b"
     r"|.*\b(?:already|unchanged|nothing|unavailable|skipped|ignored)\b"
-    r"|[\W_]+\Z",
+    r"|[\s\[\]{}()<>\"'`.,:;_/-]+\Z",  # a tick says something
     re.IGNORECASE | re.DOTALL,
 )
 # JSON that holds none of what was looked for.

@@ -61,7 +61,7 @@ def _looked_at(history: History, rules: LoopDetectionSettings) -> Sequence[Turn]
 
 
 def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple[int, int]]:
-    """(period, length) of each suffix of at least two whole laps, in turns."""
+    """(period, length) of each suffix of two laps or more, but for the first's first turn."""
     by_turn = rules.compare == "turn"
     if (
         by_turn
@@ -74,7 +74,19 @@ def _runs(turns: Sequence[Turn], rules: LoopDetectionSettings) -> Iterator[tuple
             continue
         matching = _matching(turns, period, rules, len(turns))
         if matching >= period and not (by_turn and _is_asked_for(turns[-period:], turns)):
-            yield period, matching + period
+            length = matching + period
+            yield period, length - (by_turn and _answers_another(turns, period, length))
+
+
+def _answers_another(turns: Sequence[Turn], period: int, length: int) -> bool:
+    """Whether a run's first turn answers to a call that isn't the lap's: then it is none of it.
+
+    Where all that tools say is "ok", it would seem to answer to the same.
+    """
+    before = len(turns) - length - 1
+    if before < 0 or not turns[before].calls:
+        return False
+    return turns[before].action != turns[before + period].action
 
 
 def _is_asked_for(lap: Sequence[Turn], turns: Sequence[Turn]) -> bool:

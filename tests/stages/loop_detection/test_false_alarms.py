@@ -269,6 +269,14 @@ def test_a_stuck_agent_that_its_framework_prods_is_in_a_loop() -> None:
     assert not Run([TASK, *prodded * 4]).is_silent
 
 
+def test_tools_that_only_say_ok_are_broken_no_earlier() -> None:
+    """Each key is answered alike, so the first of the same ones seems to answer to one of them."""
+    made = [("press_key", {"key": key}, "ok") for key in ("up", "down", "down", "down", "left")]
+    assert not Run([TASK, *steps(*made)]).broken
+    made[3:3] = made[1:2]
+    assert Run([TASK, *steps(*made)]).broken == [(5, "repetition")]
+
+
 def test_two_of_a_kind_are_no_loop() -> None:
     assert Run([TASK, *steps(*[("bash", {"command": "ls"}, "a b")] * 2)]).is_silent
 
