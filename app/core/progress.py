@@ -24,8 +24,8 @@ from .turn import Inputs, Result, Turn
 class Progress(IntEnum):
     """What a call came to."""
 
-    NONE = 0  # it failed, found nothing, or was made before
-    ALIKE = 1  # another call of the tool was answered alike: host after host is "alive"
+    NONE = 0  # it failed, found nothing, or brought what is known
+    ALIKE = 1  # a verdict on something else, though the same one: host after host is "alive"
     UNKNOWN = 2  # no result, or one that says nothing
     NEWS = 3
     WORK = 4
@@ -103,9 +103,10 @@ class News:
         self._results.add(key)
         if result.error:
             return Progress.NONE
-        if known:
-            return Progress.ALIKE if is_first and not result.nothing else Progress.NONE
-        return Progress.NEWS
+        if not known:
+            return Progress.NEWS
+        is_verdict = is_first and result.brief and not result.nothing
+        return Progress.ALIKE if is_verdict else Progress.NONE
 
     def _was_made(self, call: int) -> bool:
         before = self._known

@@ -17,13 +17,15 @@ from .texts import facts
 
 class Result(NamedTuple):
     """A tool's answer. ``error``: it says that the call failed; ``nothing``: that nothing was found
-    or done. ``empty``: there is no text in it, nor anything else.
+    or done. ``empty``: there is no text in it, nor anything else. ``brief``: it can be no more than
+    a verdict ("alive", "200 OK").
     """
 
     digest: int
     error: bool
     empty: bool
     nothing: bool = False
+    brief: bool = False
 
 
 # Whoever compares a text does so with many others.

@@ -2,8 +2,8 @@
 
 Several names in one reply count one after the other. One name over and over is no circle:
 ``tool_frequency`` looks at that. Laps that brought something new don't count: a circle begins with
-the last of them. Nor does a lap that goes on with a list, however alike the answers are: none of
-its calls was made before, failed or found nothing.
+the last of them. Nor does a lap that goes on with a list, however alike the answers are: each of
+its calls is made for the first time and brings a verdict.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _periodic(names: Sequence[str], length: int, most: int) -> int:
 def _quiet(history: History, rules: LoopDetectionSettings, lap: int = 0) -> int:
     """How many of the newest calls brought nothing new; those not answered yet count with them.
 
-    ``lap``: so many in a row that were only answered alike are a list that the agent goes through.
+    ``lap``: so many verdicts in a row are of a list that the agent goes through.
     """
     if not rules.tool_calls.require_no_progress:
         return len(_names(history, rules))
