@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import re
 
+from app.tool_calls.formats import examples
 from app.tool_calls.formats.base import Where
 
 from ...frozen import frozen
@@ -34,7 +35,7 @@ _IN_SENTENCE = re.compile(r"[\w,]\s+\Z")
 _SENTENCE_GOES_ON = re.compile(r"[ \t]+[a-z]|[ \t]*[,.:;)](?:\s|\Z)")
 # "and London:" announces the next call.
 _GOES_ON_BELOW = re.compile(
-    r"[ \t]*\n\s*(?:and|or|but|which|that|where|who|you)\b(?![^\n]*:[ \t]*(?:\n|\Z))"
+    r"[ \t]*\n\s*(?:and|or|but|so|which|that|where|who|you)\b(?![^\n]*:[ \t]*(?:\n|\Z))"
 )
 # Between two examples of one list.
 _BETWEEN = re.compile(r"\s*(?:(?:and|or|und|oder|et|ou|y|o|和|或)\b\W*)?(?:[-*•]|\d{1,2}[.)])?\s*")
@@ -44,132 +45,6 @@ _BULLET = re.compile(r"\s*(?:[*•+-]|\d{1,3}[.)])\s*")
 _EXPLAINED = re.compile(r"[ \t]+(?:[–—→-]|->|=>)[ \t]")
 _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
 
-# A sentence before a call that says: this is what one looks like.
-_EXAMPLE = re.compile(
-    r"^\W*for (?:example|instance)\b|\bfor (?:example|instance)\W*$|\be\.g\.\W*$"
-    r"|\b(?:here(?:'s| is)|this is|consider|as|show(?:ing)?(?: you)?) (?:an?|one|another)"
-    r"(?: \w+)? example\b"
-    r"|\bexamples?\s*:\s*$"
-    r"|\b(?:you|it|they|he|she|one|models?|assistant|agent|llm) (?:\w+ly |then )?"
-    r"(?:would|could|should|might) (?:\w+ly |then |also )?"
-    r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
-    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
-    r"|\bsieht (?:\w+ ){0,3}so aus\W*$"
-    r"|\bhat (?:diese|folgende)s? (?:form|format|syntax|struktur)\W*$"
-    # What was, and what became of it.
-    r"|^\W*(?:previously|earlier|before|after|vorher|nachher|avant|après|antes|después)\W*:\W*$"
-    r"|\blike (?:this|so|the following)\s*:?\s*$|\b(?:such as|instead of)\s*:?\s*$"
-    r"|\b(?:texts?|strings?|repl(?:y|ies)|outputs?|inputs?|lines?|messages?) like\s*:\s*$"
-    # A heading of its own: "## Example 2", "**Beispiel:**", "Test fixture:", "Wrong:".
-    r"|^\W*(?:\w+ ){0,2}(?:examples?|beispiele?|exemples?|ejemplos?|esemp[io]o?|exemplos?|примеры?)"
-    r"(?: \d+)?\W*$"
-    r"|^\W*(?:\w+ )?(?:fixture|test case|sample|wrong|incorrect|bad|correct|right|good)\W*:\W*$"
-    r"|(?:例如|比如|示例|例子|例|例えば|たとえば|например)\W*$|예(?:를 들어|시)\W*$|예\s*:\s*$"
-    # What a model does is told: "The assistant then writes".
-    r"|\b(?:models?|assistant|agent|llm) (?:then |also )?"
-    r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
-    r"|\b(?:never|don't|do not) (?:write|emit|output)\b",
-    re.IGNORECASE,
-)
-# The same, unless the sentence says what is done now: "Let me see what it printed:".
-_TOLD = re.compile(
-    # What was, or what others did, is told: "Earlier I called:".
-    r"\b(?:I|we|you|it|they|users?|models?|assistant|agent|llm)(?:['’]ve| have| had)? (?:\w+ )?"
-    r"(?:called|ran|executed|invoked|wrote|emitted|sent|produced|generated|printed|replied with)"
-    r"\s*:\s*$"
-    r"|(?:\b(?:I|we|you|it|they) (?:\w+ )?(?:called|ran|executed|invoked)"
-    r"|ve (?:already )?(?:called|run|made|executed|invoked))"
-    r" (?:(?!(?:in|on|to|with|for|from|about)\b)\w+ ){1,4}(?:calls?|tools?|functions?|commands?)"
-    r"\s*:\s*$"
-    r"|^\W*(?:(?!what\b)[\w'’]+ ){1,3}(?:call|reply|response|output|request|message|step) was"
-    r"\s*:\s*$"
-    r"|\bit (?:then |also )?"
-    r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
-    r"|\b(?:syntax|format|template) is\b|(?:\b(?:the|this|that|following|call)|['’]s) (?:\w+ )?"
-    r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$"
-    r"|(?:^\W*|\b(?:is|['’]s|you|show) )how (?:\w+ ){1,3}(?:calls?|requests?)"
-    r" (?:would |should |could |might )?looks?(?: like)?\W*$"
-    r"|(?:\bexample (?:of an? )?|(?:^\W*(?:\w+ ){0,2}|\b(?:show|give) )examples (?:of )?)"
-    r"(?:tool |function )?(?:calls?|usage|outputs?|responses?|reply|replies|formats?)\b"
-    r"|^\W*(?:usage|syntax|format|expected(?: \w+)?|test case \d+)\W*:\W*$"
-    r"|^\s*#.*\b(?:format|syntax|usage)s?\W*$|格式(?:为|是|如下)\W*$",
-    re.IGNORECASE,
-)
-# … and does not say that it is told now: "Let me explain the format:".
-_TELLING = re.compile(
-    r"\b(?:show|explain|describ|demonstrat|illustrat|tell|repeat|recall|mention|quot)(?:e|ing)?\b"
-    r"|\bdocumenting\b|\bgiv(?:e|ing) (?:you|an?|some|examples)\b"
-    r"|展示|说明|解释|举",
-    re.IGNORECASE,
-)
-# One of these is in every such sentence: looked for first, as the pattern is slow.
-_EXAMPLE_HINTS = (
-    "example",
-    "exempl",
-    "beispiel",
-    "ejemplo",
-    "esempi",
-    "例",
-    "比如",
-    "格式",
-    "たとえば",
-    "пример",
-    "예",
-    "so aus",
-    "hat diese",
-    "hat folgende",
-    "previously",
-    "earlier",
-    "before",
-    "after",
-    "vorher",
-    "nachher",
-    "avant",
-    "après",
-    "antes",
-    "después",
-    "how ",
-    "expected",
-    "usage",
-    "executed",
-    "invoked",
-    " run ",
-    " made ",
-    " was",
-    "fixture",
-    "test case",
-    "sample",
-    "wrong",
-    "correct",
-    "bad",
-    "right",
-    "good",
-    "called",
-    "ran",
-    "wrote",
-    "sent",
-    "replied",
-    "instance",
-    "e.g.",
-    "would",
-    "should",
-    "could",
-    "might",
-    "like",
-    "such as",
-    "instead of",
-    "write",
-    "emit",
-    "output",
-    "print",
-    "produce",
-    "generate",
-    "responds",
-    "replies",
-    "syntax",
-    "format",
-    "template",
-)
 # A conversation that is told, up to the answer.
 _TRANSCRIPT = re.compile(
     r"^\W*(?:user|human)\W*:.*\n\W*(?:assistant|model|ai)\W*:\W*\Z",
@@ -222,7 +97,8 @@ _INTENT = re.compile(
 )
 _SENTENCE_LENGTH = 160
 # The character after which the next sentence begins. One set first: `re` skips to the next of it.
-_SENTENCE_END = re.compile(r"[.!?\n](?:(?<=\n)|(?=\s)(?<!e\.g.))")
+_ABBREVIATED = r"(?<!e\.g\.)(?<!\bz\.)(?<!z\. B\.)(?<!z\.B\.)(?<!\bp\.)"
+_SENTENCE_END = re.compile(rf"[.!?\n](?:(?<=\n)|(?=\s){_ABBREVIATED})")
 
 
 class Region(enum.Enum):
@@ -370,13 +246,8 @@ def _shown_in(lead: str, where: Where) -> Region | None:
     if ":" in said[-4:] and _TRANSCRIPT.search(said):
         return Region.PARAGRAPH
     sentence = _last_sentence(said)
-    words = sentence.lower()
-    # A list, not `any`: most sentences hold none, and a generator asks each hint more slowly.
-    hinted = bool([hint for hint in _EXAMPLE_HINTS if hint in words])
-    if hinted and _EXAMPLE.search(sentence):
-        return Region.PARAGRAPH
     meant = _INTENT.search(sentence) is not None
-    if hinted and _TOLD.search(sentence) and (not meant or _TELLING.search(sentence)):
+    if examples.announces(sentence, meant):
         return Region.PARAGRAPH
     if where not in _UNMARKED:
         return None
