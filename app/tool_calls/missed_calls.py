@@ -58,7 +58,7 @@ _ABOUT_MARKUP = re.compile(
 
 def may_mean_call(text: str) -> bool:
     """Whether a text needs a look at all: most hold none of what every call has."""
-    return "{" in text or "<" in text or "(" in text or "call:" in text
+    return "{" in text or "<" in text or "(" in text or "call:" in text or "Action Input:" in text
 
 
 def missed_call(text: str, tools: Tools, asked: str) -> Failure | None:

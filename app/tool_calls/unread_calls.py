@@ -19,13 +19,16 @@ from .formats.json_calls import ARGUMENT_KEYS, NAME_KEYS
 from .formats.literals import json_object
 
 MAX_BEFORE: Final = 400  # characters before a marker; after more the text is about something else
+# What agents have a model say beside its call.
+THOUGHTS: Final = frozenset({"thought", "thoughts", "reasoning", "explanation"})
 NEARBY: Final = 120  # characters behind a marker in which the tool's name has to stand
 
 _MARKER: Final = re.compile(
     r"^[ \t]*(?P<own><)?(?(own)(?:\|?/?tool_calls?\b|tool_use\b|use_(?:mcp_)?tool\b"
     r"|function_calls?\b|function[= ]|invoke\b|(?P<element>[A-Za-z][\w.-]*)[\s>/])"
     r"|(?:\[TOOL_(?:CALLS?|REQUEST)\]|call:(?:default_api:)?(?=[\w.-]+(?:[({:<]|\s*$))"
-    r"|tool_code\b|[`*]*<tool_name>))"
+    r"|(?:```)?tool_code\b|```tool_calls?\b|[`*]*<tool_name>"
+    r"|\**Action:(?=[ \t`*]*[\w.-]+[ \t`*]*\n\s*\**Action Input:)))"
     r"|assistantcommentary to=|(?:^|assistant ?)to=functions\.|^<call:",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -40,7 +43,7 @@ _WORDS: Final = r"(?:tool|function|call|action|use|name)"
 _KEYED: Final = r"(?:arguments?|args|inputs?|parameters?|params)"
 _CODE: Final = re.compile(
     rf"(?:\**(?:tool[ _]call|function[ _]call|{_WORDS})[ \t]*[:=]\**[ \t]*|[/#@]+[ \t]*)?"
-    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})[`*\"]{0,3}[ \t]*:?\s*"
+    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})(?::\d+)?(?:\[ARGS\])?[`*\"]{0,3}[ \t]*:?\s*"
     rf"(?:\**{_KEYED}[ \t]*[:=]\**\s*)?"
     r"(?P<body>(?:```(?:json)?[ \t]*\n\s*)?[{(].*)",
     re.IGNORECASE | re.DOTALL,
@@ -98,20 +101,45 @@ def _element(text: str, tools: SpelledTools) -> str | None:
 def _code(text: str, tools: SpelledTools) -> str | None:
     fenced = _FENCED.fullmatch(text)
     code = _CODE.fullmatch(fenced.group(1) if fenced else text)
-    if code is None or code.group("name") not in tools.schemas:
-        return None
-    name, body = code.group("name"), code.group("body").strip()
+    name = _without_prefix(code.group("name"), tools) if code else None
+    if code is None or name is None:
+        return _python(text, tools)
+    body = code.group("body").strip()
     if body.startswith("("):
         read = python_calls.read_call(Source(f"{name}{body}", tools), 0)
         if read is None or read[1] != len(name) + len(body):
-            return None
+            return _python(text, tools)
         body = read[0].arguments
     arguments = json_object(body.strip("`").removeprefix("json").strip())
     return name if arguments is not None and tools.takes(name, arguments) else None
 
 
+def _without_prefix(name: str, tools: SpelledTools) -> str | None:
+    """The tool that a name is, also behind what is left of a server's special tokens."""
+    for prefix in ("", "functions.", "function"):
+        if name.startswith(prefix) and name.removeprefix(prefix) in tools.schemas:
+            return name.removeprefix(prefix)
+    return None
+
+
+def _python(text: str, tools: SpelledTools) -> str | None:
+    """The first of several calls in Python, or of a list that was never closed."""
+    code = text if text.endswith("]") else text.removeprefix("[")
+    read = python_calls.read_calls(Source(code, tools), 0)
+    if read is None or code[read[1] :].strip(" \t\n,;"):
+        return None
+    for call in read[0]:
+        arguments = json_object(call.arguments)
+        if call.name not in tools.schemas or not tools.takes(call.name, arguments or ()):
+            return None
+    return read[0][0].name
+
+
 def _flat(text: str, tools: SpelledTools) -> str | None:
-    """`{"tool": "get_order", "order_id": "A-1"}`: the name stands among the arguments."""
+    """`{"tool": "get_order", "order_id": "A-1"}`: the name stands among the arguments.
+
+    Or a thought beside them: `{"thought": "…", "action": "get_order", "action_input": {…}}`.
+    """
     call = json_object(text)
     if call is None:
         return None
@@ -119,6 +147,11 @@ def _flat(text: str, tools: SpelledTools) -> str | None:
         name = call.get(key)
         if isinstance(name, str) and name in tools.schemas:
             keys = call.keys() - {key}
+            if keys & THOUGHTS:
+                given = [call[one] for one in keys - THOUGHTS]
+                alone = len(given) == 1 and not keys.isdisjoint(ARGUMENT_KEYS)
+                takes = alone and isinstance(given[0], dict) and tools.takes(name, given[0])
+                return name if takes else None
             own = keys.isdisjoint(ARGUMENT_KEYS) and key not in tools.properties(name)
             return name if keys and own and tools.takes(name, keys) else None
     return None

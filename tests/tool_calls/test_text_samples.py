@@ -90,6 +90,7 @@ SAMPLES: dict[str, list[str]] = {
         f"```tool_code\n{PYTHON}\n```",
         f"```tool_code\nprint(default_api.{PYTHON})\n```",
         f"tool_code = {PYTHON}\nprint(tool_code)",
+        f"```tool_call\n{PYTHON}\n```",
     ],
     "gemma4": [
         "<|tool_call>call:find_book(title: 'Momo', year: 1973)<tool_call|>",
@@ -118,6 +119,7 @@ SAMPLES: dict[str, list[str]] = {
     "invoke_xml": [
         f"<function_calls>\n{_INVOKE.format('')}</function_calls>",
         _INVOKE.format(""),
+        f"<antml:function_calls>{_INVOKE.format('antml:')}</antml:function_calls>",
         f"<atem:function_calls>{_INVOKE.format('atem:')}</atem:function_calls>",
     ],
     "xml_elements": [
@@ -146,6 +148,10 @@ SAMPLES: dict[str, list[str]] = {
     ],
     "granite": [f"<|tool_call|>[{JSON}]"],
     "granite20b": [f"<function_call> {JSON}"],
+    "glaive": [
+        f"<functioncall> {JSON} <|endoftext|>",
+        f'<functioncall> {{"name": "find_book", "arguments": \'{ARGUMENTS}\'}} <|endoftext|>',
+    ],
     "phi4mini": [f"functools[{JSON}]"],
     "lm_studio": [f"[TOOL_REQUEST]{JSON}[END_TOOL_REQUEST]"],
     "nemotron": [f"<TOOLCALL>[{JSON}]</TOOLCALL>"],
@@ -169,7 +175,11 @@ SAMPLES: dict[str, list[str]] = {
     ],
     "minicpm5_xml": [
         '<function name="find_book"><param name="title"><![CDATA[Momo]]></param>'
-        '<param name="year">1973</param></function>'
+        '<param name="year">1973</param></function>',
+        '<function name="find_book">\n<parameter name="title">Momo</parameter>\n'
+        '<parameter name="year">1973</parameter>\n</function>',
+        '<tool_call>\n<function name="find_book">\n<parameter name="title">\nMomo\n</parameter>\n'
+        '<parameter name="year">\n1973\n</parameter>\n</function>\n</tool_call>',
     ],
     "functionary": [
         f">>>find_book\n{ARGUMENTS}",
@@ -180,13 +190,18 @@ SAMPLES: dict[str, list[str]] = {
         f"[Calling tool: {PYTHON}]",
     ],
     "react": [f"Thought: look it up.\nAction: find_book\nAction Input: {ARGUMENTS}\n"],
-    "json_fence": [f"```json\n{JSON}\n```", f"```\n[{JSON}]\n```"],
+    "json_fence": [
+        f"```json\n{JSON}\n```",
+        f"```\n[{JSON}]\n```",
+        f"```tool_code\n{JSON}\n```",
+    ],
     "bare_json": [
         JSON,
         f"[{JSON}]",
         f'{{"type": "function", "function": {JSON}}}',
         f'{{"name": "find_book", "parameters": {ARGUMENTS}}}',
         f'{{"tool_calls": [{JSON}]}}',
+        f'{{"role": "assistant", "content": null, "tool_calls": [{JSON}]}}',
         f'{{"functionCall": {{"name": "find_book", "args": {ARGUMENTS}}}}}',
     ],
 }

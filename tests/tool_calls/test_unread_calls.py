@@ -62,6 +62,20 @@ def kind_of(text: str, asked: str = ASKED) -> str:
         f"**Tool:** `get_order`\n**Arguments:** {GIVEN}",
         f"TOOL_CALL: get_order({GIVEN})",
         '{"tool": "get_order", "order_id": "A-1"}',
+        f'{{"thought": "Look it up.", "action": "get_order", "action_input": {GIVEN}}}',
+        'get_order(order_id="A-1")\nget_order(order_id="A-2")',
+        '[get_order(order_id="A-1")',
+        # What a server left that takes special tokens out.
+        f"functions.get_order:0{GIVEN}",
+        f"get_order[ARGS]{GIVEN}",
+        f"functionget_order\n```json\n{GIVEN}\n```",
+        # A fence that only calls have, around what is none in Python.
+        '```tool_code\nget_order("A-1")\n```',
+        '```tool_code\nget_order(order_id="A-1"',
+        # ReAct, otherwise than asked.
+        "Thought: look it up.\nAction: get_order\nAction Input: A-1",
+        f"**Action:** get_order\n**Action Input:** {GIVEN}",
+        f"Action: `get_order`\nAction Input: `{GIVEN}`",
     ],
 )
 def test_a_call_that_no_format_reads_is_doubted(text: str) -> None:
@@ -109,6 +123,13 @@ def test_a_call_that_no_format_reads_is_doubted(text: str) -> None:
         "<page>\n<h1>x</h1>\n<summary>\n<text>All is well</text>\n</summary>\n</page>",
         "Add this to the file:\n\n<summary>\n<text>All is well</text>\n</summary>",
         'summary = {"text": "All is well"}',
+        "Action: the action to take, one of [get_order, now]\nAction Input: its input",
+        "Action: get_order soon.\nOutcome: pending.",
+        'get_order(order_id="A-1")\ncancel_order(order_id="A-1")',
+        'get_order(order_id="A-1")\nprints the order.',
+        "Gemma's fence is ```tool_code, and get_order stands in it.",
+        f'{{"explanation": "x", "name": "get_order", "arguments": {GIVEN}, "total": 12}}',
+        '{"role": "assistant", "content": "get_order"}',
     ],
 )
 def test_what_is_talked_about_is_not_doubted(text: str) -> None:

@@ -20,11 +20,12 @@ from app.tool_calls.formats.json_calls import (
 from app.tool_calls.formats.literals import skip_space
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
-_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
+_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type", "role")
 _KEY = re.compile(r"\s*([\"'])([^\"'\\\n]{0,40})(\1\s*(:\s*)?)?")
 _STRING = re.compile(r"[\"']([^\"'\\\n]{0,200})([\"'])?")
 _ID = re.compile(rf"\s*([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*:\s*([\"'])[^\"'\\\n]{{0,200}}\2\s*,")
 _TYPES = ("function", "function_call", "tool_call", "tool_use")
+_ROLES = ("assistant",)
 _TRAILING = ("]", "</tool_call>")
 
 
@@ -64,8 +65,9 @@ def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
         return Begins.YES
     if closed is None and value.end() < len(text):
         return Begins.NO
-    if key == "type":
-        possible = word in _TYPES if closed else any(item.startswith(word) for item in _TYPES)
+    words = {"type": _TYPES, "role": _ROLES}.get(key)
+    if words is not None:
+        possible = word in words if closed else any(item.startswith(word) for item in words)
     else:
         possible = tools.resolve(word) is not None if closed else tools.could_start(word)
     if not possible:

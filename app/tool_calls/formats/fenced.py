@@ -15,7 +15,7 @@ OPENERS = tuple(
     "```" + language
     for language in (
         *("", "json", "xml"),
-        *("tool_call", "tool_calls", "tool_use", "tool", "function_call"),
+        *("tool_code", "tool_call", "tool_calls", "tool_use", "tool", "function_call"),
     )
 )
 

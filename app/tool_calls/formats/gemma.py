@@ -23,7 +23,7 @@ from app.tool_calls.formats.literals import dumps, parse_statements, skip_space
 GEMMA4 = "<|tool_call>"
 FUNCTION = "<start_function_call>"
 BARE = "call:"  # what is left of a call where a server takes the special tokens out
-FENCE = "```tool_code"
+FENCES = ("```tool_code", "```tool_call", "```tool_calls")
 ASSIGNMENT = "tool_code"
 
 _CALL = re.compile(r"\s*(?:call\s*:\s*)?")
@@ -155,6 +155,6 @@ FORMATS = (
     Format("gemma4", (GEMMA4,), _reader(GEMMA4, "<tool_call|>", '<|"|>')),
     Format("gemma4", (BARE,), read_bare, Where.LINE, follow_bare),
     Format("functiongemma", (FUNCTION,), _reader(FUNCTION, "<end_function_call>", "<escape>")),
-    Format("gemma_tool_code", (FENCE,), read_tool_code, Where.FENCE),
+    Format("gemma_tool_code", FENCES, read_tool_code, Where.FENCE),
     Format("gemma_tool_code", (ASSIGNMENT,), read_assignment, Where.LINE, follow_assignment),
 )

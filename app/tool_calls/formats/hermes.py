@@ -13,7 +13,7 @@ CLOSER = "</tool_call>"
 
 _NAME = re.compile(r"[^\s<>(){}\[\]\"'`]+")
 _KEY = re.compile(r"[\w.-]*")
-_AFTER_TAG = ("<function=", "<invoke ")
+_AFTER_TAG = ("<function=", "<function name=", "<invoke ")
 _AFTER_NAME = ("<arg_key", "<tool_sep", "</tool_call>", "<longcat_arg_key", "</longcat_tool_call>")
 
 

@@ -72,6 +72,7 @@ def _dsml(bar: str) -> Format:
 
 read_step = _reader("steptml:")
 _read_muse = _reader("atem:", ("atem:function_calls",))
+_read_claude = _reader("antml:", ("antml:function_calls",))
 _read_plain = _reader("", ("function_calls", "tool_call"))
 
 
@@ -85,6 +86,12 @@ FORMATS = (
     Format("minimax_m2_invoke", (MINIMAX,), _reader("", ("minimax:tool_call",)), Where.TAG),
     *(_dsml(bar) for bar in DSML_BARS),
     Format("invoke_xml", ("<atem:function_calls>",), _read_muse, Where.TAG),
+    Format(
+        "invoke_xml",
+        ("<antml:function_calls>", "<antml:invoke name="),
+        _read_claude,
+        Where.TAG,
+    ),
     Format("invoke_xml", ("<function_calls>",), _read_plain, Where.TAG, follow),
     Format("invoke_xml", (hermes.OPENER,), _read_plain, Where.TAG, hermes.follow),
     Format("invoke_xml", ("<invoke name=",), _read_plain, Where.TAG),

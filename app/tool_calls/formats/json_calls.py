@@ -80,6 +80,7 @@ def envelope_or_name(members: Members) -> list[Call]:
 
 def bare_envelope(members: Members) -> list[Call]:
     """Only what is a call beyond doubt without any marker: known keys, arguments an object."""
+    members = _of_message(members)
     if not members.keys() <= _KNOWN_KEYS:
         return []
     inside = [members[key].value for key in NESTED_KEYS if key in members]
@@ -90,6 +91,18 @@ def bare_envelope(members: Members) -> list[Call]:
     if any(isinstance(members[key].value, (dict, list)) for key in members):
         return envelope(members)
     return []
+
+
+def _of_message(members: Members) -> Members:
+    """Without what says only that it is the assistant's message, and that it has no text."""
+    if members.keys().isdisjoint(LIST_KEYS):
+        return members
+    said = {"role": ("assistant",), "content": (None, ""), "refusal": (None, "")}
+    return {
+        key: member
+        for key, member in members.items()
+        if key not in said or member.value not in said[key]
+    }
 
 
 def is_definition(tools: SpelledTools, call: Call) -> bool:
@@ -195,10 +208,12 @@ def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Cal
         return None
     end = src.find_first(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
-    if arguments is None or not text.startswith("{", skip_space(text, arguments.end())):
+    at = skip_space(text, arguments.end()) if arguments else end
+    if not text.startswith(("{", "'{"), at):
         src.spend(end - pos)
         return None
-    return [Call(name.group(1), raw_arguments(text[arguments.end() : end]))], end
+    raw = raw_arguments(text[at:end].removeprefix("'"))
+    return [Call(name.group(1), raw if text[at] == "{" else raw.removesuffix("'"))], end
 
 
 def raw_arguments(text: str) -> str:

@@ -15,6 +15,7 @@ def _row(name: str, opener: str, *closers: str, stop: tuple[str, ...] = ()) -> F
 
 GRANITE = _row("granite", "<|tool_call|>", "<|/tool_call|>", stop=("<|end_of_text|>",))
 GRANITE_20B = _row("granite20b", "<function_call>", "</function_call>")
+GLAIVE = _row("glaive", "<functioncall>", "</functioncall>", stop=("<|endoftext|>",))
 PHI = _row("phi4mini", "functools", stop=("<|end|>", "<|tool_call|>"))
 LM_STUDIO = _row("lm_studio", "[TOOL_REQUEST]", "[END_TOOL_REQUEST]")
 NEMOTRON = _row("nemotron", "<TOOLCALL>", "</TOOLCALL>")
@@ -50,6 +51,7 @@ def read_headed(src: Source, start: int) -> Block | None:
 FORMATS = (
     GRANITE,
     GRANITE_20B,
+    GLAIVE,
     PHI,
     LM_STUDIO,
     NEMOTRON,

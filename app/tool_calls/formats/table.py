@@ -46,7 +46,7 @@ FORMATS: tuple[Format, ...] = (
     *kimi.FORMATS,
     *special_tokens.FORMATS,
     *harmony.FORMATS,
-    minicpm.FORMAT,
+    *minicpm.FORMATS,
     *functionary.FORMATS,
     bracket.FORMAT,
     *pythonic.FORMATS,
