@@ -86,4 +86,8 @@ def _is_marked(value: str, parameter: str) -> bool:
     if marked is None:
         return False
     meant, own = set(words(marked[1] or marked[2])), set(words(parameter))
-    return not own.isdisjoint(_OF_THE_WORLD) and meant - {"name"} == own - {"name"}
+    if own.isdisjoint(_OF_THE_WORLD):
+        return False
+    # `[city]` names no location either.
+    bracketed = marked[2] is not None and bool(meant) and meant <= _OF_THE_WORLD
+    return bracketed or meant - {"name"} == own - {"name"}

@@ -193,6 +193,8 @@ def test_unknown_parameters_that_are_forbidden_are_dropped() -> None:
     tools = one(closed(parameters("query", query="string", limit="integer")))
     value, rules = mended('{"query": "x", "_comment": "asked for", "confidence": 0.9}', tools)
     assert (value, rules) == ({"query": "x"}, ("unknown_parameter",))
+    value, rules = mended('{"query": "x", "Query": "x"}', tools)
+    assert (value, rules) == ({"query": "x"}, ("unknown_parameter",))
 
 
 @pytest.mark.parametrize(
@@ -202,6 +204,7 @@ def test_unknown_parameters_that_are_forbidden_are_dropped() -> None:
         '{"query": "x", "limits": 5}',  # may be the optional one, misspelled
         '{"query": "x", "lim": 5}',
         '{"query": "x", "options": {"limit": 5}}',
+        '{"query": "x", "Query": "y"}',  # which of them?
     ],
 )
 def test_unknown_parameters_that_may_be_meant(arguments: str) -> None:

@@ -174,6 +174,7 @@ def test_a_tool_that_takes_a_schema_is_given_one() -> None:
     [
         f"Here is the JSON you asked for:\n```json\n{JSON}\n```",
         f"The request body:\n```json\n{JSON}\n```",
+        f"## find_book\n\n**Request**\n\n```json\n{JSON}\n```\n\n**Response**\n\nA book.",
         f"Here are the payloads you asked for:\n\n```json\n{JSON}\n```\n\n```json\n{JSON}\n```",
         f"The two request bodies:\n```json\n{JSON}\n```\nand\n```json\n{JSON}\n```\n",
         f"The JSON would be:\n\n{JSON}\n\n{JSON}",

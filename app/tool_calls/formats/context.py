@@ -55,7 +55,8 @@ _ASKED_FOR = re.compile(
     r"\b(?:json|yaml|xml|payloads?|snippets?|code|config(?:uration)?|schemas?|objects?"
     r"|structures?|files?|request bod(?:y|ies)|documents?|data|samples?|templates?|definitions?"
     r"|logs?|shows?|returned|received|sent|said)\b"
-    r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b",
+    r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b"
+    r"|^\W*(?:requests?|responses?|replies|reply|body|output)\W*$",  # a heading of its own
     re.IGNORECASE | re.ASCII,  # in 以下のJSONを, too, it is a word
 )
 # The same before an element that only a tool is named as: not whatever is about files or code.
