@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 
-from app.tool_calls.formats import examples
+from app.tool_calls.formats import examples, permission
 from app.tool_calls.formats.base import Where
 
 from ...frozen import frozen
@@ -56,7 +56,9 @@ _ASKED_FOR = re.compile(
     r"|structures?|files?|request bod(?:y|ies)|documents?|data|samples?|templates?|definitions?"
     r"|logs?|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b"
-    r"|^\W*(?:requests?|responses?|replies|reply|body|output)\W*$",  # a heading of its own
+    r"|^\W*(?:requests?|responses?|replies|reply|body|output)\W*$"  # a heading of its own
+    r"|\b(?:gewünscht|angefordert|demandé|solicitad[oa]|pediste|richiest[oaie]\b)"
+    r"|请求体|[你您]要的|ご要望",
     re.IGNORECASE | re.ASCII,  # in 以下のJSONを, too, it is a word
 )
 # The same before an element that only a tool is named as: not whatever is about files or code.
@@ -65,26 +67,6 @@ _MARKUP_ASKED_FOR = re.compile(
     r"|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|can|could)\b",
     re.IGNORECASE | re.ASCII,
-)
-# What is to be done once somebody has said so: nobody has.
-_PERMISSION = re.compile(
-    r"^(?!\W*(?:\w+\W+)?(?:what|which|how|where)\b).*\b(?:shall|should|may|can|could) I\b.*\?\W*$"
-    r"|\b(?:do|would) you (?:want|like) (?:me|us)\b"
-    r"|\bif you(?:['’]d)? (?:like|want|wish)(?: (?:me|us)\b|\W*$|[,.;:])"
-    r"|\b(?:if|once|when|after|before) you(?:['’]ve| have)? "
-    r"(?:confirm|approve|agree|allow|accept|give)\b"
-    r"|\b(?:await(?:ing)?|wait(?:ing)? for|need|pending) your \w+\W*$",
-    re.IGNORECASE,
-)
-# The same, asked behind it: "Shall I proceed?".
-_MAY_I = re.compile(
-    r"\b(?:(?:shall|should|may|can|could) I|(?:do|would) you (?:want|like) me to"
-    r"|let me know (?:if|when|once) (?:I (?:should|can|may)"
-    r"|you(?:['’]d| would)? (?:like|want) me to))"
-    r" (?:\w+ )?(?:proceed|go ahead"
-    r"|(?:run|execute|make|send|call|do|submit) (?:it|this|that|these)\b)"
-    r"(?![^.?!\n]*\b(?:again|differently|instead|other|another|more)\b)",
-    re.IGNORECASE,
 )
 _INTENT = re.compile(
     r"\b(?:(?:I|we)(?:['’]ll| will| should| must|(?:['’]m| am|['’]re| are) (?:going|about) to"
@@ -207,7 +189,7 @@ def is_in_sentence(text: str, start: int, end: int, where: Where, floor: int = 0
     """Whether the call from `start` to `end` is a part of the text around it, or asked about."""
     if _SPOKEN_OF.match(text, end):
         return True
-    if where in _UNMARKED and _MAY_I.search(text, end, end + WINDOW):
+    if where in _UNMARKED and permission.is_asked_behind(text, end, end + WINDOW):
         return True
     line = lead_of(text, start, floor).rpartition("\n")[2]
     if _EXPLAINED.match(text, end) and _BULLET.fullmatch(line):
@@ -253,5 +235,5 @@ def _shown_in(lead: str, where: Where) -> Region | None:
     if where not in _UNMARKED:
         return None
     wanted = _MARKUP_ASKED_FOR if where is Where.ELEMENT else _ASKED_FOR
-    asked = _PERMISSION.search(sentence) or (not meant and wanted.search(sentence))
+    asked = permission.is_asked(sentence) or (not meant and wanted.search(sentence))
     return Region.DATA if asked else None
