@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -91,6 +92,27 @@ def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> Non
 )
 def test_a_missing_end_changes_nothing(text: str) -> None:
     assert calls(rescue(text, TOOLS)) == [MOMO]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<tool_call>\n<function=find_book>\n<parameter=title>\nMo",
+        '<tool_call>\n<function name="find_book">\n<parameter name="title">Mo',
+        '<minimax:tool_call><invoke name="find_book"><parameter name="title">Mo',
+        "<tool_call>find_book\n<arg_key>title</arg_key><arg_value>Mo",
+        "<tool_call>find_book\n<arg_key>title</arg_key>\n<",
+        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="find_book">]<]minimax[>[<title>Mo',
+        '<|open|>tools<|sep|><|open|>call tool="find_book"<|sep|>'
+        '<|open|>argument key="title" type="string"<|sep|>Mo',
+    ],
+)
+def test_a_value_that_nothing_closes_is_never_delivered(text: str) -> None:
+    (call,) = rescue(text, TOOLS).calls
+    assert call.name == "find_book"
+    with pytest.raises(ValueError):
+        json.loads(call.arguments)
+    assert rescue_cut(text, TOOLS).calls == ()
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int
         raw, end = _read_value(src, close(text, key_stop, (key_end,)), prefix)
         values.append((key, typed(raw, properties.get(key), schema)))
         at = skip_space(text, end)
+    if end == len(text) and not text.endswith(f"</{prefix}arg_value>"):
+        return text[pos:end], end  # nothing closes the last value: it may be half of it
     went_on = _end_of_more(src, end, prefix)
     return (object_of(values), end) if went_on < 0 else (text[pos:went_on], went_on)
 

@@ -73,6 +73,8 @@ def _k3_arguments(src: Source, name: str, pos: int) -> tuple[str, int]:
         end = _skip(src.text, stop, closer)
         if opened.group(1) == "json":
             return raw.strip() or "{}", end
+        if stop == len(src.text):
+            return src.text[pos:], stop  # nothing closes the last value: it may be half of it
         attributes = _attributes(opened.group(2))
         key = attributes.get("key", "")
         values[key] = _k3_value(raw, attributes.get("type"), properties.get(key), schema)

@@ -20,6 +20,10 @@ _INVOKE = re.compile(re.escape(SPACE) + r"<invoke\s+name\s*=\s*[\"']?([^\"'>\n]{
 _TAG = re.compile(re.escape(SPACE) + r"<(/?)([^<>\n]{1,200})>")
 
 
+class _Unclosed(Exception):
+    """Nothing closes the last value: it may be half of it."""
+
+
 def read(src: Source, start: int) -> Block | None:
     """The calls of one block."""
     end = start + len(OPENER)
@@ -32,6 +36,10 @@ def read(src: Source, start: int) -> Block | None:
         schema = src.tools.schema(name)
         try:
             value, end = _element(src.text, match.end(), schema, schema, 0)
+        except _Unclosed:
+            end = len(src.text)
+            calls.append(Call(name, src.text[match.end() :]))
+            break
         except ValueError:
             src.spend(_NESTED)
             break
@@ -52,6 +60,8 @@ def _element(
     end = pos
     while True:
         tag = _TAG.search(text, end)
+        if tag is None and depth:
+            raise _Unclosed
         if tag is None:
             return _value(text[end:], children, schema, root), len(text)
         if tag.group(1):

@@ -70,6 +70,8 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
         values.append((key, raw if is_text else typed(raw, allowed, schema)))
     if end == pos and not text.startswith(tags.last, at):
         return None
+    if end == len(text) and not text.endswith((tags.end, *tags.last)):
+        return Call(name, text[pos:end]), end  # nothing closes the last value: it may be half of it
     if _breaks_off(src, end, tags):
         rest = src.find_first(tags.last, end)
         return Call(name, text[pos:rest]), rest
