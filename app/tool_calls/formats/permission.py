@@ -40,7 +40,8 @@ _MAY_I = re.compile(
     r"|\b(?:shall|should|may) I (?:go on|continue)\?"
     r"|\b(?:proceed|confirm|ok(?:ay)? to \w+)\b[^.?!\n]{0,20}\?"
     r"|\bis (?:that|this|it) (?:ok|okay|fine|alright|all right)(?: with you)?\?"
-    r"|\bplease (?:confirm|approve)\b|\b(?:just )?say (?:yes|ok|go)\b"
+    r"|\bplease (?:confirm|approve)(?:[.!,:]|\s*$| (?:before|this|that|it|so|to|first|and|if I)\b)"
+    r"|\b(?:just )?say (?:yes|ok|go)\b"
     r"|\b(?:await(?:ing)?|wait(?:ing)? for|need) your"
     r" (?:approval|confirmation|permission|consent|ok)\b"
     # The same in other languages.
