@@ -68,6 +68,7 @@ class ChatCompletions:
             parsed = await asyncio.to_thread(client_request.parse, body, self._known)
         else:
             parsed = client_request.parse(body, self._known)
+        del body  # as long as what was read from it, and a reply may stream for long
         route = await self._route(services, parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)
         exchange = Exchange(request.id, parsed, controls, session, route, started)

@@ -64,7 +64,7 @@ class Attempt:
         self._after_text = exchange.text_is_out
         self._continues = committed is not None
         self.request = request
-        self.content = b""
+        self._content = b""
         self.reply = Reply(offered=exchange.request.offered)
         self.verdict: Verdict | None = None
         self.done = False
@@ -127,17 +127,24 @@ class Attempt:
         return self.done or self.verdict is not None
 
     def on_request(self) -> Verdict | None:
-        """Let the stages see and rewrite the request; then ``content`` is what is sent of it."""
+        """Let the stages see and rewrite the request, before :meth:`take_content`."""
         if verdict := self._pipeline.on_request(self.request):
             return verdict
         try:
-            self.content = self._content()
+            self._content = self._written()
         except orjson.JSONEncodeError:  # which reads four times the depth that it writes
             return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
         return None
 
-    def _content(self) -> bytes:
-        """What is sent; what came before as it came, or as it was written to know it again."""
+    def take_content(self) -> bytes:
+        """What is sent of the request. It is given but once: a reply may stream for long, and what
+        is sent is as long as the request, and takes up to eight times that as orjson writes it.
+        """
+        content, self._content = self._content, b""
+        return content
+
+    def _written(self) -> bytes:
+        """What came before as it came, or as it was written to know it again."""
         body, known = self.request.body, self._client_request.blocks
         tools = body.get("tools")
         if type(tools) is ToolList:

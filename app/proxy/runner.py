@@ -304,7 +304,7 @@ class Run:
             if self._witness is not None:
                 headers = self._witness.call_begins(attempt.request.tier, headers)
             self._response = await upstream.send(
-                "POST", path, headers, attempt.content, call_id=call_id
+                "POST", path, headers, attempt.take_content(), call_id=call_id
             )
             if self._witness is not None:
                 self._witness.answered(self._response)
@@ -357,6 +357,7 @@ class Run:
                 await self._answer.send(out)
                 now = self._answer.last_write  # a slow client is not a silent model
             self._timers.heard(attempt, now)
+            del data, out  # what has gone by is not to be held until the next comes
         return attempt.verdict
 
     async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
