@@ -33,16 +33,28 @@ HEAD_SECONDS = 30.0  # from a connection's beginning, and from a later head's fi
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. Errors of its own have the error body of all others."""
 
-    _in_head = True
-    _head_begun = False  # the first byte of a head has come, and not yet its last
-    _head_bytes = 0
-    _head_due: asyncio.TimerHandle | None = None
-    _pipelined = False
-    _resuming = False
-    _data = b""
+    # With these among them uvicorn's attributes would be more than 30, and from there on each
+    # object has a dictionary of its own, of 1.5 kB.
+    __slots__ = (
+        "_data",
+        "_extensions",
+        "_head_begun",
+        "_head_bytes",
+        "_head_due",
+        "_in_head",
+        "_pipelined",
+        "_resuming",
+    )
+    _head_due: asyncio.TimerHandle | None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._in_head = True
+        self._head_begun = False  # the first byte of a head has come, and not yet its last
+        self._head_bytes = 0
+        self._pipelined = False
+        self._resuming = False
+        self._data = b""
         # Not bound to this connection: its scope, which holds this, would keep it alive.
         self._extensions = {BREAK_OFF: partial(_break_off, weakref.ref(self))}
         self._await_head()
