@@ -9,6 +9,7 @@ from ..errors import invalid
 from ..settings import Settings
 
 _BYPASSABLE = ("loop", "validation", "budget")
+_NOTHING: frozenset[str] = frozenset()  # one for all: each takes as much as a small request
 
 
 def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
@@ -51,7 +52,7 @@ def _bypass(headers: Mapping[str, str], settings: Settings) -> frozenset[str]:
     name = "X-MLX-Stack-Bypass"
     value = headers.get(name.lower())
     if value is None:
-        return frozenset()
+        return _NOTHING
     if not settings.server.allow_bypass:
         raise invalid(f"header {name} is not allowed here (server.allow_bypass)", name)
     words = frozenset(word.strip().lower() for word in value.split(",") if word.strip())

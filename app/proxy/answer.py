@@ -42,7 +42,7 @@ class Answer:
         self._downstream = downstream
         self._metadata = metadata
         self._said: dict[str, str] = {}
-        self._late_writes: set[asyncio.Task[None]] = set()
+        self._late_writes: list[asyncio.Task[None]] = []
         self._unsent = b""  # what a time limit took the turn of, while the client read slowly
         self.public: RawHeaders = []
 
@@ -71,8 +71,8 @@ class Answer:
         """Send what a timer let out; ``data`` empty: a sign of life."""
         self.last_write = now
         write = asyncio.ensure_future(self._write(data or _KEEPALIVE))
-        self._late_writes.add(write)
-        write.add_done_callback(self._late_writes.discard)
+        self._late_writes.append(write)
+        write.add_done_callback(self._late_writes.remove)
 
     async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> str:
         """Carry out the last step; the exchange's outcome, in a word for metrics and log."""

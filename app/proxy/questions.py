@@ -17,7 +17,7 @@ class Questions:
     def __init__(self, upstream: Upstream, clock: Callable[[], float]) -> None:
         self._upstream = upstream
         self._clock = clock
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: list[asyncio.Task[None]] = []
 
     def ask(
         self, deadlines: Deadlines, url: str, *, direct: bool, then: Callable[[], None]
@@ -27,8 +27,8 @@ class Questions:
         ``direct``: LiteLLM has no part in the call.
         """
         question = asyncio.ensure_future(self._ask(deadlines, url, direct, then))
-        self._running.add(question)
-        question.add_done_callback(self._running.discard)
+        self._running.append(question)
+        question.add_done_callback(self._running.remove)
 
     def close(self) -> None:
         for question in self._running:
