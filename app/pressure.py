@@ -12,6 +12,7 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -37,13 +38,13 @@ def run(args: argparse.Namespace) -> int:
     if args.serve:
         return serve(args.host, args.port, rules, settings.observability)
     # What the log would say is what is printed.
-    log.configure(settings.observability.model_copy(update={"log_level": "error"}))
+    log.configure(replace(settings.observability, log_level="error"))
     return asyncio.run(_once(rules, as_json=args.json))
 
 
 def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe:
     """A probe with these rules, whether the proxy itself is to use them or not."""
-    rules = rules.model_copy(update={"enabled": True, "source": source})
+    rules = replace(rules, enabled=True, source=source)
     return MemoryProbe(rules, open_reader(source), time.monotonic)
 
 

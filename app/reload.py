@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
-
 from . import log, settings_source, tasks
 from .frozen import frozen
+from .section import keys_of
 from .settings import Settings
 from .settings_source import SettingsError, Sources
 
@@ -48,7 +48,7 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
 )
 
 Signature = tuple[int, int, int] | None
-Model = TypeVar("Model", bound=BaseModel)
+_T = TypeVar("_T")
 Change = Callable[[Settings], None]
 
 
@@ -160,22 +160,24 @@ def _signature(path: Path | None) -> Signature:
     return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
-def with_old(new: Model, old: Model, paths: Collection[tuple[str, ...]]) -> Model:
-    """The new settings, with the old values at ``paths``."""
+def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:
+    """The new settings or section, with the old values at ``paths``."""
     kept: dict[str, Any] = {}
     for name in {path[0] for path in paths}:
         below = {path[1:] for path in paths if path[0] == name}
         ours, theirs = getattr(new, name), getattr(old, name)
         kept[name] = theirs if () in below else with_old(ours, theirs, below)
-    return new.model_copy(update=kept)
+    if isinstance(new, Settings):
+        return new.model_copy(update=kept)
+    return replace(new, **kept)  # type: ignore[type-var]
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
     """The keys whose values differ, by their paths. No values: there may be secrets among them."""
     if old == new:
         return
-    if isinstance(old, BaseModel) and isinstance(new, BaseModel):
-        for name in type(old).model_fields:
+    if type(old) is type(new) and (keys := keys_of(type(old))):
+        for name in keys:
             yield from differences(
                 getattr(old, name), getattr(new, name), f"{path}.{name}" if path else name
             )

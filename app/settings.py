@@ -10,11 +10,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from .section import section
 from .setting_types import (
     ApiKey,
     AtLeastOne,
@@ -37,13 +39,8 @@ ENV_PREFIX = "MLX_STACK_"
 ENV_DELIMITER = "__"
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, protected_namespaces=()
-    )
-
-
-class ServerSettings(Section):
+@section
+class ServerSettings:
     host: str = "127.0.0.1"
     port: Port = 4100
     workers: AtLeastOne = 1
@@ -54,21 +51,24 @@ class ServerSettings(Section):
     allow_bypass: bool = False
 
 
-class UpstreamSettings(Section):
+@section
+class UpstreamSettings:
     base_url: BaseUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
     max_connections: AtLeastOne = 512
 
 
-class StreamSettings(Section):
+@section
+class StreamSettings:
     mode: Literal["live", "buffered"] = "live"
     hold_seconds: NotNegative = 0
     keepalive_seconds: NotNegative = 15
     metadata: bool = False
 
 
-class TierSettings(Section):
+@section
+class TierSettings:
     model: str
     context_window: AtLeastOne = 32_768
     max_concurrency: AtLeastOne = 4
@@ -83,19 +83,21 @@ class TierSettings(Section):
     tools: AutoOrSwitch = "auto"
     images: AutoOrSwitch = "auto"
     response_format: AutoOrSwitch = "auto"
-    params: Params = {}
+    params: Params = Field(default={}, kw_only=True)
     hint_placement: Literal["user", "tool_result"] = "user"
 
 
 PASS_THROUGH = TierSettings(model="")  # the limits of a model that is no tier's
 
 
-class FrequencyOverride(Section):
+@section
+class FrequencyOverride:
     warn: AtLeastOne
     hard: AtLeastOne
 
 
-class LoopToolOverride(Section):
+@section
+class LoopToolOverride:
     """Other numbers for one tool; what isn't given is as for all."""
 
     warn_threshold: Annotated[int, Field(ge=2)] | None = None
@@ -109,28 +111,31 @@ class LoopToolOverride(Section):
     same_error_warn: AtLeastOne | None = None
 
 
-class LoopToolCallSettings(Section):
+@section
+class LoopToolCallSettings:
     key: Literal["exact", "salient"] = "exact"
     identical_warn: AtLeastOne = 3
     identical_hard: AtLeastOne = 5
     window: AtLeastOne = 20
     frequency_warn: AtLeastOne = 30
     frequency_hard: AtLeastOne = 50
-    frequency_overrides: dict[str, FrequencyOverride] = {}
+    frequency_overrides: dict[str, FrequencyOverride] = Field(default={}, kw_only=True)
     name_cycle_min_length: AtLeastOne = 2
     name_cycle_max_length: AtLeastOne = 4
     name_cycle_warn: AtLeastOne = 3
     name_cycle_hard: AtLeastOne = 4
     require_no_progress: bool = True
     same_error_warn: AtLeastOne = 5
-    overrides: dict[str, LoopToolOverride] = {}
+    overrides: dict[str, LoopToolOverride] = Field(default={}, kw_only=True)
 
 
-class InResponseSettings(Section):
+@section
+class InResponseSettings:
     max_repeats: AtLeastOne = 2
 
 
-class GenerationSettings(Section):
+@section
+class GenerationSettings:
     enabled: bool = True
     min_laps: Annotated[int, Field(ge=2)] = 4
     min_chars: AtLeastOne = 400
@@ -139,7 +144,8 @@ class GenerationSettings(Section):
     max_reasoning_tokens: AtLeastOne = 12_288
 
 
-class JudgeSettings(Section):
+@section
+class JudgeSettings:
     enabled: bool = False
     tier: TierName = "standard"
     after_turns: AtLeastOne = 30
@@ -150,7 +156,8 @@ class JudgeSettings(Section):
     confidence: Share = 0.9
 
 
-class LoopDetectionSettings(Section):
+@section
+class LoopDetectionSettings:
     enabled: bool = True
     window_size: AtLeastOne = 10
     duplicate_threshold: Annotated[int, Field(ge=2)] = 3
@@ -168,7 +175,8 @@ class LoopDetectionSettings(Section):
     max_sessions: AtLeastOne = 10_000
 
 
-class ToolValidationSettings(Section):
+@section
+class ToolValidationSettings:
     enabled: bool = True
     max_retries: Count = 3
     retry_with_correction: bool = True
@@ -183,39 +191,44 @@ class ToolValidationSettings(Section):
     on_exhausted: Literal["error", "return_last"] = "error"
 
 
-class ToolCallTokenSettings(Section):
+@section
+class ToolCallTokenSettings:
     apply: Literal["auto", "always", "never"] = "auto"
     default_max_tokens: AtLeastOne = 2048
     max_tokens: AtLeastOne = 4096
 
 
-class TokenLimits(Section):
+@section
+class TokenLimits:
     per_session: AtLeastOne | None = None
     per_hour: AtLeastOne | None = None
     max_output_tokens: AtLeastOne | None = None
 
 
-class TokenBudgetSettings(Section):
+@section
+class TokenBudgetSettings:
     enabled: bool = True
     per_session: AtLeastOne = 500_000
     per_hour: AtLeastOne = 2_000_000
     max_output_tokens: AtLeastOne = 16_384
     tool_calls: ToolCallTokenSettings = ToolCallTokenSettings()
     count_cached_prompt: bool = False
-    per_key: dict[str, TokenLimits] = {}
-    per_tier: dict[str, TokenLimits] = {}
+    per_key: dict[str, TokenLimits] = Field(default={}, kw_only=True)
+    per_tier: dict[str, TokenLimits] = Field(default={}, kw_only=True)
     policy: Literal["warn_and_continue", "escalate", "hard_stop"] = "warn_and_continue"
     downgrade_tier: TierName = "fast"
     warn_at: Share = 0.8
     session_ttl_seconds: Positive = 86_400
 
 
-class DegradeSettings(Section):
+@section
+class DegradeSettings:
     failures: AtLeastOne = 5
     cooldown_seconds: Positive = 30
 
 
-class CloudFallbackSettings(Section):
+@section
+class CloudFallbackSettings:
     provider: str = "openrouter"
     model: str
     api_key_env: str = "OPENROUTER_API_KEY"
@@ -236,13 +249,14 @@ EscalationReason = Literal[
 ]
 
 
-class EscalationSettings(Section):
+@section
+class EscalationSettings:
     enabled: bool = True
     chain: tuple[TierName, ...] = ("fast", "standard", "longctx", "premium")
     max_retries_before_escalate: Count = 3
     max_attempts: AtLeastOne = 10
     exchange_timeout: Positive = 540
-    aliases: dict[str, TierName] = {}
+    aliases: dict[str, TierName] = Field(default={}, kw_only=True)
     cloud: bool = True
     escalate_on: tuple[EscalationReason, ...] = get_args(EscalationReason)
     sticky_seconds: NotNegative = 300
@@ -252,12 +266,14 @@ class EscalationSettings(Section):
     cloud_fallback: CloudFallbackSettings | None = None
 
 
-class ComplexRequestSettings(Section):
+@section
+class ComplexRequestSettings:
     min_prompt_tokens: Count = 4000
     tools: bool = True
 
 
-class PressureThresholds(Section):
+@section
+class PressureThresholds:
     some_warning_percent: Positive = 10
     full_critical_percent: Positive = 30
     limit_warning_share: Positive = 0.9
@@ -266,7 +282,8 @@ class PressureThresholds(Section):
     swap_critical_bytes_per_second: Positive = 268_435_456
 
 
-class MemoryPressureSettings(Section):
+@section
+class MemoryPressureSettings:
     enabled: bool = True
     source: MemorySource = "auto"
     interval_seconds: Positive = 5
@@ -278,7 +295,8 @@ class MemoryPressureSettings(Section):
     critical_action: Literal["shed", "ignore"] = "shed"
 
 
-class ReliabilitySettings(Section):
+@section
+class ReliabilitySettings:
     loop_detection: LoopDetectionSettings = LoopDetectionSettings()
     tool_validation: ToolValidationSettings = ToolValidationSettings()
     token_budget: TokenBudgetSettings = TokenBudgetSettings()
@@ -286,7 +304,8 @@ class ReliabilitySettings(Section):
     memory_pressure: MemoryPressureSettings = MemoryPressureSettings()
 
 
-class StateSettings(Section):
+@section
+class StateSettings:
     backend: Literal["memory", "sqlite", "redis"] = "sqlite"
     path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/reliability.db"
     redis_url: RedisUrl | None = None
@@ -298,7 +317,8 @@ class StateSettings(Section):
         return self
 
 
-class ObservabilitySettings(Section):
+@section
+class ObservabilitySettings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "console", "json"] = "auto"
     events_retention_days: Positive = 14
@@ -343,7 +363,7 @@ class Settings(BaseSettings):
     @field_validator("upstream")
     @classmethod
     def _is_litellm(cls, given: UpstreamSettings) -> UpstreamSettings:
-        return given.model_copy(update={"base_url": without_v1(given.base_url)})
+        return replace(given, base_url=without_v1(given.base_url))
 
     @model_validator(mode="after")
     def _names_agree(self) -> Settings:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
+from .section import keys_of
 from .settings import Settings
 from .settings_source import Sources
 
@@ -56,12 +57,12 @@ def _dumped(value: Any, **how: Any) -> str:
     return text.strip()[1:-1]
 
 
-def _leaves(model: BaseModel, before: Path) -> Iterator[tuple[Path, Any]]:
+def _leaves(section: Any, before: Path) -> Iterator[tuple[Path, Any]]:
     """The keys that hold values, in the schema's order: a section's own before its sections."""
-    inner: list[tuple[Path, BaseModel]] = []
-    for name in type(model).model_fields:
-        value, path = getattr(model, name), (*before, name)
-        if isinstance(value, BaseModel):
+    inner: list[tuple[Path, Any]] = []
+    for name in keys_of(type(section)):
+        value, path = getattr(section, name), (*before, name)
+        if keys_of(type(value)):
             inner.append((path, value))
         elif path == ("tiers",):
             inner += [((*path, tier), keys) for tier, keys in value.items()]
@@ -72,8 +73,8 @@ def _leaves(model: BaseModel, before: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _shown(name: str, value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", exclude_none=True)
+    if keys_of(type(value)):
+        value = {key: inner for key, inner in asdict(value).items() if inner is not None}
     if name in _KEYS and value:
         return _HIDDEN if isinstance(value, str) else [_HIDDEN for _ in value]
     if isinstance(value, float) and value.is_integer():

@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as BaseSettingsError
 
 from .frozen import frozen
+from .section import keys_of
 from .setting_types import FORMS
 from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, nearest, unknown_name
 
@@ -96,7 +98,7 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     given = {key: value for key, value in (("host", host), ("port", port)) if value is not None}
     if not given:
         return settings
-    server = {**settings.server.model_dump(), **given}
+    server = {**asdict(settings.server), **given}
     return from_mapping({**settings.model_dump(), "server": server}, "command line")
 
 
@@ -256,7 +258,7 @@ def _places(annotation: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[str
     for option in _options(annotation):
         if get_origin(option) is dict:
             yield from _places(get_args(option)[1], (*before, "NAME"))
-        for name, field in getattr(option, "model_fields", {}).items():
+        for name, field in keys_of(option).items():
             yield (*before, name)
             yield from _places(field.annotation, (*before, name))
 
@@ -276,7 +278,7 @@ def _told(error: Any, environment: Mapping[str, Any]) -> str:
 def _sentence(error: Any) -> str:
     path = tuple(error["loc"])
     where = _shown_path(path)
-    if error["type"] == "extra_forbidden":
+    if error["type"] == "unexpected_keyword_argument":
         return _unknown_key(path)
     if error["type"] == "value_error" and not path:
         return str(error["ctx"]["error"])
@@ -299,7 +301,7 @@ def _sentence(error: Any) -> str:
 
 
 _WRONG_SHAPE = {
-    "model_type": "must hold keys of its own (a mapping)",
+    "dataclass_type": "must hold keys of its own (a mapping)",
     "dict_type": "must hold keys of its own (a mapping)",
     "tuple_type": "must be a list",
 }
@@ -315,12 +317,12 @@ def _shown_path(path: tuple[Any, ...]) -> str:
     return ".".join(shown)
 
 
-def _names_at(model: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+def _names_at(model: type, path: tuple[Any, ...]) -> list[str]:
     """The key names the schema allows at a path of keys."""
     current: Any = model
     for part in path:
         current = _below(current, part)
-    return [name for option in _options(current) for name in getattr(option, "model_fields", ())]
+    return [name for option in _options(current) for name in keys_of(option)]
 
 
 def _below(annotation: Any, key: Any) -> Any:
@@ -328,8 +330,8 @@ def _below(annotation: Any, key: Any) -> Any:
     for option in _options(annotation):
         if get_origin(option) is dict:
             return get_args(option)[1]
-        if key in getattr(option, "model_fields", ()):
-            return option.model_fields[key].annotation
+        if key in keys_of(option):
+            return keys_of(option)[key].annotation
     return None
 
 

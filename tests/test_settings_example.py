@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import yaml
-from pydantic import BaseModel
 
+from app.section import keys_of
 from app.settings import DEFAULT_TIERS, Settings, TierSettings
 from app.settings_source import from_mapping
 
@@ -17,17 +17,15 @@ Json = dict[str, Any]
 EXAMPLE = Path(__file__).parent.parent / "config.example.yaml"
 
 
-def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def leaves(model: type, prefix: str = "") -> Iterator[str]:
     """The paths of all keys of the schema; tiers are walked by one of them."""
-    for name, field in model.model_fields.items():
+    for name, field in keys_of(model).items():
         path = f"{prefix}{name}"
         if path == "tiers":
             yield from leaves(TierSettings, "tiers.fast.")
             continue
         annotation = field.annotation
-        plain = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-        optional = [m for m in get_args(annotation) if isinstance(m, type)]
-        inner = [annotation] if plain else [m for m in optional if issubclass(m, BaseModel)]
+        inner = [kind for kind in (annotation, *get_args(annotation)) if keys_of(kind)]
         if inner and not isinstance(field.default, dict):
             yield from leaves(inner[0], f"{path}.")
         else:

@@ -9,8 +9,9 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
+from app.section import keys_of
 from app.settings import ServerSettings, Settings, UpstreamSettings, is_loopback
 from app.settings_source import SettingsError, from_mapping, load
 from tests.settings_problems import (
@@ -261,10 +262,10 @@ def test_no_message_about_the_environment_holds_a_key(name: str) -> None:
 VALUE = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 
 
-def of_model(model: type[BaseModel], depth: int = 0) -> st.SearchStrategy[Any]:
+def of_model(model: type, depth: int = 0) -> st.SearchStrategy[Any]:
     """Mappings with the right keys more often than not, and anything at all under them."""
     inner: dict[str, st.SearchStrategy[Any]] = {}
-    for name, field in model.model_fields.items():
+    for name, field in keys_of(model).items():
         found = [m for m in models_in(field.annotation) if depth < 3]
         inner[name] = VALUE | of_model(found[0], depth + 1) if found else VALUE
     return st.fixed_dictionaries({}, optional=inner) | st.dictionaries(
@@ -272,8 +273,8 @@ def of_model(model: type[BaseModel], depth: int = 0) -> st.SearchStrategy[Any]:
     )
 
 
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def models_in(annotation: Any) -> Iterator[type]:
+    if keys_of(annotation):
         yield annotation
     for argument in get_args(annotation):
         yield from models_in(argument)

@@ -9,12 +9,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..frozen import frozen
+from ..section import keys_of
 from ..settings import DEFAULT_TIERS, TierSettings, is_loopback
 from .model_groups import Groups, ModelGroup, address_of, host_of
 
 LONG_WINDOW = 100_000  # tokens from which a model may be the one for long prompts
 _FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
-_SMALL_WINDOW: int = TierSettings.model_fields["context_window"].default
+_SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
 _TAKEN_NAME = "auto"  # what clients call the chain's first
 
 

@@ -20,7 +20,7 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -192,8 +192,8 @@ def variants() -> Iterator[tuple[str, LoopDetectionSettings]]:
     yield "the defaults", default
     for name, values in VALUES.items():
         for value in values:
-            generation = {**default.generation.model_dump(), name: value}
-            yield f"`{name}: {value}`", LoopDetectionSettings(generation=generation)  # type: ignore[arg-type]
+            generation = replace(default.generation, **{name: value})
+            yield f"`{name}: {value}`", LoopDetectionSettings(generation=generation)
 
 
 # What is said of it

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from app.core.deadlines import AFTER_FINISH_SECONDS, ASK_AFTER_SECONDS, Deadlines
@@ -100,7 +102,7 @@ def test_an_answer_that_comes_whole_has_until_the_end() -> None:
     assert said(deadlines, 1100.0) == "no end of the reply within 100 s"
 
 
-ASKED = TIER.model_copy(update={"health_url": "http://127.0.0.1:9/health"})
+ASKED = replace(TIER, health_url="http://127.0.0.1:9/health")
 
 
 def test_silence_is_settled_by_asking() -> None:

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from app import settings_source
+from app.settings import Settings
 from scripts.settings_page import ANY, PAGE, Key, keys, page, reasons
 
 KEYS = list(keys())
@@ -17,7 +17,7 @@ REASONS = reasons()
 CLOUD = ("reliability", "escalation", "cloud_fallback")  # of which one key must be given
 
 
-def value_at(settings: BaseModel, path: tuple[str, ...]) -> Any:
+def value_at(settings: Settings, path: tuple[str, ...]) -> Any:
     found: Any = settings
     for name in path:
         found = found[name] if isinstance(found, dict) else getattr(found, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,7 @@ async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
     services = proxy.services
     assert not services.comebacks.watched, "nothing to ask"
     tier = services.settings.tiers["fast"]
-    known = tier.model_copy(update={"health_url": f"{server.url}/health"})
+    known = replace(tier, health_url=f"{server.url}/health")
     tiers = {**services.settings.tiers, "fast": known}
     services.comebacks.adapt(services.settings.model_copy(update={"tiers": tiers}))
     await until(lambda: server.questions)

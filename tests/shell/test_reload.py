@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import signal
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ async def test_a_stream_goes_on_while_its_tier_is_taken_away(
     upstream.will(Reply.sse(ROLE, TEXT, Wait(goes_on), END, DONE), text_stream("new"))
     running = asyncio.create_task(ask(proxy, stream=True))
     await upstream.next_call()
-    tier = proxy.services.settings.tiers["fast"].model_dump()
+    tier = asdict(proxy.services.settings.tiers["fast"])
     change(
         proxy,
         tiers={"other": {**tier, "model": "standard"}},

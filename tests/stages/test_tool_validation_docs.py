@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.section import keys_of
 from app.settings import ToolValidationSettings
 from app.tool_calls.formats.table import FORMATS
 
@@ -47,5 +48,5 @@ def test_every_kind_of_failure() -> None:
 
 
 def test_every_setting() -> None:
-    fields = set(ToolValidationSettings.model_fields) - {"enabled"}
+    fields = set(keys_of(ToolValidationSettings)) - {"enabled"}
     assert {name for name in fields if not re.search(rf"`{name}\b", PAGE)} == set()

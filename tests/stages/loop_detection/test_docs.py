@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from app.section import keys_of
 from app.settings import DEFAULT_TIERS, LoopDetectionSettings, LoopToolCallSettings, Settings
 from app.stages.loop_detection.detectors import DETECTORS
 
@@ -24,7 +25,7 @@ def test_every_detector_has_its_row(name: str) -> None:
 
 
 def test_every_setting() -> None:
-    ours = set(LoopDetectionSettings.model_fields) | set(LoopToolCallSettings.model_fields)
+    ours = set(keys_of(LoopDetectionSettings)) | set(keys_of(LoopToolCallSettings))
     assert ours - ELSEWHERE - BOUNDS - NAMED == set()
 
 
