@@ -167,8 +167,6 @@ def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:
         below = {path[1:] for path in paths if path[0] == name}
         ours, theirs = getattr(new, name), getattr(old, name)
         kept[name] = theirs if () in below else with_old(ours, theirs, below)
-    if isinstance(new, Settings):
-        return new.model_copy(update=kept)
     return replace(new, **kept)  # type: ignore[type-var]
 
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .section import section
 from .setting_types import (
@@ -337,28 +336,17 @@ DEFAULT_TIERS: dict[str, dict[str, Any]] = {
 }
 
 
-class Settings(BaseSettings):
+@section
+class Settings:
     """All settings, checked. Make it with ``settings_source.load``."""
-
-    model_config = SettingsConfigDict(
-        extra="forbid", frozen=True, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER
-    )
 
     server: ServerSettings = ServerSettings()
     upstream: UpstreamSettings = UpstreamSettings()
     stream: StreamSettings = StreamSettings()
-    tiers: dict[TierName, TierSettings] = Field(default_factory=dict, min_length=1)
+    tiers: Annotated[dict[TierName, TierSettings], Field(min_length=1)]
     reliability: ReliabilitySettings = ReliabilitySettings()
     state: StateSettings = StateSettings()
     observability: ObservabilitySettings = ObservabilitySettings()
-
-    @classmethod
-    def settings_customise_sources(  # type: ignore[override]
-        cls, settings_cls: Any, init_settings: Any, **_: Any
-    ) -> Any:
-        # settings_source.load() merges file and environment itself, so that a tier of the file and
-        # one key of it in the environment make one tier; what arrives here is already whole.
-        return (init_settings,)
 
     @field_validator("upstream")
     @classmethod

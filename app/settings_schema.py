@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from .settings import DEFAULT_TIERS, Settings
 
 FILE = Path(__file__).with_name("config.schema.json")
@@ -32,7 +34,7 @@ def shipped() -> str:
 
 def built(example: str) -> dict[str, Any]:
     """The schema; ``example``: the text of ``config.example.yaml``."""
-    schema = _trimmed(Settings.model_json_schema())
+    schema = _trimmed(TypeAdapter(Settings).json_schema())
     definitions = schema["$defs"]
     # What settings_source.py puts in: a tier's model is its name, and nothing under a key means
     # the defaults.

@@ -15,7 +15,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as BaseSettingsError
 
@@ -99,7 +99,7 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     if not given:
         return settings
     server = {**asdict(settings.server), **given}
-    return from_mapping({**settings.model_dump(), "server": server}, "command line")
+    return from_mapping({**asdict(settings), "server": server}, "command line")
 
 
 def from_mapping(
@@ -109,10 +109,9 @@ def from_mapping(
 
     ``environment``: what of it stands there, and in no file.
     """
-    known = Settings.model_fields
+    known = keys_of(Settings)
     # A section with nothing under it (`server:`) is null in YAML, and means its defaults.
     whole = {k: v for k, v in data.items() if k in known and v is not None}
-    # Not left to pydantic-settings: it takes a top-level key such as `_env_file` for an order.
     problems = [_unknown_key((k,)) for k in data if k not in known]
     if whole.get("tiers") is None:
         whole["tiers"] = DEFAULT_TIERS
@@ -204,14 +203,14 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     problems = []
     for key in ours:
         section = key[len(ENV_PREFIX) :].split(ENV_DELIMITER)[0].lower()
-        if section not in Settings.model_fields:
-            hint = unknown_name(section, Settings.model_fields, "section")
+        if section not in keys_of(Settings):
+            hint = unknown_name(section, keys_of(Settings), "section")
             problems.append(f"environment variable {key}: {hint}")
     if problems:
         raise SettingsError(problems, "environment")
     for key, value in ours.items():  # one by one first, since its errors name no variable
         try:
-            _Environment(Settings, {key.lower(): value})()
+            _Environment({key.lower(): value})()
         except (ValueError, BaseSettingsError) as error:
             problems.append(
                 f"environment variable {key}: a list or a mapping is written as JSON, "
@@ -219,15 +218,25 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             )
     if problems:
         raise SettingsError(problems, "environment")
-    return _Environment(Settings, {k.lower(): v for k, v in ours.items()})()
+    return _Environment({k.lower(): v for k, v in ours.items()})()
+
+
+# pydantic-settings' reader takes the keys from a class of its own kind.
+_KEYS: type[BaseSettings] = create_model(
+    "_KEYS",
+    __base__=BaseSettings,
+    **{name: (key.annotation, key) for name, key in keys_of(Settings).items()},  # type: ignore[call-overload]
+)
 
 
 class _Environment(EnvSettingsSource):
     """pydantic-settings' reader, over a given mapping instead of the process's environment."""
 
-    def __init__(self, settings_cls: type[BaseSettings], environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = environ
-        super().__init__(settings_cls, case_sensitive=False)
+        super().__init__(
+            _KEYS, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
+        )
 
     def _load_env_vars(self) -> Mapping[str, str | None]:
         return dict(self._given)

@@ -167,7 +167,7 @@ async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
     tier = services.settings.tiers["fast"]
     known = replace(tier, health_url=f"{server.url}/health")
     tiers = {**services.settings.tiers, "fast": known}
-    services.comebacks.adapt(services.settings.model_copy(update={"tiers": tiers}))
+    services.comebacks.adapt(replace(services.settings, tiers=tiers))
     await until(lambda: server.questions)
     assert services.comebacks.watched == {"fast"}
 

@@ -28,7 +28,7 @@ SECONDS = 20  # a hang is what would fail here
 
 def change(proxy: RunningProxy, **changes: Any) -> None:
     """`tiers__fast__model="x"` in place of what is in force."""
-    data = proxy.services.settings.model_dump()
+    data = asdict(proxy.services.settings)
     for path, value in changes.items():
         *parents, last = path.split("__")
         place = data
