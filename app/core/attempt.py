@@ -116,11 +116,14 @@ class Attempt:
 
     @property
     def speaks_behind_result(self) -> bool:
-        """Whether words of ours are a user message behind a tool result in what it sends."""
-        messages = self.request.body["messages"]
-        if messages is self._client_request.body["messages"]:
+        """Whether words of ours are a user message behind a tool result in what it sends.
+
+        Not where the client's own stands there, to which ours were added.
+        """
+        messages, given = self.request.body["messages"], self._client_request.body["messages"]
+        if [message.get("role") for message in messages[-2:]] != ["tool", "user"]:
             return False
-        return [message.get("role") for message in messages[-2:]] == ["tool", "user"]
+        return not any(messages[-2] is one for one in given[-2:-1])
 
     @property
     def over(self) -> bool:
@@ -292,7 +295,9 @@ class Attempt:
         self.reply.apply(event)
         verdict = self._pipeline.on_event(event) if self._watched else None
         if isinstance(event, UpstreamErrorEvent):
-            return failure_inside(event.message or event.type)
+            # A template is asked before there is anything of a reply.
+            ours = self.speaks_behind_result and not self.reply.choices
+            return failure_inside(event.message or event.type, speaks_behind_result=ours)
         return verdict
 
     def _keep(self, chunk: Chunk) -> None:

@@ -322,8 +322,7 @@ class _Rules:
         exchange = self.exchange
         tier = self.settings.tiers.get(exchange.tier)
         placement = hints.placement_on(tier, in_result=exchange.in_result)
-        elsewhere = tier is not None and placement == "user"
-        if verdict.about_ours and elsewhere and self._may_retry():
+        if verdict.about_ours and placement == "user" and self._may_retry():
             return Retry("client_error", 1, last=True, in_result=True)
         if reason := next((one for one in exchange.retried if one in MODELS_OWN), ""):
             # The tier took this request before: it refuses what the retry added to it.

@@ -38,7 +38,10 @@ _LACKING = {
     ),
 }
 # What chat templates say of roles that they don't take there, and servers of such a template.
-_OF_TEMPLATE = re.compile(r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat")
+_OF_TEMPLATE = re.compile(
+    r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
+    r"|\bunexpected role\b"
+)
 _MAX_QUOTED = 300
 # LiteLLM and clouds quote keys in their errors.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
@@ -81,13 +84,15 @@ def failure_of_status(
         message = "LiteLLM refused the API key"  # its own words may quote the key
     elif about_model or lacks:
         client_fault = not our_choice
+    about_ours = speaks_behind_result and not (about_key or lacks)
+    about_ours = about_ours and _is_about_messages(status, lower)
+    if about_ours and _OF_TEMPLATE.search(lower):  # else it may yet be about the client's request
+        client_fault = False
     return replace(
         came,
         message=f"status {status}: {message}" if str(status) not in message else message,
         client_fault=client_fault,
-        about_ours=speaks_behind_result
-        and not (about_key or lacks)
-        and _is_about_messages(status, lower),
+        about_ours=about_ours,
         retry_after=_retry_after(headers),
         final=about_key or about_model or leads_away or bool(lacks),
         lacks=lacks,
@@ -112,24 +117,35 @@ def _lacking(message: str, needs: frozenset[str]) -> str:
     return ""
 
 
-def completion_in(body: bytes) -> dict[str, Any] | UpstreamFailed:
-    """The chat completion in a whole answer of status 200; or what is wrong with it."""
+def completion_in(
+    body: bytes, *, speaks_behind_result: bool = False
+) -> dict[str, Any] | UpstreamFailed:
+    """The chat completion in a whole answer of status 200; or what is wrong with it.
+
+    ``speaks_behind_result``: as in :func:`failure_of_status`.
+    """
     try:
         completion = surrogates.read(body)
     except ValueError:
         return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):
-        return failure_inside(f"no chat completion, but: {quoted_error(body)}")
+        said = f"no chat completion, but: {quoted_error(body)}"
+        return failure_inside(said, speaks_behind_result=speaks_behind_result)
     return completion
 
 
-def failure_inside(what: str) -> UpstreamFailed:
-    """The failure behind an error that came inside an answer of status 200."""
+def failure_inside(what: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:
+    """The failure behind an error that came inside an answer of status 200.
+
+    ``speaks_behind_result``: as in :func:`failure_of_status`.
+    """
     said = _one_line(what)
     if overflow.is_overflow(what):
         window = overflow.window_in(what)
         return UpstreamFailed("context_overflow", f"the prompt does not fit: {said}", window=window)
-    return UpstreamFailed("server_error", f"an error inside the answer: {said}", status=200)
+    about_ours = speaks_behind_result and _OF_TEMPLATE.search(what.lower()) is not None
+    message = f"an error inside the answer: {said}"
+    return UpstreamFailed("server_error", message, status=200, about_ours=about_ours)
 
 
 def quoted_error(body: bytes) -> str:

@@ -59,9 +59,10 @@ def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
-    """A tier refused a request with words of ours; whoever runs it can say where it takes them."""
+    """A tier took words of ours only in a tool result; whoever runs it can say that it does."""
     if services.once.first(("hint_refused", exchange.tier)):
-        advice = "hint_placement: tool_result, if its template wants roles to alternate"
+        advice = "hint_placement: tool_result"
+        advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 

@@ -225,9 +225,11 @@ async def begin(
 def note_tier(
     services: Services, exchange: Exchange, call: TierCall, verdict: Verdict | None
 ) -> None:
-    """Tell the tier's breaker how a call ended."""
+    """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
     event = services.tier_states.note(call, verdict, exchange.request)
     if isinstance(verdict, UpstreamFailed):
         services.comebacks.watch(call.tier)
+    elif exchange.in_result:  # so it was for our words that the call before was refused
+        accounts.note_hint_refused(services, exchange)
     if event is not None:
         accounts.keep(services, exchange, [(event["kind"], event["detail"])])

@@ -201,9 +201,7 @@ class Run:
         exchange.retries += 1
         exchange.retried[step.reason] = step.number
         accounts.count_retry(self._services, exchange, step.reason)
-        if step.in_result:
-            exchange.in_result = True
-            accounts.note_hint_refused(self._services, exchange)
+        exchange.in_result = exchange.in_result or step.in_result
         self._wait = step.after * random.uniform(1.0, 1.0 + JITTER)
 
     async def _attempt_on(self, tier: str) -> Verdict | None:
@@ -362,7 +360,8 @@ class Run:
 
     async def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
         self._observe_first_byte(self._clock())
-        completion = upstream_answers.completion_in(body)
+        ours = attempt.speaks_behind_result
+        completion = upstream_answers.completion_in(body, speaks_behind_result=ours)
         if isinstance(completion, UpstreamFailed):
             return completion
         attempt.take_completion(completion)

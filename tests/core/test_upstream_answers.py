@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.upstream_answers import failure_inside, failure_of_status, quoted_error
+from app.core.upstream_answers import (
+    completion_in,
+    failure_inside,
+    failure_of_status,
+    quoted_error,
+)
 from app.core.verdicts import UpstreamFailed
 
 
@@ -73,6 +78,8 @@ ROLES = body("Conversation roles must alternate user/assistant/user/assistant")
         (404, ROLES, True),  # mlx-lm
         (500, ROLES, True),  # llama.cpp
         (500, body("Jinja Exception: After the optional system message"), True),
+        (500, body("Unexpected role 'user' after role 'tool'"), True),  # mistral-common
+        (500, body("try an alternative"), False),
         (400, body("bad"), True),
         (422, b"", True),
         (400, BAD_MODEL, False),
@@ -86,6 +93,23 @@ ROLES = body("Conversation roles must alternate user/assistant/user/assistant")
 def test_what_may_be_about_words_of_ours(status: int, raw: bytes, about_ours: bool) -> None:
     assert failed(status, raw, speaks_behind_result=True).about_ours is about_ours
     assert not failed(status, raw).about_ours, "there were none"
+
+
+@pytest.mark.parametrize(("raw", "client_fault"), [(ROLES, False), (body("bad"), True)])
+def test_what_a_template_says_behind_our_words_is_not_the_client_s_fault(
+    raw: bytes, client_fault: bool
+) -> None:
+    assert failed(400, raw, speaks_behind_result=True).client_fault is client_fault
+    assert failed(400, raw).client_fault
+
+
+def test_an_error_inside_an_answer_may_be_about_words_of_ours() -> None:
+    text = "Error rendering prompt with jinja template"
+    assert failure_inside(text, speaks_behind_result=True).about_ours
+    found = completion_in(body(text), speaks_behind_result=True)
+    assert isinstance(found, UpstreamFailed) and found.about_ours
+    assert not failure_inside(text).about_ours
+    assert not failure_inside("out of memory", speaks_behind_result=True).about_ours
 
 
 @pytest.mark.parametrize(
