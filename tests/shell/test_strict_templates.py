@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.shell.asking import ask, checked_error
+from tests.shell.asking import ask, checked_error, checked_error_body, payloads
 from tests.shell.calling import CORRECTION, GOOD, RULES, deltas, messages_of
 from tests.shell.calling import TOOLS as SEARCHING
 from tests.shell.calling import calling as searching
@@ -300,3 +300,21 @@ async def test_a_model_that_is_no_tier(
     assert last.status_code == 200 and "Done." in last.text
     (said,) = hints_refused(capfd)
     assert "make it a tier" in said
+
+
+@pytest.mark.parametrize("takes_it", [True, False])
+async def test_a_correction_behind_text_that_is_out(
+    takes_it: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**ALONE, f"{RULES}.max_retries": 3})
+    said = {"content": "Let me look."}
+    last = searching(GOOD) if takes_it else REFUSED
+    upstream.will(searching('{"limit": 5}', said), REFUSED, last)
+    response = await ask(proxy, tools=SEARCHING, stream=True)
+    assert [roles_of(call)[-1] for call in upstream.calls] == ["user", "user", "tool"]
+    assert deltas(response).count(said) == 1
+    if takes_it:
+        (call,) = [c for one in deltas(response) for c in one.get("tool_calls", ())]
+        assert call["function"]["arguments"] == GOOD
+    else:
+        checked_error_body(payloads(response.content)[-2], "tool_validation_failed")
