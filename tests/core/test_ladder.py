@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -306,3 +308,29 @@ def test_a_model_that_passes_through_stays_its_own() -> None:
     whole = complex_request()
     whole.route = Route((), "embedder")
     assert relieved(whole, begin="embedder") is None
+
+
+NEEDS = {
+    "tools": {"tools": TOOLS},
+    "images": {"messages": [IMAGE]},
+    "response_format": {"response_format": {"type": "json_object"}},
+}
+
+
+@pytest.mark.parametrize("given", [*itertools.product([True, False, "auto"], repeat=3)])
+def test_what_a_tier_is_able_to(given: tuple[Any, ...]) -> None:
+    """What is set counts; what its errors said only where that is left open."""
+    known = dict(zip(ladder.ABILITIES, given, strict=True))
+    rules = settings(fast=known)
+    for learnt in powerset(ladder.ABILITIES):
+        view = TierView(lacks={"fast": frozenset(learnt)} if learnt else {})
+        for needed in powerset(ladder.ABILITIES):
+            asked = client_request(**{k: v for n in needed for k, v in NEEDS[n].items()})
+            assert ladder.needs(asked) == set(needed)
+            able = all(known[n] is True or (known[n] and n not in learnt) for n in needed)
+            assert ladder.able("fast", asked, rules, view) is able
+
+
+def powerset(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for size in range(len(names) + 1):
+        yield from itertools.combinations(names, size)

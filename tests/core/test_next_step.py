@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.exchange import Committed, Controls
+from app.core.exchange import Committed, Controls, Exchange
 from app.core.failures import error_of, reason_of
 from app.core.ladder import TierView
 from app.core.next_step import OPINION_SECONDS, time_to_ask
@@ -364,3 +364,23 @@ def test_every_error_has_openais_shape(verdict: Verdict) -> None:
     error = error_of(after("server_error"), verdict).body()["error"]
     assert list(error)[:4] == ["message", "type", "param", "code"]
     assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        after(None),
+        climbing(*[None] * 50),
+        climbing(None, doubted=True),
+        climbing(None, doubted=True, doubt_is_out=True, committed=Committed("So: ")),
+        climbing(None, model_failure=replace(LOOP, doubt=True), doubted=True),
+        climbing(None, model_failure=INVALID, retried={INVALID_REASON: 3}),
+        climbing(None, in_result=True, hint="Do not."),
+    ],
+    ids=["first", "many", "doubted", "doubt is out", "asked", "corrected", "hinted"],
+)
+@pytest.mark.parametrize("now", [1.0, 10_000.0])
+def test_a_reply_that_nothing_is_wrong_with_goes_out(whole: Exchange, now: float) -> None:
+    """Whatever came before it, and however late it is: it, and no other that is kept."""
+    closed = TierView(passed_over={"fast": 1.0}, closed=frozenset({"fast"}))
+    assert step(whole, None, now, closed) == Deliver(doubted=False)
