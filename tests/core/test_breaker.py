@@ -53,6 +53,12 @@ def test_one_probe_at_a_time_while_others_go_past(breakers: Breakers) -> None:
     assert not breakers.passed_over(130.0)
 
 
+def test_a_call_on_a_tier_that_is_not_taken_out_is_no_probe(breakers: Breakers) -> None:
+    assert not breakers.begin("fast", 1.0).probe
+    fails(breakers, 1.0)
+    assert not breakers.begin("fast", 1.0).probe
+
+
 def test_a_call_during_the_cool_down_is_no_probe(breakers: Breakers) -> None:
     """It is made because no other tier is left, and may take long."""
     broken(breakers)

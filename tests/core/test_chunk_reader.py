@@ -102,6 +102,7 @@ def test_any_bytes_in_the_texts_place(noise: bytes) -> None:
         r'{"choices":[{"index":0,"content":"%s","delta":{"content":"hi"}}]}',
         r'{"choices":[{"index":0,"delta":{"content":"hi"}}],"content":"%s"}',
         r'{"choices":[{"index":0,"delta":{"content":"hi"}}],"note":"\"content\":\"%s\""}',
+        r'{"choices":[{"index":0,"delta":{"content":"%s","c\u006fntent":"hi"}}]}',
         r'{"choices":[null,{"index":1,"delta":{"content":"%s"}}]}',
         r'{"choices":[{"index":0},{"index":1,"delta":{"content":"%s"}}]}',
     ],

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core import call_keys
 from app.core.blocks import Blocks
-from app.core.history import HistoryReader, encoded, of_window
+from app.core.history import History, HistoryReader, encoded, of_window
 from app.core.tool_errors import is_error
 from tests.core.exchanges import ODD
 from tests.core.histories import SYSTEM, USER, assistant, call, read, step, told, tool
@@ -184,3 +185,23 @@ def test_a_content_nested_deeply_is_read() -> None:
     ]
     turns = HistoryReader().read("s", Blocks(messages)).turns
     assert turns[0].inputs.digest == turns[1].inputs.digest
+
+
+@given(st.lists(st.sampled_from("cattu"), max_size=8), st.sampled_from(["", "c"]))
+def test_a_reply_closes_a_history_as_if_it_had_been_read(kinds: list[str], last: str) -> None:
+    """What was counted before goes over: with the task's beginning, and what its calls brought."""
+    kind = {
+        "c": [assistant(call("search", {"query": "1"})), tool("ok")],
+        "a": [assistant(text="So.")],
+        "t": [assistant(call("read", {"path": "2"}, "c2")), tool("fine", "c2")],
+        "u": [USER],
+    }
+    before = read([USER, *(message for one in kinds for message in kind[one])])
+    made = [call_keys.read("search", '{"query": "1"}')] if last else []
+    closed = before.closed_by("So.", made)
+    anew = History(closed.turns, closed.pending, closed.place)
+    assert closed.task_start == anew.task_start
+    counted, exact = closed.counted, anew.counted
+    assert (counted.names, counted.counts) == (exact.names, exact.counts)
+    assert [*counted.brought[0], *counted.brought[1]] == [*exact.brought[0], *exact.brought[1]]
+    assert counted.most >= exact.most, "which only says what can't be"

@@ -128,6 +128,10 @@ def test_the_tool_limits_never_go_above_the_whole(asked: int | None) -> None:
             {"max_tokens": 7, "max_completion_tokens": 7},
         ),
         (
+            {"max_tokens": 5000, "max_completion_tokens": 6000},
+            {"max_tokens": 1000, "max_completion_tokens": 1000},
+        ),
+        (
             {"max_tokens": None, "max_completion_tokens": 9},
             {"max_tokens": None, "max_completion_tokens": 9},
         ),
