@@ -18,7 +18,7 @@ from tests.shell.counting import AGENT, BUDGET, OTHER, USED, hard, held, session
 from tests.support.redis_server import RedisServer
 from tests.support.replies import DONE, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
@@ -138,6 +138,24 @@ def named(name: str) -> dict[str, str]:
 @pytest.fixture
 def nobody_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget_lines, "LOOK_SECONDS", 3600.0)
+
+
+@pytest.mark.usefixtures("nobody_looks_by_itself")
+async def test_who_waits_is_called_by_one_that_used_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """What was set aside for it comes back all the same."""
+    proxy = await start_proxy(hard(per_hour=3 * USED))
+    go_on = asyncio.Event()
+    upstream.will(Reply(500, (), (Wait(go_on), b"no")), text_stream("Hello"))
+    first = asyncio.create_task(ask(proxy, AGENT))
+    await upstream.next_call()
+    second = asyncio.create_task(ask(proxy, OTHER))
+    await until(lambda: lines_of(proxy) or second.done())
+    go_on.set()
+    async with asyncio.timeout(10):
+        assert (await first).status_code == 502
+        assert (await second).status_code == 200
 
 
 @pytest.mark.usefixtures("nobody_looks_by_itself")
