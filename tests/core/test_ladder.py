@@ -310,7 +310,7 @@ def test_a_model_that_passes_through_stays_its_own() -> None:
     assert relieved(whole, begin="embedder") is None
 
 
-NEEDS = {
+NEEDS: dict[str, dict[str, Any]] = {
     "tools": {"tools": TOOLS},
     "images": {"messages": [IMAGE]},
     "response_format": {"response_format": {"type": "json_object"}},
