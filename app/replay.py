@@ -236,6 +236,8 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     if not isinstance(reply, dict):
         raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
     failed = _failure(reply)
+    if failed is not None and failed.about_ours:
+        return failed  # which no byte tells, but what had been sent
     if (stream := _raw(reply, "stream")) is not None:
         attempt.feed(stream, 0.0)
         if not attempt.over and failed is None:

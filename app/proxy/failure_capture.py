@@ -279,7 +279,8 @@ def _reply(
 
 def _failure(verdict: UpstreamFailed) -> Mapping[str, Any]:
     fields = ("reason", "message", "status", "refused", "client_fault", "final", "retry_after")
-    return {name: getattr(verdict, name) for name in fields}
+    said = {name: getattr(verdict, name) for name in fields}
+    return {**said, "about_ours": True} if verdict.about_ours else said
 
 
 def _without_keys(line: bytes, keys: Sequence[str]) -> bytes:

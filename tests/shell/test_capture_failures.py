@@ -82,6 +82,19 @@ WAYS: dict[str, tuple[list[Reply], bool, list[str | None]]] = {
     "no completion": ([Reply.json({"a": 1})] * 2, False, ["server_error"] * 2),
     "no UTF-8": ([BROKEN_CHARACTER] * 2, False, ["server_error"] * 2),
     "empty": ([stream(text_chunks())] * 2, False, ["empty_response"] * 2),
+    "words of ours": (
+        [calling(BAD), litellm_error(404, "Conversation roles must alternate")],
+        True,
+        ["tool_validation_failure", "client_error"],
+    ),
+    "words of ours in the stream": (
+        [
+            calling(BAD),
+            Reply.sse(data({"error": {"message": "Conversation roles must alternate"}})),
+        ],
+        True,
+        ["tool_validation_failure", "client_error"],
+    ),
     "whole and bad": (
         [
             Reply.json(
