@@ -14,9 +14,9 @@ from typing import Any
 import orjson
 
 from ..errors import INVALID_REQUEST
-from ..tool_calls.tool_list import ToolList
 from . import sse
 from .budgets import spent_by
+from .build_request import written
 from .chunk_form import ChunkForm
 from .chunk_reader import ChunkReader
 from .chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
@@ -34,7 +34,6 @@ from .events import (
 )
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
-from .messages import plain
 from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
@@ -134,7 +133,7 @@ class Attempt:
         if verdict := self._pipeline.on_request(self.request):
             return verdict
         try:
-            self._content = self._written()
+            self._content = written(self.request, self._client_request)
         except orjson.JSONEncodeError:  # which reads four times the depth that it writes
             return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
         return None
@@ -145,19 +144,6 @@ class Attempt:
         """
         content, self._content = self._content, b""
         return content
-
-    def _written(self) -> bytes:
-        """What came before as it came, or as it was written to know it again."""
-        body, known = self.request.body, self._client_request.blocks
-        tools = body.get("tools")
-        if type(tools) is ToolList:
-            body = {**body, "tools": tools.as_json}
-        written = known.take_json()
-        if not written or body["messages"] is not known.messages:
-            return orjson.dumps(body, default=plain)
-        others = orjson.dumps({name: body[name] for name in body if name != "messages"})
-        between = b"]" if others == b"{}" else b"],"
-        return b"".join((b'{"messages":[', *written, between, others[1:]))
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take bytes of an event stream; the bytes that may go out now."""
