@@ -25,14 +25,16 @@ IDLE_SECONDS = 20.0
 
 @pytest.fixture
 def endless() -> dict[str, object]:
-    """A request whose reply never ends by itself: the token that ends it is forbidden."""
+    """A request whose reply never ends: the token that ends it is forbidden, and it is too random
+    to go round, for which it would be cut.
+    """
     folder = demo_model("standard")
     assert folder is not None
     return {
         "model": "standard",
         "messages": [{"role": "user", "content": "Who are you?"}],
         "max_tokens": 16_000,
-        "temperature": 1.0,
+        "temperature": 2.0,
         "logit_bias": {str(token): -100 for token in ending_tokens(folder)},
     }
 
