@@ -56,7 +56,7 @@ _ASKED_FOR = re.compile(
     r"|structures?|files?|request bod(?:y|ies)|documents?|data|samples?|templates?|definitions?"
     r"|logs?|shows?|returned|received|sent|said)\b"
     r"|\byou(?:'ve| have)? (?:asked|wanted|requested|need|can|could)\b"
-    r"|^\W*(?:requests?|responses?|replies|reply|body|output)\W*$"  # a heading of its own
+    r"|^\s*(?:#|\*\*)\W*(?:requests?|responses?|replies|reply|body|output)\W*$"  # a heading
     r"|\b(?:gewünscht|angefordert|demandé|solicitad[oa]|pediste|richiest[oaie]\b)"
     r"|请求体|[你您]要的|ご要望",
     re.IGNORECASE | re.ASCII,  # in 以下のJSONを, too, it is a word
@@ -72,10 +72,12 @@ _INTENT = re.compile(
     r"\b(?:(?:I|we)(?:['’]ll| will| should| must|(?:['’]m| am|['’]re| are) (?:going|about) to"
     r"| (?:need|have|want) to|['’]d like to| would like to)|let me|let['’]s|calling|invoking"
     r"|using the)\b|^\W*\w+ing\b"
-    r"|^\W*(?:step \d+\W+)?(?:check|verify|inspect|review|examine|read|list|open|fetch|find"
-    r"|fix|understand) (?!of\b|.*\b(?:following|this|below)\b)"
+    r"|^\W*(?:(?:step \d+|now|next|first|then|so)\W+)?(?:check|verify|inspect|review|examine|read"
+    r"|list|open|fetch|find|fix|understand) (?!of\b|.*\b(?:following|this|below)\b)"
+    r"|^\W*to (?:see|check|verify|find|learn|understand)\b(?!.*\b(?:following|this|below)\b)"
     r"|让我|我来|我将|我会|我先|我要|我需要|接下来"
-    r"|\b(?:je vais|voy a|vou|ich werde|lass mich|сейчас)\b",
+    r"|\b(?:je (?:vais|lis|regarde|vérifie)|voyons|regardons|voy a|vamos a|veamos|reviso|vou"
+    r"|ich (?:werde|lese|prüfe|sehe)|lass mich|сейчас)\b",
     re.IGNORECASE,
 )
 _SENTENCE_LENGTH = 160

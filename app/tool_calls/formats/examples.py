@@ -22,11 +22,9 @@ _EXAMPLE = re.compile(
     r"^\W*for (?:example|instance)\b|\bfor (?:example|instance)\W*$|\be\.g\.\W*$"
     r"|\b(?:here(?:'s| is)|this is|consider|as|show(?:ing)?(?: you)?) (?:an?|one|another)"
     r"(?: \w+)? example\b"
-    r"|\bexamples?\s*:\s*$"
     r"|\b(?:you|it|they|he|she|one|models?|assistant|agent|llm) (?:\w+ly |then )?"
     r"(?:would|could|should|might) (?:\w+ly |then |also )?"
     r"(?:write|emit|output|look like|produce|generate|respond|reply|print|call)\b"
-    r"|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
     r"|\bsieht (?:\w+ ){0,3}so aus\W*$"
     r"|\bhat (?:diese|folgende)s? (?:form|format|syntax|struktur)\W*$"
     # What was, and what became of it.
@@ -38,9 +36,6 @@ _EXAMPLE = re.compile(
     r"(?: \d+)?\W*$"
     r"|^\W*(?:\w+ )?(?:fixture|test case|sample|wrong|incorrect|bad|correct|right|good)\W*:\W*$"
     r"|(?:例如|比如|示例|例子|例|例えば|たとえば|например)\W*$|예(?:를 들어|시)\W*$|예\s*:\s*$"
-    # What a model does is told: "The assistant then writes".
-    r"|\b(?:models?|assistant|agent|llm) (?:then |also )?"
-    r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:never|don't|do not) (?:write|emit|output)\b"
     # "For example" in other languages: first, last, or of what a sentence without blanks says.
     rf"|^\W*{_FOR_EXAMPLE}\b|\b(?:{_FOR_EXAMPLE}|z\. ?b\.|p\. ?ex\.)\W*$"
@@ -59,7 +54,9 @@ _TOLD = re.compile(
     r"\s*:\s*$"
     r"|^\W*(?:(?!what\b)[\w'’]+ ){1,3}"
     r"(?:call|reply|response|output|request|message|step|completion) was\s*:\s*$"
-    r"|\bit (?:then |also )?"
+    r"|\bexamples?\s*:\s*$|\blooks? (?:something )?like(?: this| the following)?\s*:?\s*$"
+    # What a model does is told: "The assistant then writes".
+    r"|\b(?:it|models?|assistant|agent|llm) (?:then |also )?"
     r"(?:writes?|emits?|outputs?|prints?|produces?|generates?|responds with|replies with)\b"
     r"|\b(?:syntax|format|template) is\b|(?:\b(?:the|this|that|following|call)|['’]s) (?:\w+ )?"
     r"(?:syntax|format|template)(?: \w+){0,3}\s*:\s*$"
@@ -74,14 +71,15 @@ _TOLD = re.compile(
     r"(?: (?:this|these|the following)(?: \w+)?)?\s*:\s*$"
     # What a call is in some format: "A call is written as:", "… represents its calls so:".
     r"|\bcalls? (?:is|are) (?:\w+ )?(?:written|represented|encoded|spelled|formatted|expressed)\b"
-    r"|\b(?:holds|represents|encodes|formats|spells|expresses) (?:\w+ ){0,2}calls?\b"
+    r"(?! to\b)[^.,;:]*:\s*$"
+    r"|\b(?:holds|represents|encodes|formats|spells|expresses) (?:\w+ ){0,2}calls?\b[^.,;:]*:\s*$"
     # An example, and what models do or calls look like, in other languages.
     r"|\b(?:ein|un|um|uno|вот) (?:beispiel|exemple|ejemplo|esempio|exemplo|пример)\b[^.!?:]*:\s*$"
     rf"|\b{_MODEL}\b[^.!?,\n]{{0,40}}\b{_WRITES}\b[^.!?,\n]*$"
     r"|(?:模型|助手)[^。！？]{0,8}(?:输出|生成|写|返回|回复|给出)[^。！？,，]*$"
     r"|(?:モデル|アシスタント)[^。！？]{0,20}(?:出力|生成|書|返)[^。！？、]*$"
     r"|(?:모델|어시스턴트)[^.!?]{0,20}(?:출력|생성|작성)[^.!?,]*$"
-    r"|\bà quoi ressembl|\bressembl\w+ à (?:ceci|cela|ça)\b|\bse ve así\b"
+    r"|\b(?:voici|voilà) à quoi ressembl|\bressembl\w+ à (?:ceci|cela|ça)\b|\bse ve así\W*$"
     r"|\btiene (?:este|el siguiente) aspecto\b|\bвыгляд\w+ так\b"
     r"|^\s*#.*\b(?:format|syntax|usage)s?\W*$|格式(?:为|是|如下)\W*$",
     re.IGNORECASE,
@@ -89,7 +87,8 @@ _TOLD = re.compile(
 # … and does not say that it is told now: "Let me explain the format:".
 _TELLING = re.compile(
     r"\b(?:show|explain|describ|demonstrat|illustrat|tell|repeat|recall|mention|quot)(?:e|ing)?\b"
-    r"|\bdocumenting\b|\bgiv(?:e|ing) (?:you|an?|some|examples)\b"
+    r"|\bdocumenting\b|\b(?:giv|provid)(?:e|ing) (?:you|an?|some|examples)\b"
+    r"|\b(?:clarify|sketch|outline|walk you)\b"
     r"|展示|说明|解释|举",
     re.IGNORECASE,
 )

@@ -13,8 +13,10 @@ _PERMISSION = re.compile(
     r"(?:confirm|approve|agree|allow|accept|give)\b"
     r"|\b(?:await(?:ing)?|wait(?:ing)? for|need|pending) your \w+\W*$"
     r"|\b(?:with|subject to) your (?:permission|approval|consent|confirmation|ok)\b"
-    r"|\bif (?:that|this|it)(?:['’]s| is) (?:fine|ok|okay|alright|all right)\b"
-    r"|\bnot (?:yet )?executed\b"
+    # … not what is to be looked at: "Let me check if it's okay:".
+    r"|(?:^|[^\w\s]\s*|\b(?:it|this|that|these|them|so|now) )"
+    r"if (?:that|this|it)(?:['’]s| is) (?:fine|ok|okay|alright|all right)\b"
+    r"|\bnot (?:yet )?executed\W*$"
     r"|\b(?:wenn|sobald|falls) (?:du|sie) (?:\w+ )?(?:zustimm|bestätig|einverstanden|erlaub)"
     r"|\b(?:si|dès que) vous (?:confirmez|approuvez|acceptez|êtes d['’]accord)"
     r"|\bsi (?:me )?(?:confirmas?|apruebas?|est[áa]s? de acuerdo|lo apruebas?)\b"
