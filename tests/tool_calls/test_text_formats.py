@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from app.tool_calls.formats.base import Block, Format, Source
 from app.tool_calls.formats.scanner import ROWS
+from app.tool_calls.schemas import tool_set
 from app.tool_calls.text_calls import Rescued, rescue, rescue_cut
-from tests.tool_calls.test_text_samples import EACH, JSON, MOMO, SAMPLES, TOOLS, calls
+from tests.tool_calls.calls import check, tool
+from tests.tool_calls.test_text_samples import ARGUMENTS, EACH, JSON, MOMO, SAMPLES, TOOLS, calls
 
 # These must stand at the beginning of a line, or fill a reply's last part.
 AT_LINE_START = {
@@ -105,13 +106,25 @@ def test_a_missing_end_changes_nothing(text: str) -> None:
         ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="find_book">]<]minimax[>[<title>Mo',
         '<|open|>tools<|sep|><|open|>call tool="find_book"<|sep|>'
         '<|open|>argument key="title" type="string"<|sep|>Mo',
+        # One more parameter had begun.
+        "<tool_call>\n<function=find_book>\n<parameter=title>\nMomo\n</parameter>\n<parameter=ye",
+        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="find_book">'
+        "]<]minimax[>[<title>Momo]<]minimax[>[</title>]<]minimax[>[<ye",
+        '<|open|>tools<|sep|><|open|>call tool="find_book"<|sep|>'
+        '<|open|>argument key="title" type="string"<|sep|>Momo<|close|>argument<|sep|>'
+        '<|open|>argument key="ye',
+        # JSON in a value is not the arguments.
+        f"<tool_call>find_book\n<arg_key>title</arg_key><arg_value>{ARGUMENTS}",
+        ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="find_book">'
+        f"]<]minimax[>[<title>{ARGUMENTS}",
     ],
 )
 def test_a_value_that_nothing_closes_is_never_delivered(text: str) -> None:
     (call,) = rescue(text, TOOLS).calls
     assert call.name == "find_book"
-    with pytest.raises(ValueError):
-        json.loads(call.arguments)
+    assert check(
+        call.arguments, tool_set([tool(*one) for one in TOOLS.items()]), call.name
+    ).failures
     assert rescue_cut(text, TOOLS).calls == ()
 
 

@@ -27,6 +27,7 @@ _STOP = ("<|tool_call_end|>", K2_CALL, "<|tool_calls_section_end|>")
 _K3_OPEN = re.compile(r"\s*<\|open\|>(call|argument|json)((?:\s+\w+=\"[^\"]*\")*)\s*<\|sep\|>")
 _ATTRIBUTE = re.compile(r"(\w+)=\"([^\"]*)\"")
 _K3_CLOSE = "<|close|>{}<|sep|>"
+_K3_BEGUN = "<|open|>argument "
 
 
 def read_k2(src: Source, start: int) -> Block | None:
@@ -78,6 +79,8 @@ def _k3_arguments(src: Source, name: str, pos: int) -> tuple[str, int]:
         attributes = _attributes(opened.group(2))
         key = attributes.get("key", "")
         values[key] = _k3_value(raw, attributes.get("type"), properties.get(key), schema)
+    if opened is None and src.text.startswith(_K3_BEGUN, skip_space(src.text, end)):
+        return src.text[pos:], len(src.text)  # one more argument had begun
     return dumps(values), end
 
 

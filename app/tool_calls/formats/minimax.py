@@ -20,8 +20,11 @@ _INVOKE = re.compile(re.escape(SPACE) + r"<invoke\s+name\s*=\s*[\"']?([^\"'>\n]{
 _TAG = re.compile(re.escape(SPACE) + r"<(/?)([^<>\n]{1,200})>")
 
 
+_BEGUN = re.compile(re.escape(SPACE) + r"<[^/]")
+
+
 class _Unclosed(Exception):
-    """Nothing closes the last value: it may be half of it."""
+    """Nothing closes the last value, which may be half of it, or the last tag."""
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -38,7 +41,7 @@ def read(src: Source, start: int) -> Block | None:
             value, end = _element(src.text, match.end(), schema, schema, 0)
         except _Unclosed:
             end = len(src.text)
-            calls.append(Call(name, src.text[match.end() :]))
+            calls.append(Call(name, src.text[match.start() :]))  # JSON in it is but a value
             break
         except ValueError:
             src.spend(_NESTED)
@@ -60,7 +63,7 @@ def _element(
     end = pos
     while True:
         tag = _TAG.search(text, end)
-        if tag is None and depth:
+        if tag is None and (depth or _BEGUN.match(text, skip_space(text, end))):
             raise _Unclosed
         if tag is None:
             return _value(text[end:], children, schema, root), len(text)

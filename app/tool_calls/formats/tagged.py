@@ -72,10 +72,17 @@ def read_call(src: Source, name: str, pos: int, tags: Tags) -> tuple[Call, int] 
         return None
     if end == len(text) and not text.endswith((tags.end, *tags.last)):
         return Call(name, text[pos:end]), end  # nothing closes the last value: it may be half of it
+    if len(text) - at > 1 and _begins(text, at, tags.next_parameter):
+        return Call(name, text[pos:]), len(text)  # one more parameter had begun
     if _breaks_off(src, end, tags):
         rest = src.find_first(tags.last, end)
         return Call(name, text[pos:rest]), rest
     return Call(name, object_of(values)), end
+
+
+def _begins(text: str, pos: int, tag: str) -> bool:
+    """Whether what is left of the text is the beginning of a tag."""
+    return tag.startswith(text[pos : pos + len(tag)]) and ">" not in text[pos:]
 
 
 def _breaks_off(src: Source, pos: int, tags: Tags) -> bool:

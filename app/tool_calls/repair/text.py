@@ -34,8 +34,9 @@ MAX_ENCODINGS: Final = 3
 _JSON_SPACE: Final = " \t\r\n"
 _EDGES: Final = " \t\r\n\ufeff\u00a0"
 _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
-# A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data.
-_LEADING_DATA: Final = re.compile(r'["=}]')
+# A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data, as is what
+# stands between elements: `<arg_key>x</arg_key><arg_value>{…}` is a value of some parameter.
+_LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
 _TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
 # What ends like JSON was some: a quotation mark inside a string had ended that too early.
 _ENDS_AS_DATA: Final = re.compile(r"[\"'][\s}\])]*[}\]][\s}\])]*\Z")
