@@ -19,7 +19,11 @@ _STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
 def section(cls: type[_T]) -> type[_T]:
-    """Keys that stand together, and are never changed."""
+    """Keys that stand together, and are never changed.
+
+    A key whose default is a ``Field(…)`` says ``kw_only`` itself, or pydantic puts it before all
+    others, in the schema and in what is shown.
+    """
     return dataclass(config=_STRICT, frozen=True, slots=True, kw_only=True)(cls)  # type: ignore[return-value]
 
 
