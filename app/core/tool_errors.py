@@ -73,6 +73,20 @@ def says_nothing(text: str) -> bool:
     return any(map(folded.__contains__, _NOTHING_ELSEWHERE))
 
 
+# What there isn't, is no verdict on it: of ids that are guessed each is answered so.
+_MAX_VERDICT: Final = 40  # characters: a longer answer tells more than how something stands
+_NO_VERDICT: Final = re.compile(
+    r"\W*(?:(?:none|null|nil|undefined|nan|n/a)\W*\Z|unknown\b"
+    r"|(?:(?:http|status|code|error)[\W_]*){0,3}[45]\d\d\b)",
+    re.IGNORECASE,
+)
+
+
+def may_be_verdict(text: str) -> bool:
+    """Whether a result may say no more than how something stands ("alive", "200 OK")."""
+    return len(text) <= _MAX_VERDICT and not _NO_VERDICT.match(text)
+
+
 def is_error(text: str) -> bool:
     """Whether a result says that its call failed. A guess from the words that tools use."""
     if not text:

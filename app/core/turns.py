@@ -13,11 +13,10 @@ from .call_keys import Call, digest
 from .chunks import text_of
 from .progress import Tally
 from .texts import MAX_WORDS, collapse, facts, sentences
-from .tool_errors import is_error, says_nothing
+from .tool_errors import is_error, may_be_verdict, says_nothing
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_VERDICT: Final = 40  # characters: a longer answer tells more than how something stands
 TURN_BYTES: Final = 512  # about what a turn takes, and each call in it, beside its words
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 
@@ -191,7 +190,7 @@ def _result(content: Any, *, of_tool: bool) -> Result:
     failed = of_tool and is_error(raw)
     empty = not text and not parts
     nothing = of_tool and not parts and not empty and says_nothing(text)
-    brief = not parts and len(text) <= MAX_VERDICT
+    brief = not parts and may_be_verdict(text)
     return Result(digest(text, *parts), failed, empty, nothing, brief)
 
 

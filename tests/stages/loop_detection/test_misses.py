@@ -140,6 +140,9 @@ def test_what_a_tool_only_thinks_is_no_noise() -> None:
         ('{"results": []}', "Here is the page: it has moved."),
         ("没有找到结果", "页面不存在"),
         ("Nichts gefunden.", "Fehler 404"),
+        ("None", "null"),
+        ("404", '{"status": 404}'),
+        ("unknown page", "HTTP status code 500"),
         ("1. Quokka (disambiguation), 2. Quokka Ltd", "Please enable JavaScript to see the page."),
     ],
 )
