@@ -112,6 +112,7 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
         f"The raw completion was:\n{TAGGED}",
         f"In the Hermes format a call is written as:\n{TAGGED}",
         f"An OpenAI response holds a call so:\n\n```json\n{JSON}\n```\n\nIt is read at once.",
+        f"Calls are represented as:\n{TAGGED}",
         f"The expected output is:\n{TAGGED}",
         f'text = """{TAGGED}\n{JSON}\n"""\n',
         f"> {TAGGED}",
