@@ -315,6 +315,8 @@ def _reshape(
         value = inner
     mender = Mender(schema.definitions, options.max_depth)
     mended = mender.mend(value, schema.schema) if options.validate_schema else value
+    if not isinstance(mended, dict):  # its schema wants a list, and arguments are an object
+        return value, rules, dropped
     return mended, [*rules, *mender.rules], [*dropped, *mender.dropped]
 
 

@@ -395,3 +395,7 @@ def test_what_counts_as_loss() -> None:
 
 def test_repair_and_retry_leave_the_other_tools_alone() -> None:
     assert mended('{"command": "ls",}', TOOLS, "run_terminal_command")[0] == {"command": "ls"}
+
+
+def test_arguments_stay_an_object_whatever_their_schema_wants() -> None:
+    assert kinds("{}", one({"allOf": [{"type": "array"}]})) == ["wrong_type"]
