@@ -75,8 +75,9 @@ def version_of(python: str) -> tuple[int, ...]:
 def run(argv: list[str]) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
-        raise CannotInstall(f"{Path(argv[0]).name} ended with {done.returncode}: {said[-1][:300]}")
+        # The last lines: npm's very last only says where its log is.
+        said = " ".join((done.stderr or done.stdout).split("\n")[-4:]).strip() or "no reason given"
+        raise CannotInstall(f"{Path(argv[0]).name} ended with {done.returncode}: {said[:500]}")
 
 
 def main() -> int:

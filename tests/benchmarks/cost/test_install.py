@@ -1,3 +1,7 @@
+import sys
+
+import pytest
+
 from benchmarks.cost import install
 
 
@@ -9,3 +13,9 @@ def test_a_type_alias_statement_is_respelt() -> None:
 
 def test_a_python_that_is_not_there_has_no_version() -> None:
     assert install.version_of("python-of-no-machine") == (0,)
+
+
+def test_the_reason_is_told_though_it_is_not_the_last_line() -> None:
+    said = "raise SystemExit('certificate refused\\nA complete log is elsewhere')"
+    with pytest.raises(install.CannotInstall, match=r"ended with 1: certificate refused"):
+        install.run([sys.executable, "-c", said])
