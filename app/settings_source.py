@@ -222,8 +222,8 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 # pydantic-settings' reader takes the keys from a class of its own kind.
-_KEYS: type[BaseSettings] = create_model(
-    "_KEYS",
+_Keys: type[BaseSettings] = create_model(
+    "_Keys",
     __base__=BaseSettings,
     **{name: (key.annotation, key) for name, key in keys_of(Settings).items()},  # type: ignore[call-overload]
 )
@@ -235,7 +235,7 @@ class _Environment(EnvSettingsSource):
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._given = environ
         super().__init__(
-            _KEYS, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
+            _Keys, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
         )
 
     def _load_env_vars(self) -> Mapping[str, str | None]:

@@ -84,8 +84,9 @@ def failure_of_status(
         message = "LiteLLM refused the API key"  # its own words may quote the key
     elif about_model or lacks:
         client_fault = not our_choice
-    about_ours = speaks_behind_result and not (about_key or lacks)
-    about_ours = about_ours and _is_about_messages(status, lower)
+    about_ours = (
+        speaks_behind_result and not (about_key or lacks) and _is_about_messages(status, lower)
+    )
     if about_ours and _OF_TEMPLATE.search(lower):  # else it may yet be about the client's request
         client_fault = False
     return replace(

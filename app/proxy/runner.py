@@ -201,7 +201,7 @@ class Run:
         exchange.retries += 1
         exchange.retried[step.reason] = step.number
         accounts.count_retry(self._services, exchange, step.reason)
-        exchange.in_result = exchange.in_result or step.in_result
+        exchange.in_result |= step.in_result
         self._wait = step.after * random.uniform(1.0, 1.0 + JITTER)
 
     async def _attempt_on(self, tier: str) -> Verdict | None:

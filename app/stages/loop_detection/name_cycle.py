@@ -56,11 +56,12 @@ class NameCycle:
             _, hard = overrides.name_cycle(lap, rules)
             # A reply may bring several names at once, up to a whole lap of them.
             needed = (hard - 1) * length
-            if quiet < needed - length or len(set(lap)) < 2:
-                continue
-            if _quiet(history, rules, length) < needed - length:
-                continue
-            if _periodic(names, length, needed) >= needed:
+            if (
+                quiet >= needed - length
+                and len(set(lap)) >= 2
+                and _quiet(history, rules, length) >= needed - length
+                and _periodic(names, length, needed) >= needed
+            ):
                 return True
         return False
 

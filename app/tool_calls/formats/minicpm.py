@@ -20,9 +20,9 @@ _BYTES = str.maketrans({"Ġ": " ", "Ċ": "\n"})
 
 _ARGUMENTS = re.compile(r"\s*<arguments>")
 _FUNCTION = re.compile(r"<function\s+name\s*=\s*(\"[^\"\n]*\"|'[^'\n]*'|[^\s>]+)\s*>")
-_PARAMETER = r"<param\s+name\s*=\s*(?P<key>\"[^\"\n]*\"|'[^'\n]*'|[^\s>]+)\s*>"
+_NAMED = r"\s+name\s*=\s*(?P<key>\"[^\"\n]*\"|'[^'\n]*'|[^\s>]+)\s*>"
 _TAGS = Tags(
-    parameter=re.compile(_PARAMETER),
+    parameter=re.compile("<param" + _NAMED),
     next_parameter="<param",
     end="</param>",
     last=("</arguments>", "</function>"),
@@ -31,7 +31,7 @@ _TAGS = Tags(
     known_only=True,
 )
 _LONG_TAGS = Tags(
-    parameter=re.compile(_PARAMETER.replace("param", "parameter")),
+    parameter=re.compile("<parameter" + _NAMED),
     next_parameter="<parameter",
     end="</parameter>",
     last=("</function>", "</tool_call>"),

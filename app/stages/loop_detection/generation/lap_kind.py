@@ -74,8 +74,7 @@ def kind_of(laps: str, before: str = "", period: int = _LEAST_LAP) -> Kind:
         return Kind.BLANK
     if _is_special(laps):
         return Kind.PROSE
-    if "<" in laps or "[" in laps:
-        laps = _UNQUOTED.sub(" ", laps)  # a turn's marks make no markup of what is said in it
+    laps = _UNQUOTED.sub(" ", laps)  # a turn's marks make no markup of what is said in it
     characters = set(laps) - _WHITE
     if characters <= _RULER or _is_values(laps, characters) or _is_encoded(laps, before):
         return Kind.DATA
