@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from . import log, stages, state
 from .api import operations
 from .api.edge import Edge
-from .core import beginnings, known_tools
 from .core.pressure import Level, Pressure
 from .metrics import Metrics
 from .proxy import accounts
@@ -84,7 +83,7 @@ def build_services(
 
 
 # What may have a fault beside the stages, and is always there.
-_PARTS = ("books", "text_hold", beginnings.NAME, known_tools.NAME)
+_PARTS = ("books", "text_hold")
 
 
 def _count_from_zero(services: Services) -> None:

@@ -99,5 +99,5 @@ def test_a_part_that_may_fail_begins_at_zero() -> None:
     text = build_services(settings).metrics.render().decode()
     found = re.findall(r'mlx_stack_stage_faults_total\{stage="(\w+)"\} (\S+)', text)
     stages = ("loop_detection", "tool_validation", "budget", "escalation")
-    parts = (*stages, "books", "text_hold", "beginnings", "known_tools", "capture")
+    parts = (*stages, "books", "text_hold", "capture")
     assert dict(found) == dict.fromkeys(parts, "0.0")

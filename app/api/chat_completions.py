@@ -7,7 +7,6 @@ import asyncio
 from .. import log
 from ..core import client_request, session_id, tiers
 from ..core.exchange import ClientRequest, Exchange
-from ..core.known_bodies import KnownBodies
 from ..errors import invalid
 from ..proxy import accounts
 from ..proxy.downstream import Downstream
@@ -44,10 +43,6 @@ class ChatCompletions:
         self._access = access
         self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
-        self._known = KnownBodies(self._failed)
-
-    def _failed(self, part: str, error: Exception) -> None:
-        accounts.stage_failed(self._services.in_force(), part, error)
 
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
@@ -65,9 +60,9 @@ class ChatCompletions:
             return
         arrived = clock()
         if len(body) > LARGE_BODY:  # to check a million messages takes a while
-            parsed = await asyncio.to_thread(client_request.parse, body, self._known)
+            parsed = await asyncio.to_thread(client_request.parse, body)
         else:
-            parsed = client_request.parse(body, self._known)
+            parsed = client_request.parse(body)
         del body  # as long as what was read from it, and a reply may stream for long
         route = await self._route(services, parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)

@@ -9,14 +9,14 @@ through here with every request, therefore: at about the speed of memory.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
 from .call_keys import walked
-from .messages import BLOCK, Messages
 
+BLOCK: Final = 32  # messages that are known again together
 KNOWN: Final = 4096  # blocks of which something is remembered: some 300 transcripts of 400 messages
 _SYSTEM: Final = ("system", "developer")
 
@@ -28,53 +28,19 @@ class Blocks:
 
     ``lead``: how many of the first are the system's. They are in no block, for some agents write
     the time into them. ``names``: of the blocks behind them, hashes of this process's own; what
-    is left at the end is in none. ``written``: as JSON, those blocks that aren't known from before;
-    none where one of them is no JSON. ``said``: the messages behind the lead.
+    is left at the end is in none. ``said``: the messages behind the lead.
     """
 
-    __slots__ = ("lead", "messages", "names", "said", "written")
+    __slots__ = ("lead", "messages", "names", "said")
 
     def __init__(self, messages: Sequence[Any]) -> None:
         self.messages = messages
-        known: list[int] = []
-        if type(messages) is Messages:
-            self.lead, known = len(messages.lead), [part.name for part in messages.parts]
-            self.said: Sequence[Any] = messages.without_lead()
-        else:
-            self.lead = 0
-            while self.lead < len(messages) and is_systems(messages[self.lead]):
-                self.lead += 1
-            self.said = messages[self.lead :] if self.lead else messages
-        self.names = known
-        self.written: list[bytes] = []
-        starts = range(self.lead + len(known) * BLOCK, len(messages) - BLOCK + 1, BLOCK)
-        if starts:
-            written = [dumped(messages[start : start + BLOCK]) for start in starts]
-            self.names += map(hash, written)
-            if all(map(_is_list, written)):
-                self.written = written
-
-    def take_json(self) -> Sequence[bytes | memoryview]:
-        """The messages as JSON in pieces, without brackets around them: what came, or what their
-        names were made from. Nothing where that is no JSON.
-
-        It is as long as the request, which may be open for long: what was written is given but
-        once.
-        """
-        messages = self.messages
-        written, self.written = self.written, []
-        if type(messages) is Messages:
-            known, begun = [messages.parts_as_json], messages.before
-        elif written:
-            known, begun = [], self.lead
-        else:
-            return ()
-        lead = dumped(messages[: self.lead])
-        behind = [*written, dumped(messages[begun + len(written) * BLOCK :])]
-        if not all(map(_is_list, (lead, *behind))):
-            return ()
-        pieces = [*_inside([lead]), *known, *_inside(behind)]
-        return [each for piece in pieces for each in (b",", piece)][1:]
+        self.lead = 0
+        while self.lead < len(messages) and is_systems(messages[self.lead]):
+            self.lead += 1
+        self.said = messages[self.lead :] if self.lead else messages
+        starts = range(self.lead, len(messages) - BLOCK + 1, BLOCK)
+        self.names = [hash(dumped(messages[start : start + BLOCK])) for start in starts]
 
 
 class Remembered(Generic[T]):
@@ -122,14 +88,10 @@ def is_systems(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") in _SYSTEM
 
 
-def _inside(lists: Iterable[bytes]) -> Iterator[memoryview]:
-    """What stands between the brackets of those that aren't empty."""
-    return (memoryview(written)[1:-1] for written in lists if written != b"[]")
-
-
-def _is_list(written: bytes) -> bool:
-    """Whether it is a list as JSON, not what stands for one."""
-    return written.endswith(b"]")
+def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | None:
+    """A request's messages, where it has a list of them."""
+    found = body.get(field)
+    return found if isinstance(found, list) else None
 
 
 def dumped(value: Any) -> bytes:

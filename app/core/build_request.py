@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from ..frozen import frozen
 from ..settings import Settings, TierSettings
-from ..tool_calls.tool_list import ToolList
 from . import correction, hints
 from .budgets import fitting
-from .exchange import ClientRequest, Exchange, Request
-from .messages import plain
+from .exchange import Exchange, Request
 from .reply import Reply
 from .steps import Move, Retry
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
@@ -87,20 +83,3 @@ def _tell(
     if isinstance(step, Retry) and isinstance(before.verdict, _OF_SAMPLING):
         local = tier is not None and tier.local
         body.update(correction.other_sampling(body, step.number, local=local))
-
-
-def written(request: Request, given: ClientRequest) -> bytes:
-    """What is sent of a request. What came before goes as it came, or as it was written to name it.
-
-    ``given``: the client's own. Raises ``orjson.JSONEncodeError`` for one nested too deeply.
-    """
-    body, known = request.body, given.blocks
-    tools = body.get("tools")
-    if type(tools) is ToolList:
-        body = {**body, "tools": tools.as_json}
-    messages = known.take_json()
-    if not messages or body["messages"] is not known.messages:
-        return orjson.dumps(body, default=plain)
-    others = orjson.dumps({name: body[name] for name in body if name != "messages"})
-    between = b"]" if others == b"{}" else b"],"
-    return b"".join((b'{"messages":[', *messages, between, others[1:]))

@@ -10,27 +10,20 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import invalid
-from ..tool_calls.tool_list import ToolList
 from . import legacy, surrogates
-from .blocks import Blocks, Remembered
+from .blocks import Blocks, Remembered, messages_in
 from .exchange import ClientRequest
-from .known_bodies import KnownBodies
-from .messages import messages_in
 
 _MAX_CHOICES = 128
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
 
 
-def parse(raw: bytes, known: KnownBodies | None = None) -> ClientRequest:
-    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where.
-
-    ``known``: of the bodies before it; with them it is parsed as far as it is new.
-    """
+def parse(raw: bytes) -> ClientRequest:
+    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object with `messages`")
-    found, stands_in = known.body(raw) if known is not None else (None, raw)
-    body = found or _whole(raw)
+    body = _whole(raw)
     for name, value in body.items():
         check = _CHECKS.get(name)
         if check is not None and value is not None and (problem := check(value)):
@@ -48,8 +41,6 @@ def parse(raw: bytes, known: KnownBodies | None = None) -> ClientRequest:
     for name in ("tools", "functions"):
         if (tools := body.get(name)) is not None:
             _check_tools(tools, name)
-    if known is not None:
-        known.learn(stands_in, body, request.blocks)
     if legacy.is_used(body):
         return replace(request, body=legacy.to_tools(body), legacy_functions=True)
     return request
@@ -59,8 +50,7 @@ def _whole(raw: bytes) -> dict[str, Any]:
     """The object in a body.
 
     A tool's output that an agent cut within an emoji ends in half a character (JavaScript writes it
-    so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD. What is kept of
-    bodies is what they were read as, so that no such bytes go upstream later.
+    so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD.
     """
     try:
         body = surrogates.read(raw)
@@ -114,8 +104,6 @@ _problems = Remembered(_first_problem)
 
 
 def _check_tools(tools: Any, name: str) -> None:
-    if type(tools) is ToolList:  # which was checked when it first came
-        return
     if not isinstance(tools, list):
         raise invalid(f"`{name}` must be an array", name)
     for position, tool in enumerate(tools):

@@ -14,8 +14,7 @@ import orjson
 
 from ..printable import abridged
 from . import hints
-from .messages import is_object
-from .reply import ChoiceReply, Reply, ToolCall
+from .reply import ChoiceReply, Reply, ToolCall, is_object
 from .verdicts import CallFailure, InvalidToolCall
 
 MAX_QUOTED = 600  # characters of a bad output; enough to see the mistake, too little to copy a page

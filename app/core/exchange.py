@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ..frozen import frozen, frozen_with_dict
-from .blocks import Blocks
-from .messages import messages_in
+from .blocks import Blocks, messages_in
 from .pressure import NO_PRESSURE, Pressure
 from .prompt_size import estimate_of
 from .session_id import SessionId

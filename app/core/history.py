@@ -16,9 +16,8 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ..kept import kept
-from .blocks import Blocks, dumped
+from .blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
-from .messages import BLOCK
 from .progress import Brought, Counted, Progress, Tally
 from .turn import NOTHING_YET, Inputs, Result, Turn
 from .turns import MAX_TURNS, Transcript, output

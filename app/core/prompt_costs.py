@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..frozen import frozen
-from .blocks import dumped
-from .messages import messages_in
+from .blocks import dumped, messages_in
 
 # A template's own words: 20 to 30 tokens without tools (Llama 3.1, Qwen 2.5), 150 with some.
 TEMPLATE: Final = 256

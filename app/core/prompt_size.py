@@ -7,9 +7,7 @@ from typing import Any
 
 import orjson
 
-from ..tool_calls.tool_list import made_of
-from .blocks import Blocks, Remembered
-from .messages import messages_in
+from .blocks import Blocks, Remembered, messages_in
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers); an
 # estimate that is a little high leaves room, one that is too low overflows.
@@ -39,12 +37,8 @@ def _tokens(sizes: Iterable[tuple[int, int]], tools: Any) -> int:
         size += more
         extra += more_extra
     if tools:
-        size += made_of(tools, _written)
+        size += len(orjson.dumps(tools))
     return int(size / BYTES_PER_TOKEN) + extra
-
-
-def _written(tools: Any) -> int:
-    return len(orjson.dumps(tools))
 
 
 def _size(messages: Sequence[Any]) -> tuple[int, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
+import orjson
+
 from .events import (
     Event,
     Finish,
@@ -16,7 +18,6 @@ from .events import (
     UpstreamErrorEvent,
     Usage,
 )
-from .messages import is_object
 
 
 @dataclass(slots=True)
@@ -213,3 +214,11 @@ class Reply:
             self.error = event
         elif isinstance(event, OtherDelta):
             self.choice(event.choice).has_other = True
+
+
+def is_object(arguments: str) -> bool:
+    """Whether the arguments of a call are what servers take in a history: one JSON object."""
+    try:
+        return isinstance(orjson.loads(arguments), dict)
+    except orjson.JSONDecodeError:
+        return False

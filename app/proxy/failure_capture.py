@@ -25,7 +25,6 @@ from ..core.attempt import Attempt
 from ..core.budgets import Spent
 from ..core.exchange import AttemptRecord, Exchange
 from ..core.failures import as_data
-from ..core.messages import plain
 from ..core.verdicts import UpstreamFailed, Verdict
 from ..state.worker import Worker
 from .once import Once
@@ -108,7 +107,7 @@ class FailureCapture:
     # In the thread
 
     def _write(self, records: list[dict[str, Any]], keys: Sequence[str]) -> None:
-        lines = (orjson.dumps(_json(one, keys), default=plain) for one in records)
+        lines = (orjson.dumps(_json(one, keys)) for one in records)
         data = b"".join(_without_keys(line, keys) + b"\n" for line in lines)
         if len(data) > self._most:
             raise OSError(f"{len(data)} bytes of one exchange are more than a file may hold")

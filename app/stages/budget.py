@@ -25,7 +25,6 @@ from ..core.pipeline import StageState
 from ..core.reply import ChoiceReply, Reply
 from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
-from ..tool_calls.tool_list import made_of
 
 # Parameters that carry text a model writes at length: with one of these offered, an agent may be
 # writing a whole file, and the limits for mere calls would cut it.
@@ -77,7 +76,7 @@ class Budget:
         return (
             exchange.session_was_cut
             or (tier is not None and tier.reasoning)
-            or made_of(exchange.request.tools, _offers_free_text)
+            or _offers_free_text(exchange.request.tools)
         )
 
     def tier(self, name: str) -> TierSettings | None:

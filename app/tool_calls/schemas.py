@@ -18,7 +18,6 @@ import orjson
 from app.tool_calls.clean_schema import clean
 from app.tool_calls.plausibility import Plan, make_plan
 from app.tool_calls.recent import Recent
-from app.tool_calls.tool_list import made_of
 from app.tool_calls.vocabulary import Vocabulary
 
 MAX_TOOL_SETS: Final = 128
@@ -162,7 +161,7 @@ def tool_set(tools: object) -> ToolSet:
 
     Never raises: entries that are no tools are passed over. Equal content gives the same object.
     """
-    key = made_of(tools, _content)
+    key = _content(tools)
     known = _tool_sets.get(key) if key else None
     if known is not None:
         return known

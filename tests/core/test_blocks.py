@@ -6,11 +6,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
 import pytest
 
-from app.core.blocks import Blocks, Remembered
-from app.core.messages import BLOCK
+from app.core.blocks import BLOCK, Blocks, Remembered
 
 SYSTEM = {"role": "system", "content": "You are careful. It is 12:04."}
 
@@ -84,31 +82,7 @@ def test_messages_that_are_none() -> None:
         assert len(Blocks([odd] * BLOCK).names) == 1
 
 
-@pytest.mark.parametrize("lead", [0, 2])
-@pytest.mark.parametrize("count", [BLOCK, BLOCK + 1, 3 * BLOCK + 5])
-def test_what_was_written_to_know_them_again_is_given_once(lead: int, count: int) -> None:
-    messages = [SYSTEM] * lead + said(count)
-    blocks = Blocks(messages)
-    assert orjson.loads(b"[%b]" % b"".join(blocks.take_json())) == messages
-    assert not blocks.take_json()
-
-
 def test_the_systems_messages_are_in_no_block() -> None:
     for others in (0, 1, BLOCK):
         blocks = Blocks([SYSTEM] * (BLOCK + 2) + said(others))
         assert (blocks.lead, len(blocks.names)) == (BLOCK + 2, others // BLOCK)
-
-
-def test_a_short_request_was_not_written() -> None:
-    assert not Blocks(said(BLOCK - 1)).take_json()
-
-
-def test_what_is_no_json_is_not_given() -> None:
-    deep: Any = []
-    for _ in range(300):
-        deep = [deep]
-    for place in (0, BLOCK + 3):
-        for odd in (deep, 2**70, "\ud800"):
-            messages = said(BLOCK + 4)
-            messages[place] = {"role": "user", "content": odd}
-            assert not Blocks(messages).take_json()

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 from app.core import legacy
 from app.core.client_request import parse
 from app.core.exchange import ClientRequest
-from app.core.known_bodies import KnownBodies
-from app.core.messages import Messages
 from app.errors import ProxyError
 from tests.core.exchanges import JSON, USER
 from tests.support.replies import FUNCTIONS, TOOLS
@@ -236,16 +234,3 @@ def test_half_a_character_becomes_a_replacement_character() -> None:
 )
 def test_half_a_character_excuses_nothing_else(raw: bytes) -> None:
     assert refused(raw).status == 400
-
-
-def test_a_body_with_half_a_character_is_not_known_again_as_it_came() -> None:
-    """What is known again goes upstream as the bytes that came, which upstream would refuse."""
-    known = KnownBodies()
-    odd = {"role": "tool", "content": "cut HALF"}
-    messages: list[Json] = [USER, USER, odd, *[{"role": "user", "content": "word " * 40}] * 80]
-    for count in (70, 75, 81):
-        raw = json.dumps({"messages": messages[:count]}).replace("HALF", "\\ud83d").encode()
-        found = parse(raw, known)
-        assert not isinstance(found.body["messages"], Messages)
-        assert found.body["messages"][2]["content"] == "cut \ufffd"
-        assert b"ud83d" not in orjson.dumps(found.body)

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.blocks import Blocks
-from app.core.messages import BLOCK
+from app.core.blocks import BLOCK, Blocks
 from app.core.prompt_size import (
     BYTES_PER_TOKEN,
     TOKENS_PER_IMAGE,

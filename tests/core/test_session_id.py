@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.blocks import Blocks
-from app.core.messages import messages_in
+from app.core.blocks import Blocks, messages_in
 from app.core.session_id import SessionId, digest, identify
 
 Json = dict[str, Any]

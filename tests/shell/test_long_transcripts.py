@@ -11,14 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.beginnings import Beginnings
-from app.core.messages import Messages
+from app.core.blocks import BLOCK, Remembered
 from tests.shell.asking import CHAT, ask, checked_error
 from tests.shell.calling import BAD, GET_ORDER, GOOD, RULES, TOOLS, calling, getting
 from tests.shell.capturing import captured
 from tests.shell.conftest import StartProxy
 from tests.shell.failing import SETTINGS
-from tests.shell.polling import until_metric
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
@@ -138,38 +136,25 @@ def said(response: httpx.Response) -> Any:
     return body.get("choices") or body["error"]["type"]
 
 
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each request's messages were known in part."""
-    found: list[bool] = []
-    read = Beginnings.body
-
-    def body(self: Beginnings, raw: bytes) -> Json | None:
-        body = read(self, raw)
-        found.append(body is not None and isinstance(body["messages"], Messages))
-        return body
-
-    monkeypatch.setattr(Beginnings, "body", body)
-    return found
-
-
 MadeTwice = Callable[[Case, int], Awaitable[tuple[Json, Json]]]
 
 
 @pytest.fixture
 def made_twice(
-    seen: list[bool],
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> MadeTwice:
-    """What is made of a case; and what, where each body is read whole."""
+    """What is made of a case; and what, where each message is looked at with every request."""
+    found: list[int] = []
+
+    def anew(self: Remembered[Any], name: int, messages: Any, start: int) -> Any:
+        found.append(start)
+        return self._of(messages[start : start + BLOCK])
 
     async def made(case: Case, count: int) -> tuple[Json, Json]:
         known = await made_of_it(case, count, await start_proxy(case.settings), upstream)
-        assert seen == [False] + [True] * (STEPS - 1)
-        monkeypatch.setattr(Beginnings, "body", lambda self, raw: None)
+        monkeypatch.setattr(Remembered, "_of_block", anew)
         whole = await made_of_it(case, count, await start_proxy(case.settings), upstream)
+        assert len(found) >= STEPS
         return known, whole
 
     return made
@@ -187,18 +172,8 @@ async def test_a_loop_is_seen(made_twice: MadeTwice) -> None:
     assert [status for status, *_ in known["answers"]] == [422] * STEPS
 
 
-async def test_a_fault_in_reading_what_is_known_breaks_no_request(
-    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    upstream.will(text_stream("Done."))
-    monkeypatch.setattr(Beginnings, "learn", None)
-    response = await ask(proxy, messages=transcript(40))
-    assert response.status_code == 200
-    await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="beginnings")
-
-
 async def test_what_failed_is_kept_whole(
-    seen: list[bool], tmp_path: Path, upstream: ScriptedServer, start_proxy: StartProxy
+    tmp_path: Path, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     observed = {"capture_failures": True, "capture_path": str(tmp_path / "failures")}
     proxy = await start_proxy({**SETTINGS, "observability": observed})
@@ -219,10 +194,9 @@ async def test_what_failed_is_kept_whole(
     ],
 )
 async def test_what_is_wrong_is_told_by_its_place(
-    last: Any, where: str, seen: list[bool], upstream: ScriptedServer, proxy: RunningProxy
+    last: Any, where: str, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
     upstream.will(text_stream("Done."))
     for messages in (transcript(40), [*transcript(40), last]):
         response = await ask(proxy, messages=messages)
-    assert seen == [False, True]
     assert checked_error(response, 400, "invalid_request_error")["param"] == where

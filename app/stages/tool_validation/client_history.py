@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from ...core.blocks import Blocks, Remembered
-from ...core.messages import is_object
+from ...core.reply import is_object
 
 MAX_KEPT = 2000  # characters of the unparsable text
 
