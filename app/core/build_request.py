@@ -15,6 +15,7 @@ from .exchange import ClientRequest, Exchange, Request
 from .messages import plain
 from .reply import Reply
 from .steps import Move, Retry
+from .usage import window_of
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
 
 # What the same sampling of the same prompt would do again.
@@ -52,7 +53,7 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
         body["disable_fallbacks"] = True
     if before is not None:
         _tell(body, exchange, settings, tier, before)
-    return Request(exchange.tier, body)
+    return Request(exchange.tier, body, window_of(tier, settings))
 
 
 def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:

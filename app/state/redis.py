@@ -27,6 +27,7 @@ from . import redis_link
 from .redis_link import RedisLink, Script
 from .rows import pack, unpack
 from .store import (
+    MOST_TOKENS,
     EventQuery,
     NotSent,
     Refused,
@@ -285,7 +286,7 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
 def _amounts(amounts: Mapping[Limit, int]) -> list[str | int]:
     given: list[str | int] = []
     for limit, tokens in amounts.items():
-        given += (limit.scope, int(limit.rolling), tokens)
+        given += (limit.scope, int(limit.rolling), min(tokens, MOST_TOKENS))
     return given
 
 

@@ -14,6 +14,10 @@ from ..core.breaker import BreakerState
 from ..core.budgets import Limit
 from ..frozen import frozen
 
+# No count is more: JSON's numbers, Lua's and SQL's hold it exactly. What passes it has been counted
+# wrong, and is to be nobody else's trouble.
+MOST_TOKENS = 2**53 - 1
+
 
 class StoreError(Exception):
     """The backend failed; what it was asked for may or may not have happened."""
