@@ -58,6 +58,12 @@ class SessionState:
     last_seen: float = 0.0
 
 
+class Sessions(list[SessionState]):
+    """Some sessions. ``unreadable``: of how many more the backend has what makes no sense."""
+
+    unreadable = 0
+
+
 @frozen
 class SessionDelta:
     """What one exchange adds. Deltas of parallel exchanges may be committed in any order."""
@@ -162,7 +168,7 @@ class Store(Protocol):
         """
         ...
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
         """The sessions by last use, the latest first."""
         ...
 
