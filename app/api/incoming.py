@@ -136,6 +136,8 @@ async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
                 patience.reschedule(due)
     except TimeoutError:
         raise invalid("the request body did not come in time", status=408) from None
+    finally:
+        parts.clear()  # an error that is still being told would keep it
 
 
 def too_large(most: int) -> BodyRefused:
