@@ -44,6 +44,7 @@ class ServerSettings:
     port: Port = 4100
     workers: AtLeastOne = 1
     max_body_bytes: AtLeastOne = 33_554_432
+    max_buffered_bytes: AtLeastOne = 268_435_456
     shutdown_grace_seconds: NotNegative = 30
     api_keys: tuple[ApiKey, ...] = ()
     admin_key: ApiKey | None = None

@@ -69,7 +69,7 @@ class Admin:
             for offset in range(0, MAX_SEARCHED, MAX_PAGE):
                 page = await store.sessions(now, offset, MAX_PAGE)
                 hashes += [one.session for one in page if one.session.startswith(name)]
-                if hashes or len(page) < MAX_PAGE:
+                if hashes or len(page) + page.unreadable < MAX_PAGE:
                     break
         keys = self._services.settings.server.api_keys
         hashes += [digest(owner, name) for owner in ("", *keys)]
@@ -141,7 +141,8 @@ def build(services: Services) -> APIRouter:
         offset = _whole("offset", request.query_params.get("offset", "0"))
         found = await services.store.sessions(services.wall_clock(), offset, limit)
         total = await services.store.count_sessions(services.wall_clock())
-        return as_json({"total": total, "sessions": [admin.shown(state) for state in found]})
+        shown = [admin.shown(state) for state in found]
+        return as_json({"total": total, "unreadable": found.unreadable, "sessions": shown})
 
     @router.get("/sessions/{name:path}")
     async def session(name: str, request: Request) -> Response:

@@ -16,6 +16,7 @@ from ..proxy.services import Services
 from ..proxy.upstream import CHAT_HEADERS
 from ..proxy.watch import Receive, Watch
 from .access import Access, given_key
+from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
 
@@ -38,14 +39,24 @@ LARGE_BODY = 1024 * 1024
 
 
 class ChatCompletions:
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(self, services: Services, access: Access, bodies: BodyMemory) -> None:
         self._services = services
         self._access = access
+        self._bodies = bodies
         self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
 
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
+        held = HeldBody(self._bodies)
+        try:
+            await self._handle(request, receive, downstream, held)
+        finally:
+            held.release()
+
+    async def _handle(
+        self, request: Incoming, receive: Receive, downstream: Downstream, held: HeldBody
+    ) -> None:
         services = self._services.in_force()
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -55,7 +66,7 @@ class ChatCompletions:
         check_length(request, most)
         controls = read_controls(request.headers, services.settings)
         try:
-            body = await read_body(receive, most)
+            body = await read_body(receive, most, held)
         except ClientGone:
             return
         arrived = clock()

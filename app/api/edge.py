@@ -19,6 +19,7 @@ from ..proxy.headers import RawHeaders
 from ..proxy.services import Services
 from ..proxy.watch import Receive
 from .access import Access
+from .body_memory import BodyMemory, BodyRefused
 from .chat_completions import ChatCompletions
 from .incoming import Incoming, read_incoming
 from .passthrough import Passthrough
@@ -37,8 +38,9 @@ class Edge:
         self._services = services
         self._operations = operations
         self._access = Access(services.settings)
-        self._chat = ChatCompletions(services, self._access)
-        self._passthrough = Passthrough(services, self._access)
+        bodies = BodyMemory(services.settings.server)
+        self._chat = ChatCompletions(services, self._access, bodies)
+        self._passthrough = Passthrough(services, self._access, bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -163,12 +165,12 @@ def is_model_query(request: Incoming) -> bool:
 async def _refuse(error: ProxyError, receive: Receive, send: Send, *, close: bool = False) -> None:
     body = error.encoded()
     headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
-    too_large = error.status == 413
-    if too_large or close:
+    unread = isinstance(error, BodyRefused)
+    if unread or close:
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
-    if too_large:
+    if unread:
         await _discard_body(receive)
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -19,6 +19,7 @@ from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, Response, UpstreamError
 from ..proxy.watch import ClientLeft, Receive, Watch
 from .access import Access, given_key
+from .body_memory import BodyMemory, HeldBody
 from .incoming import ClientGone, Incoming, check_length, read_body, too_large
 
 # For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
@@ -35,9 +36,10 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
 
 
 class Passthrough:
-    def __init__(self, services: Services, access: Access) -> None:
+    def __init__(self, services: Services, access: Access, bodies: BodyMemory) -> None:
         self._services = services
         self._access = access
+        self._bodies = bodies
 
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
@@ -57,7 +59,8 @@ class Passthrough:
         up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
         headers, _ = self._access.upstream_headers(up)
         watch = Watch(receive)
-        body = _Body(receive, most, watch) if _has_body(request) else None
+        held = HeldBody(self._bodies)
+        body = _Body(receive, most, watch, held) if _has_body(request) else None
         if body is None:
             watch.start(_never, _nothing)
         response: Response | None = None
@@ -81,6 +84,7 @@ class Passthrough:
                 return
         finally:
             watch.stop()
+            held.release()
             if response is not None:
                 await response.aclose()
             await books.close()
@@ -154,8 +158,9 @@ class _Body:
     ``stalled``: upstream took no more of it, so the task that made this has been cancelled.
     """
 
-    def __init__(self, receive: Receive, most: int, watch: Watch) -> None:
+    def __init__(self, receive: Receive, most: int, watch: Watch, held: HeldBody) -> None:
         self._receive = receive
+        self._held = held
         self._most = most
         self._watch = watch
         self._task = asyncio.current_task()
@@ -166,7 +171,7 @@ class _Body:
 
     async def read(self) -> bytes:
         """The whole of it, before upstream is asked. Raises as ``read_body()`` does."""
-        self._read = await read_body(self._receive, self._most)
+        self._read = await read_body(self._receive, self._most, self._held)
         self._is_complete()
         return self._read
 

@@ -37,6 +37,7 @@ from .pipeline import FaultReport, Pipeline, Stage
 from .reply import Reply
 from .rewrite import rewritten, without_reasoning
 from .upstream_answers import failure_inside
+from .usage import UsageCheck
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
@@ -84,7 +85,8 @@ class Attempt:
         )
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
-        self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model)
+        self._usage_check = UsageCheck(request, self.reply)
+        self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._chunks = ChunkReader(self._form)
         self._view = ClientView(exchange.request, committed.identity if committed else {})
 
@@ -331,7 +333,8 @@ class Attempt:
         reply = self.reply
         if reply.cut:
             return reply.usage is None or reply.counted < reply.pieces
-        return reply.usage is None and self.verdict is None and self._builder is not None
+        expected = self._builder is not None or self._usage_check.failed
+        return reply.usage is None and self.verdict is None and expected
 
     def _keep_usage(self) -> None:
         """Say what a reply has cost, by our own count."""

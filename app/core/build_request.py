@@ -11,6 +11,7 @@ from .budgets import fitting
 from .exchange import Exchange, Request
 from .reply import Reply
 from .steps import Move, Retry
+from .usage import window_of
 from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
 
 # What the same sampling of the same prompt would do again.
@@ -48,7 +49,7 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
         body["disable_fallbacks"] = True
     if before is not None:
         _tell(body, exchange, settings, tier, before)
-    return Request(exchange.tier, body)
+    return Request(exchange.tier, body, window_of(tier, settings))
 
 
 def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:

@@ -8,7 +8,7 @@ what says nothing in any spelling is left out. A chunk that has its form stays a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from . import field_forms
@@ -16,6 +16,7 @@ from .field_forms import BROKEN, FINISH_REASONS, OBJECT_OR_NONE, REASONING_FIELD
 from .reply import Reply
 
 CHUNK: Final = "chat.completion.chunk"
+Believes = Callable[[Mapping[str, Any]], bool]
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
@@ -41,17 +42,23 @@ def index_of(one: Mapping[str, Any], position: int) -> int:
     return index if type(index) is int else position
 
 
+def _always(usage: Mapping[str, Any]) -> bool:
+    return True
+
+
 class ChunkForm:
     """One stream's. ``reply``: what its chunks have said so far.
 
-    ``id``, ``model``: for chunks that don't say them. ``top``: what they do say of the reply.
-    ``begun``: the choices of which anything has come, and so their role, which goes out once.
+    ``id``, ``model``: for chunks that don't say them. ``believes``: whether what upstream says of
+    its tokens can be; what can't be is left out. ``top``: what they do say of the reply. ``begun``:
+    the choices of which anything has come, and so their role, which goes out once.
     """
 
-    __slots__ = ("_by_message", "_is_known", "_reply", "begun", "top")
+    __slots__ = ("_believes", "_by_message", "_is_known", "_reply", "begun", "top")
 
-    def __init__(self, reply: Reply, id: str, model: str) -> None:
+    def __init__(self, reply: Reply, id: str, model: str, believes: Believes = _always) -> None:
         self._reply = reply
+        self._believes = believes
         # When it was made, nobody says then.
         self.top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
         self._is_known = False
@@ -70,7 +77,7 @@ class ChunkForm:
         formed.pop("error", None)
         formed["choices"] = [self._choice(one, position) for position, one in enumerate(choices)]
         if "usage" in payload:
-            formed["usage"] = field_forms.usage(payload["usage"])
+            formed["usage"] = self._usage(payload["usage"])
         says_something = choices or formed.get("usage") or payload.get("choices") == []
         return formed if says_something else None
 
@@ -83,7 +90,7 @@ class ChunkForm:
             or type(payload.get("id")) is not str
             or type(payload.get("created")) is not int
             or type(payload.get("model")) is not str
-            or (usage is not None and not field_forms.is_usage(usage))
+            or (usage is not None and not self._is_usage(usage))
             or "error" in payload  # a null is one to some clients
         ):
             return False
@@ -95,6 +102,14 @@ class ChunkForm:
         if len(choices) != 1 or choices[0]["index"] not in self.begun:
             self.begun.update([choice["index"] for choice in choices])
         return True
+
+    def _is_usage(self, usage: Any) -> bool:
+        return field_forms.is_usage(usage) and self._believes(usage)
+
+    def _usage(self, said: Any) -> dict[str, Any] | None:
+        """With all its counts; None for one that has none, or is not believed."""
+        usage = field_forms.usage(said)
+        return usage if usage is None or self._believes(said) else None
 
     def _is_choice(self, choice: dict[str, Any]) -> bool:
         index, delta = choice.get("index"), choice.get("delta")

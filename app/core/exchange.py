@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -104,10 +105,14 @@ class Controls:
 
 @dataclass(slots=True)
 class Request:
-    """One attempt's request, which stages may rewrite: ``body`` is its own shallow copy."""
+    """One attempt's request, which stages may rewrite: ``body`` is its own shallow copy.
+
+    ``window``: the most tokens that its model can have read, or written in one choice.
+    """
 
     tier: str
     body: dict[str, Any]
+    window: int = sys.maxsize
 
 
 @frozen

@@ -84,6 +84,7 @@ class ChoiceReply:
         "_text",
         "add_text",
         "finish_reason",
+        "finished_at",
         "has_other",
         "refusal",
         "tool_calls",
@@ -99,6 +100,7 @@ class ChoiceReply:
         self.has_other = False  # audio or images
         self.tool_calls: list[ToolCall] = []
         self.finish_reason: str | None = None
+        self.finished_at = 0  # pieces that the reply had by then
 
     @property
     def text(self) -> str:
@@ -186,6 +188,19 @@ class Reply:
             add(text)
         self.pieces += len(texts)
 
+    def _finish(self, event: Finish) -> None:
+        """Take in a finish. A choice has one, at its end: one that finishes again is written anew.
+
+        Where nothing has come since, the first reason stays: some servers say `stop` behind
+        `tool_calls`.
+        """
+        choice = self.choice(event.choice)
+        if choice.finish_reason is not None:
+            self.mended.add(event.choice)
+        if choice.finish_reason is None or self.pieces > choice.finished_at:
+            choice.finish_reason = event.reason
+        choice.finished_at = self.pieces
+
     def apply(self, event: Event) -> None:
         """Take in one event."""
         kind = type(event)
@@ -202,7 +217,7 @@ class Reply:
             self.choice(event.choice).add_call(event)
             self.pieces += 1
         elif isinstance(event, Finish):
-            self.choice(event.choice).finish_reason = event.reason
+            self._finish(event)
             self.finished = all(c.finish_reason for c in self.choices.values())
         elif isinstance(event, Usage):
             self.usage = event

@@ -71,13 +71,12 @@ class _Writer:
                 continue
             mended = self._reply.choices[index]
             new = _emptied(choice)
-            if choice.get("finish_reason"):
-                if index not in self._written:  # a server may finish twice
-                    self._written.add(index)
-                    before += self._content(top, index, mended)
+            if choice.get("finish_reason") and index not in self._written:
+                self._written.add(index)
+                before += self._content(top, index, mended)
                 new["finish_reason"] = mended.finish_reason
                 kept.append(new)
-            elif any(new["delta"].values()):
+            elif index not in self._written and any(new["delta"].values()):
                 kept.append(new)
         if kept or payload.get("usage"):
             return [*before, made({**payload, "choices": kept})]

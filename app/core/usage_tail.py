@@ -7,6 +7,7 @@ import zlib
 from typing import Any
 
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN
+from .usage import COUNTS, Bounds, is_believable
 
 MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams say first what the prompt was,
 MAX_TAIL = 64 * 1024  # and all write the rest last
@@ -21,7 +22,7 @@ _EVENT = b"data:"  # begins each one of a stream
 class UsageTail:
     """Keeps both ends of a body that comes in pieces. ``encoding``: its ``Content-Encoding``."""
 
-    __slots__ = ("_events", "_head", "_room", "_size", "_tail", "_unpack")
+    __slots__ = ("_events", "_head", "_room", "_size", "_tail", "_unpack", "disbelieved")
 
     def __init__(self, encoding: str = "") -> None:
         self._head = b""
@@ -31,6 +32,7 @@ class UsageTail:
         packed = encoding in READABLE and encoding not in ("", "identity")
         self._unpack = zlib.decompressobj(wbits=47) if packed else None  # finds out which
         self._room = MOST_UNPACKED
+        self.disbelieved = False
 
     def feed(self, data: bytes) -> None:
         if self._unpack is None:
@@ -52,9 +54,10 @@ class UsageTail:
         self._events += data.count(_EVENT)
         self._size += len(data)
 
-    def usage(self, *, count_cached: bool = True) -> tuple[int, int] | None:
+    def usage(self, most: Bounds, *, count_cached: bool = True) -> tuple[int, int] | None:
         """Input and output, as the last usage in the body has them; None if it has none.
 
+        ``most``: what is above it is not believed, whereupon :attr:`disbelieved` is set.
         ``count_cached``: also the prompt's tokens that came from a cache.
         """
         first = _usage_in(self._head, last=False)
@@ -63,7 +66,9 @@ class UsageTail:
             return None
         # Anthropic's streams say at first what the prompt was, and at last what was written.
         usage = {**first, **last} if first is not None and "input_tokens" in first else last
-        return _counted(usage, count_cached)
+        written = Bounds(most.prompt, max(most.output, self._size))
+        self.disbelieved = not is_believable(usage, written)
+        return None if self.disbelieved else _counted(usage, count_cached)
 
     def estimated_output(self) -> int:
         """Tokens: about one for each event of a stream, else by the bytes."""
@@ -76,7 +81,7 @@ def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
     at = len(text) if last else -1
     while (at := text.rfind(_NAME, 0, at) if last else text.find(_NAME, at + 1)) >= 0:
         found = _object_after(text, at + len(_NAME))
-        if found is not None and any(_counted(found, count_cached=True)):
+        if found is not None and any(found.get(name) for name in COUNTS):
             return found
     return None
 

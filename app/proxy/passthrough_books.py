@@ -13,6 +13,7 @@ from ..core.failures import rejection
 from ..core.prompt_costs import Measured, measured
 from ..core.prompt_size import BYTES_PER_TOKEN
 from ..core.session_id import SessionId
+from ..core.usage import SLACK, Bounds, window_of
 from ..core.usage_tail import UsageTail
 from ..metrics import OTHER
 from ..settings import PASS_THROUGH
@@ -56,6 +57,7 @@ class PassthroughBooks:
         self._session = "" if session.derived else session.hash
         self._reservation = Reservation(services, request_id, self._session)
         self._prompt: Measured | None = None  # where its cost matters before
+        self._limit = 0  # tokens that its body lets the reply have, where that was read
         self._size = 0  # bytes of the request's body
         self._sent = False  # upstream may have begun with it,
         self._whole = False  # and all that it has to say has come
@@ -79,7 +81,8 @@ class PassthroughBooks:
             self._prompt = prompt = measured(asked)
             now = self._services.wall_clock()
             most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt, now)
-            most += _most_written(asked, self._most_output)
+            self._limit = _most_written(asked, 0)
+            most += self._limit or _most_written(asked, self._most_output)
         try:
             found = await self._reservation.make(
                 self._limits, most, SECONDS, partial=True, patience=PASS_THROUGH.queue_timeout
@@ -134,21 +137,30 @@ class PassthroughBooks:
     def _spent(self) -> Spent:
         """What upstream has counted; of what a model writes else an estimate, never zero."""
         tail = self._tail
-        counted = tail.usage(count_cached=self._rules.count_cached_prompt) if tail else None
-        written = tail.estimated_output() if tail is not None else 0
+        cached = self._rules.count_cached_prompt
+        counted = tail.usage(self._bounds(), count_cached=cached) if tail is not None else None
+        written = tail.estimated_output() if tail is not None and self._writes else 0
         if counted is not None:
             prompt, output = counted
             if self._whole or not self._writes or written <= output:
                 return Spent(prompt, output, estimated=False)
             return Spent(prompt, written, estimated=True)
-        if not (self._sent and self._writes):
+        disbelieved = tail is not None and tail.disbelieved
+        if not (self._sent and (self._writes or disbelieved)):
             return Spent(0, 0, estimated=False)
         return Spent(max(int(self._size / BYTES_PER_TOKEN), 1), written, estimated=True)
+
+    def _bounds(self) -> Bounds:
+        """What upstream may say of its tokens. A request for a list of prompts may fill several
+        windows, but a token has a byte at least.
+        """
+        window = window_of(None, self._services.settings)
+        return Bounds(max(window, self._size), self._limit + SLACK if self._limit else window)
 
     def _learn(self) -> None:
         if self._prompt is None or self._tail is None:
             return
-        if counted := self._tail.usage():
+        if counted := self._tail.usage(self._bounds()):
             costs = self._services.prompt_costs
             costs.keep(_NO_TIER, self._session, self._prompt, counted[0])
 

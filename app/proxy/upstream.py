@@ -38,6 +38,10 @@ CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, an
 _CALL_ID = CALL_ID.encode()
 # What aiohttp says where nobody else does; then it is not to be said at all.
 _AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+_UNDERSTOOD = (
+    b"",
+    b"chunked",
+)  # transfer codings; what is packed by one is not to be taken as it is
 CONNECT_SECONDS = 5.0
 READ_BUFFER = 64 * 1024
 DRAIN_SECONDS = 1.0
@@ -310,9 +314,13 @@ class Upstream:
         if call_id is not None:
             request.headers[CALL_ID] = call_id
         try:
-            return Response(await self._open().handle_async_request(request))
+            response = Response(await self._open().handle_async_request(request))
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise _translated(error) from error
+        if response.header(b"transfer-encoding").lower() not in _UNDERSTOOD:
+            await response.aclose()
+            raise UpstreamError("an answer in a transfer coding that nobody asked for")
+        return response
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""

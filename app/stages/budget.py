@@ -22,7 +22,7 @@ from ..core.events import (
 )
 from ..core.exchange import Exchange, Incident, Request
 from ..core.pipeline import StageState
-from ..core.reply import ChoiceReply, Reply
+from ..core.reply import Reply
 from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
 
@@ -211,7 +211,7 @@ class _State(StageState):
             return
         self._is_over = reply.cut and any(one.tokens > self._sent for one in self._written.values())
         for index, choice in reply.choices.items():
-            keep = min(self._counted_end(reply, choice), self._written_end(index))
+            keep = self._written_end(index)
             if keep >= len(choice.text):
                 continue
             self._is_over = True
@@ -226,15 +226,6 @@ class _State(StageState):
     def _written_end(self, index: int) -> int:
         written = self._written.get(index)
         return sys.maxsize if written is None or written.end is None else written.end
-
-    def _counted_end(self, reply: Reply, choice: ChoiceReply) -> int:
-        """Where a choice's text passes the limit by upstream's own count, if it does."""
-        usage = self._models_usage(reply)
-        if usage is None or usage.completion_tokens <= self._sent * self._choices:
-            return sys.maxsize
-        text = len(choice.text.encode("utf-8", "surrogatepass"))
-        tokens = usage.completion_tokens * text / max(reply.written(), 1)
-        return int(len(choice.text) * self._sent / tokens) if tokens > self._sent else sys.maxsize
 
     def _models_usage(self, reply: Reply) -> Usage | None:
         """What a reply's own server has counted, where all that it counted is in the reply.

@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 
 from ..core.budgets import ESTIMATED, Limit
 from .rolling_hour import RollingHour
-from .store import Refused, Reserved, SessionDelta, SessionState, Settlement, Sticky
+from .store import MOST_TOKENS, Refused, Reserved, SessionDelta, SessionState, Settlement, Sticky
 
 SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
 STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night
@@ -274,7 +274,7 @@ class Ledger:
         if tokens:
             if purse is None:
                 purse = self.purses[name] = Purse()
-            purse.used[scope] = before + tokens
+            purse.used[scope] = min(before + tokens, MOST_TOKENS)
             purse.touched = max(now, purse.touched)
             self.purses.move_to_end(name)
             self._purse_changed(name)

@@ -10,7 +10,7 @@ from typing import Any
 from ..core.breaker import BreakerState
 from ..core.budgets import Limit
 from .ledger import Ledger
-from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState, Settlement
+from .store import EventQuery, Refused, Reserved, SessionDelta, Sessions, SessionState, Settlement
 
 MOST_EVENTS = 10_000  # whatever the settings say: they lie in memory
 
@@ -61,8 +61,8 @@ class MemoryStore:
     async def delete(self, session: str) -> bool:
         return self._ledger.delete(session)
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
-        return self._ledger.page(now, offset, limit)
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
+        return Sessions(self._ledger.page(now, offset, limit))
 
     async def count_sessions(self, now: float) -> int:
         return self._ledger.count_sessions(now)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -27,11 +28,13 @@ from . import redis_link
 from .redis_link import RedisLink, Script
 from .rows import pack, unpack
 from .store import (
+    MOST_TOKENS,
     EventQuery,
     NotSent,
     Refused,
     Reserved,
     SessionDelta,
+    Sessions,
     SessionState,
     Settlement,
     Sticky,
@@ -50,6 +53,7 @@ SURE_SECONDS = 500.0
 MOST_DEBTS = 10_000  # settlements and commits kept for a server that is away, the newest
 
 _STICKY = b"sticky:"
+_Read = TypeVar("_Read")
 
 
 @frozen
@@ -116,7 +120,10 @@ class RedisStore:
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         *found, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
-        state = _session(found, now)
+        try:
+            state = _session(found, now)
+        except ValueError as error:
+            raise StoreError(f"what Redis has of a session makes no sense: {error}") from None
         return replace(state, counts=_by_scope(limits, counts)) if limits else state
 
     async def commit(
@@ -135,13 +142,15 @@ class RedisStore:
     async def delete(self, session: str) -> bool:
         return bool(await self._run("delete", session))
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
         found = await self._run("sessions", _time(now), self._ttl, offset, limit)
-        return [_session(one, now) for one in found]
+        readable = _readable(lambda one: _session(one, now), found)
+        sessions = Sessions(readable)
+        sessions.unreadable = len(found) - len(readable)
+        return sessions
 
     async def count_sessions(self, now: float) -> int:
-        index = f"{self._prefix}:sessions"
-        return int(await self._link.command("ZCOUNT", index, _time(now - float(self._ttl)), "+inf"))
+        return int(await self._run("count_sessions", _time(now), self._ttl))
 
     # Budgets
 
@@ -176,7 +185,7 @@ class RedisStore:
 
     async def breakers(self) -> Mapping[str, BreakerState]:
         found = await self._link.command("HGETALL", f"{self._prefix}:breakers")
-        return {tier.decode(): BreakerState(*orjson.loads(state)) for tier, state in _pairs(found)}
+        return dict(_readable(_breaker, _pairs(found)))
 
     async def save_breaker(self, tier: str, state: BreakerState) -> None:
         values = (state.failures, state.degraded_until, state.cooldown)
@@ -197,19 +206,23 @@ class RedisStore:
         upwards = query.after is not None
         start = (query.after or 0) + 1
         end = "+"
+        oldest = math.inf
         while len(found) < query.limit:
             key = f"{self._prefix}:events"
             if upwards:
                 page = await self._link.command("XRANGE", key, f"{start}-0", "+", "COUNT", PAGE)
             else:
                 page = await self._link.command("XREVRANGE", key, end, "-", "COUNT", PAGE)
-            for number, event in map(_event, page):
-                start, end = number + 1, f"{number - 1}-0"
+            for number, event in _readable(_event, page):
                 if query.asks_for(event) and len(found) < query.limit:
                     found.append((number, event))
+                oldest = event["time"]
+            if page:
+                last = _number(page[-1][0])
+                start, end = last + 1, f"{last - 1}-0"
             if len(page) < PAGE or end == "0-0":
                 break
-            if not upwards and event["time"] < query.since - CLOCKS_APART:
+            if not upwards and oldest < query.since - CLOCKS_APART:
                 break
         return found if upwards else found[::-1]
 
@@ -266,7 +279,7 @@ class RedisStore:
 
 
 _SCRIPTS = (
-    *("load", "commit", "delete", "sessions", "reserve", "settle"),
+    *("load", "commit", "delete", "sessions", "count_sessions", "reserve", "settle"),
     *("save_breaker", "add_events", "tidy"),
 )
 
@@ -285,7 +298,7 @@ def _scopes(limits: Sequence[Limit]) -> list[str | int]:
 def _amounts(amounts: Mapping[Limit, int]) -> list[str | int]:
     given: list[str | int] = []
     for limit, tokens in amounts.items():
-        given += (limit.scope, int(limit.rolling), tokens)
+        given += (limit.scope, int(limit.rolling), min(tokens, MOST_TOKENS))
     return given
 
 
@@ -322,7 +335,29 @@ def _session(found: Any, now: float) -> SessionState:
     )
 
 
+def _breaker(pair: tuple[bytes, bytes]) -> tuple[str, BreakerState]:
+    tier, state = pair
+    failures, degraded_until, cooldown = orjson.loads(state)
+    return tier.decode(), BreakerState(int(failures), float(degraded_until), float(cooldown))
+
+
 def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
     number, fields = entry
-    body = dict(_pairs(fields))[b"body"]
-    return int(number.partition(b"-")[0]), orjson.loads(body)
+    event = orjson.loads(dict(_pairs(fields))[b"body"])
+    if not isinstance(event["session"], str) or not isinstance(event["time"], (int, float)):
+        raise ValueError("no event of ours")
+    return _number(number), event
+
+
+def _number(identity: bytes) -> int:
+    """An event's number: of its entry's id, before the dash."""
+    return int(identity.partition(b"-")[0])
+
+
+def _readable(read: Callable[[Any], _Read], found: Iterable[Any]) -> list[_Read]:
+    """What can be read of what was found; another program may have written to our keys, too."""
+    readable = []
+    for one in found:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            readable.append(read(one))
+    return readable

@@ -17,7 +17,15 @@ from typing import Any
 from redis.asyncio import ConnectionPool
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError as LostConnection
+from redis.exceptions import MasterDownError, ReadOnlyError, ResponseError
+
+# Redis before 7 puts the error of a script's command into a sentence of its own.
+_DEMOTED_INSIDE = ("-READONLY ", "-MASTERDOWN ")
+
+
+class Demoted(LostConnection):
+    """The server is no master any more, and has done nothing: another one is to be asked."""
 
 
 class Connections:
@@ -36,14 +44,17 @@ class Connections:
         self._idle: list[Any] = []  # those that are closed come first, and are taken last
 
     async def ask(self, *command: str | bytes | int) -> Any:
-        """The answer to one command. Raises RedisError, OSError."""
+        """The answer to one command. Raises RedisError, OSError, :class:`Demoted`."""
         idle = self._idle
         connection = idle.pop() if idle else self._maker.make_connection()
         try:
             await self._maker.ensure_connection(connection)
             await connection.send_command(*command)
             answer = await connection.read_response()
-        except ResponseError:
+        except ResponseError as error:
+            if _is_demoted(error):
+                await self._close(connection)
+                raise Demoted(str(error)) from error
             await self._put_back(connection, idle)
             raise
         except BaseException:  # an answer may still come, and be taken for that of the next call
@@ -69,3 +80,9 @@ class Connections:
             await connection.disconnect(nowait=True)
         finally:
             self._idle.insert(0, connection)
+
+
+def _is_demoted(error: ResponseError) -> bool:
+    if isinstance(error, (ReadOnlyError, MasterDownError)):
+        return True
+    return any(code in str(error) for code in _DEMOTED_INSIDE)

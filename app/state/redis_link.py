@@ -4,6 +4,9 @@ No call is made twice here: one whose answer was lost may have happened.
 After a failure of the connection, calls fail at once, without waiting, until a ping in the
 background succeeds: at once if the failure was a passing one, else one is sent each second. A call
 without an answer is followed by such a ping, which finds out whether it's the server's fault.
+
+A server that is a replica now (a planned failover, Sentinel) is lost, too, though its connections
+stay: new ones lead to the new master, wherever the address leads by then. So a ping is a write.
 """
 
 from __future__ import annotations
@@ -15,17 +18,22 @@ from importlib import resources
 from typing import Any
 
 from redis.exceptions import ConnectionError as LostConnection
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import (
+    NoScriptError,
+    RedisError,
+    ResponseError,
+)
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from .. import log, tasks
 from .patience import Patience
-from .redis_connections import Connections
+from .redis_connections import Connections, Demoted
 from .store import NotSent, StoreError
 
 SOCKET_SECONDS = 0.5  # for the server's answer, a connection included where one is to be made
 CALL_SECONDS = 2.0  # for a call as a whole, waiting for a free connection included
 RETRY_SECONDS = 1.0
+PING_LASTS = 60  # seconds: every key of ours expires
 MAX_CONNECTIONS = 16  # the server does one thing at a time; more only cost
 
 _LOST = (LostConnection, OSError)
@@ -100,7 +108,8 @@ class RedisLink:
             raise StoreError(_NO_ANSWER) from None
         except _LOST as error:
             self._lose(error)
-            raise StoreError(self._lost) from error
+            kind = NotSent if isinstance(error, Demoted) else StoreError
+            raise kind(self._lost) from error
         except RedisError as error:
             sentence = f"Redis refuses: {error}"
             if self._refused.get(name) != sentence:
@@ -115,7 +124,8 @@ class RedisLink:
         return answer
 
     def _lose(self, error: BaseException) -> None:
-        sentence = f"Redis can't be reached: {error}"
+        what = "is a replica now" if isinstance(error, Demoted) else "can't be reached"
+        sentence = f"Redis {what}: {error}"
         if self._lost in (None, _NOT_ASKED):
             log.get().error("store_fails", reason=sentence)
         self._lost = sentence
@@ -135,10 +145,15 @@ class RedisLink:
                 return
             await asyncio.sleep(RETRY_SECONDS)
 
+    async def _write(self) -> None:
+        """Write something; what the server refuses for another reason is an answer, too."""
+        with contextlib.suppress(ResponseError):
+            await self._execute("SET", f"{self._prefix}:ping", "1", "EX", PING_LASTS)
+
     async def _ping(self) -> bool:
         try:
             async with Patience(SOCKET_SECONDS):
-                await self._execute("PING")
+                await self._write()
         except Exception as error:  # whatever it is, it is no answer
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))
             self._lose(StoreError("no answer") if timed_out else error)

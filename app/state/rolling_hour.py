@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from .store import MOST_TOKENS
+
 MINUTE = 60.0
 MINUTES = 60
 HOUR = MINUTES * MINUTE
@@ -34,6 +36,7 @@ class RollingHour:
     def add(self, tokens: int, now: float) -> bool:
         """Whether more than the last bucket has changed since the last call."""
         minute = self._turn_to(now)
+        tokens = min(tokens, MOST_TOKENS - self._total)
         self._total += tokens
         recast, self._recast = self._recast, False
         if self._buckets and self._buckets[-1][0] >= minute:

@@ -18,7 +18,16 @@ from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
 from .state_file import StateFile
-from .store import EventQuery, Refused, Reserved, SessionDelta, SessionState, Settlement, StoreError
+from .store import (
+    EventQuery,
+    Refused,
+    Reserved,
+    SessionDelta,
+    Sessions,
+    SessionState,
+    Settlement,
+    StoreError,
+)
 
 
 class SqliteStore:
@@ -73,8 +82,8 @@ class SqliteStore:
         await self._keeper.written()
         return found
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
-        return self._ledger().page(now, offset, limit)
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
+        return Sessions(self._ledger().page(now, offset, limit))
 
     async def count_sessions(self, now: float) -> int:
         return self._ledger().count_sessions(now)

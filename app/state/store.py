@@ -14,6 +14,10 @@ from ..core.breaker import BreakerState
 from ..core.budgets import Limit
 from ..frozen import frozen
 
+# No count is more: JSON's numbers, Lua's and SQL's hold it exactly. What passes it has been counted
+# wrong, and is to be nobody else's trouble.
+MOST_TOKENS = 2**53 - 1
+
 
 class StoreError(Exception):
     """The backend failed; what it was asked for may or may not have happened."""
@@ -52,6 +56,12 @@ class SessionState:
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
     first_seen: float = 0.0
     last_seen: float = 0.0
+
+
+class Sessions(list[SessionState]):
+    """Some sessions. ``unreadable``: of how many more the backend has what makes no sense."""
+
+    unreadable = 0
 
 
 @frozen
@@ -158,7 +168,7 @@ class Store(Protocol):
         """
         ...
 
-    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> list[SessionState]:
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
         """The sessions by last use, the latest first."""
         ...
 

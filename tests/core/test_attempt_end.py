@@ -110,3 +110,49 @@ def test_metadata_joins_an_assembled_reply() -> None:
     one = attempt(exchange(client_request(stream=False)))
     one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
     assert one.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
+
+
+# A choice finishes once
+
+
+CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    ("chunks", "text", "calls", "reason"),
+    [
+        ([({"content": "a"}, None), ({}, "stop"), ({}, "stop")], "a", 0, "stop"),
+        ([({"content": "a"}, None), ({}, "stop"), ({}, "length")], "a", 0, "stop"),
+        ([({"content": "a"}, "stop"), ({"content": "b"}, "stop")], "ab", 0, "stop"),
+        ([({"content": "a"}, "stop"), ({"content": "b"}, "length")], "ab", 0, "length"),
+        ([({"tool_calls": [CALL]}, "tool_calls"), ({}, "stop")], "", 1, "tool_calls"),
+        (
+            [({"content": "a"}, "stop"), ({"tool_calls": [CALL]}, "tool_calls")],
+            "a",
+            1,
+            "tool_calls",
+        ),
+    ],
+)
+def test_a_choice_that_finishes_twice(
+    chunks: list[tuple[Json, str]], text: str, calls: int, reason: str, streams: bool
+) -> None:
+    """Its finish comes once, at its end, with what was said when anything last came."""
+    sent = [chunk({"role": "assistant"}), *(chunk(delta, finish) for delta, finish in chunks)]
+    one = attempt(exchange(client_request(stream=streams)), hold_whole=not streams)
+    if streams:
+        out = relayed(one, [stream_bytes(sent)])
+        frames = [json.loads(f[6:]) for f in out.split(b"\n\n") if f and f != b"data: [DONE]"]
+        said = [choice for frame in frames for choice in frame["choices"]]
+        assert [c["finish_reason"] for c in said if c["finish_reason"]] == [reason]
+        assert said[-1]["finish_reason"] == reason
+        deltas = [choice["delta"] for choice in said]
+    else:
+        one.feed(stream_bytes(sent), 0.0)
+        assert one.settle() is None
+        (choice,) = one.completion()["choices"]
+        assert choice["finish_reason"] == reason
+        deltas = [choice["message"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == text
+    assert sum(len(delta.get("tool_calls") or ()) for delta in deltas) == calls

@@ -8,8 +8,10 @@ import zlib
 
 import pytest
 
+from app.core.usage import Bounds
 from app.core.usage_tail import MAX_HEAD, MAX_TAIL, UsageTail
 
+MOST = Bounds(10_000, 10_000)
 BODIES = [
     (b'{"data": [], "usage": {"prompt_tokens": 8, "total_tokens": 8}}', 8),
     (b'{"usage": {"input_tokens": 5, "output_tokens": 7, "total_tokens": 12}}', 12),
@@ -31,15 +33,15 @@ def test_what_a_body_says(body: bytes, tokens: int) -> None:
         tail = UsageTail()
         for at in range(0, len(body), size):
             tail.feed(body[at : at + size])
-        assert sum(tail.usage() or ()) == tokens
+        assert sum(tail.usage(MOST) or ()) == tokens
 
 
 def test_only_the_end_is_kept() -> None:
     tail = UsageTail()
     tail.feed(b"x" * MAX_HEAD + b'{"usage": {"total_tokens": 1}}' + b"x" * MAX_TAIL)
-    assert tail.usage() is None
+    assert tail.usage(MOST) is None
     tail.feed(b'{"usage": {"total_tokens": 2}}')
-    assert tail.usage() == (2, 0)
+    assert tail.usage(MOST) == (2, 0)
 
 
 # Anthropic's streams say first what the prompt was, and last what was written.
@@ -69,7 +71,7 @@ def tokens(body: bytes, encoding: str = "", *, count_cached: bool = True, size: 
     tail = UsageTail(encoding)
     for at in range(0, len(body), size):
         tail.feed(body[at : at + size])
-    return sum(tail.usage(count_cached=count_cached) or ())
+    return sum(tail.usage(MOST, count_cached=count_cached) or ())
 
 
 def test_a_stream_of_anthropics() -> None:
@@ -113,7 +115,6 @@ def test_a_stream_of_anthropics() -> None:
         ({"input_tokens": 10, "output_tokens": 4, "cache_read_input_tokens": 90}, 104, 14),
         ({"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 90}, 90, 0),
         ({"prompt_tokens": 8, "total_tokens": 8}, 8, 8),
-        ({"prompt_tokens": True, "completion_tokens": -3, "total_tokens": 5}, 5, 5),
     ],
 )
 def test_cached_tokens(usage: dict[str, object], counted: int, without_cached: int) -> None:
@@ -139,3 +140,18 @@ def test_a_body_that_unpacks_without_end_is_left(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("app.core.usage_tail.MOST_UNPACKED", 1000)
     bomb = gzip.compress(b"x" * 10_000_000 + b'{"usage": {"total_tokens": 9}}')
     assert tokens(bomb, "gzip") == 0
+
+
+@pytest.mark.parametrize("name", ["prompt_tokens", "input_tokens", "output_tokens", "total_tokens"])
+@pytest.mark.parametrize("count", [True, -3, 5.5, "many", [], 20_001, 2**64 - 1, int("9" * 400)])
+def test_a_usage_with_a_count_that_cannot_be_is_not_believed(name: str, count: object) -> None:
+    tail = UsageTail()
+    tail.feed(json.dumps({"usage": {"completion_tokens": 1, name: count}}).encode())
+    assert tail.usage(MOST) is None
+    assert tail.disbelieved
+
+
+def test_a_model_may_have_written_as_many_tokens_as_bytes_came() -> None:
+    tail = UsageTail()
+    tail.feed(b"x" * 20_000 + b'{"usage": {"prompt_tokens": 1, "completion_tokens": 20000}}')
+    assert tail.usage(MOST) == (1, 20_000)

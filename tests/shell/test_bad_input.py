@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,7 +17,7 @@ from tests.shell.conftest import StartProxy
 from tests.shell.sockets import raw_answer, raw_answer_head
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer
 
 GOOD = json.dumps(body()).encode()
 NESTED = b"[" * 20_000 + b"]" * 20_000
@@ -310,3 +311,31 @@ async def test_a_large_body_arrives_whole(proxy: RunningProxy, upstream: Scripte
     response = await ask(proxy, messages=[{"role": "user", "content": text}])
     assert response.status_code == 200
     assert (await upstream.next_call()).json()["messages"][0]["content"] == text
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings", "/v1/files"])
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "identity, chunked"])
+async def test_only_chunks_are_a_transfer_coding(
+    path: str, coding: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """It was taken as it came: the packed bytes for what they hold."""
+    request = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n\r\n"
+    ).encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(GOOD), GOOD)
+    assert b" 501 " in (await raw_answer(proxy, request)).partition(b"\r\n")[0]
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/models/fast/x", "/v1/embeddings"])
+async def test_a_reply_in_another_transfer_coding_is_none(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+    packed = gzip.compress(b"{}")
+    coded = b"transfer-encoding: gzip, chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
+    upstream.always(lambda _: Reply.raw(head + coded))
+    response = await proxy.client.post(
+        path, content=GOOD, headers={"content-type": "application/json"}
+    )
+    checked_error(response, 502, "all_tiers_failed")

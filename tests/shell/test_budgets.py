@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.shell.asking import ask, checked_error
+from tests.shell.asking import ask, checked_error, payloads
 from tests.shell.conftest import StartProxy
-from tests.shell.counting import AGENT, BUDGET, OTHER, USED, budget, session_of
+from tests.shell.counting import AGENT, BUDGET, OTHER, USED, budget, hard, session_of
 from tests.support.replies import (
     DONE,
     END,
@@ -16,9 +16,11 @@ from tests.support.replies import (
     TEXT,
     TOP,
     chunk,
+    completion,
     data,
     litellm_error,
     text_stream,
+    usage_chunk,
 )
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 
@@ -257,3 +259,44 @@ async def test_a_limit_is_sent_without_the_budget_stage_too(
     await ask(proxy, headers, max_completion_tokens=7)
     second = (await upstream.next_call()).json()
     assert (second.get("max_tokens"), second["max_completion_tokens"]) == (None, 7)
+
+
+WRONG = (2**64 - 1, 2**53, 32_769, -1, 5.5, "many", True)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens", "total_tokens"])
+async def test_a_count_that_cannot_be_is_replaced_by_an_estimate(
+    name: str, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """An unsigned -1 used up everybody's budget, and ended the writing of the state file."""
+    proxy = await start_proxy(hard(per_hour=10_000))
+    usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+    for wrong in WRONG if name != "total_tokens" else WRONG[:2]:
+        said = [data(chunk({"content": "Hello"})), END, data(usage_chunk({**usage, name: wrong}))]
+        upstream.will(Reply.sse(ROLE, *said, DONE))
+        options = {"stream_options": {"include_usage": True}} if streams else {}
+        response = await ask(proxy, AGENT, stream=streams, max_tokens=50, **options)
+        whole = (
+            [one["usage"] for one in payloads(response.content)[:-1] if one.get("usage")]
+            if streams
+            else [response.json()["usage"]]
+        )
+        assert len(whole) == 1
+        assert all(0 < count < 100 for count in whole[0].values())
+    upstream.will(text_stream("Hello"))
+    assert (await ask(proxy, OTHER)).status_code == 200
+    found = await session_of(proxy)
+    assert 0 < found["used"] == found["estimated"] < 1000
+
+
+async def test_a_server_that_keeps_no_limit_is_believed_for_what_it_wrote(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    usage = {"prompt_tokens": 9, "completion_tokens": 200, "total_tokens": 209}
+    message = {"role": "assistant", "content": "".join(map(chr, range(0x4E00, 0x4F00)))}
+    upstream.will(Reply.json({**completion(message, "stop"), "usage": usage}))
+    assert (await ask(proxy, AGENT, max_tokens=5)).json()["usage"] == usage
+    found = await session_of(proxy)
+    assert (found["used"], found["estimated"]) == (209, 0)

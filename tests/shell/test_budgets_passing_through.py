@@ -14,7 +14,7 @@ from app.state.memory import MemoryStore
 from app.state.store import StoreError
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
-from tests.shell.counting import AGENT, BUDGET, hard, session_of
+from tests.shell.counting import AGENT, BUDGET, budget, hard, session_of
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
@@ -317,3 +317,31 @@ async def test_its_tokens_are_in_the_metrics(
     assert hour["used"] == totals["tokens_in"] + totals["tokens_out"] > 60
     metrics = (await proxy.client.get("/metrics")).text
     assert 'mlx_stack_tokens_total{direction="input",tier="other"} 60.0' in metrics
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/completions"])
+@pytest.mark.parametrize("count", [int("9" * 400), 2**64 - 1, 40_000, -1, "many"])
+async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
+    path: str, count: Any, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(budget(per_hour=10_000, policy="hard_stop"))
+    body = json.dumps({"id": "x", "usage": {"prompt_tokens": count, "completion_tokens": 1}})
+    upstream.always(lambda _: Reply(200, (("content-type", "application/json"),), (body.encode(),)))
+    for _ in range(2):
+        asked = {"prompt": "Hi", "max_tokens": 50}
+        response = await proxy.client.post(path, json=asked, headers=AGENT)
+        assert (response.status_code, response.text) == (200, body)
+    found = await session_of(proxy)
+    assert 0 < found["used"] == found["estimated"] < 1000
+
+
+async def test_many_prompts_in_one_request_may_fill_several_windows(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    usage = {"prompt_tokens": 40_000, "total_tokens": 40_000}
+    upstream.will(Reply.json({"data": [], "usage": usage}))
+    asked = {"input": ["a " * 20_000] * 2}
+    await proxy.client.post("/v1/embeddings", json=asked, headers=AGENT)
+    found = await session_of(proxy)
+    assert (found["used"], found["estimated"]) == (40_000, 0)

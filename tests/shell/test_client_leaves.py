@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.api.http_protocol import CONTINUE, CONTINUE_PAUSES
 from tests.shell.asking import CHAT, KEEP_ALIVE, ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
@@ -273,3 +274,58 @@ async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(
     assert await call.left_within(1)
     await asyncio.sleep(0.05)
     assert "internal_error" not in capsys.readouterr().err
+
+
+async def half_closed(proxy: RunningProxy, sent: bytes) -> bytes:
+    """What a client gets that ends its sending behind its request, and listens on."""
+    reader, writer = await proxy.raw(sent)
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    while answer.startswith(CONTINUE):
+        answer = answer.removeprefix(CONTINUE)
+    return answer
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+async def test_a_client_that_only_ends_its_sending_gets_its_reply(
+    path: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """As `nc -N` does. The reply takes longer than finding out that somebody listens."""
+    later = Delay(2 * sum(CONTINUE_PAUSES))
+    upstream.will(Reply.sse(later, ROLE, TEXT, later, END, DONE))
+    answer = await half_closed(proxy, request(proxy.port, path, stream=streamed))
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Some words" in answer and b"stop" in answer
+    assert not upstream.calls[0].gone.is_set() or upstream.calls[0].answered.is_set()
+
+
+async def test_who_only_ends_its_sending_and_then_leaves(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(Wait(go_on), ROLE, *[TEXT, Delay(0.01)] * 1000))
+    reader, writer = await proxy.raw(request(proxy.port, stream=True))
+    writer.write_eof()
+    call = await upstream.next_call()
+    async with asyncio.timeout(10):
+        await reader.readuntil(CONTINUE)
+    go_on.set()
+    async with asyncio.timeout(10):
+        await reader.readuntil(b"Some words")
+    writer.close()
+    assert await call.left_within(SECOND)
+
+
+async def test_an_older_client_that_ends_its_sending_has_left(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """HTTP/1.0 knows no interim responses."""
+    upstream.will(Reply.raw(SILENCE))
+    reader, writer = await proxy.raw(request(proxy.port).replace(b" HTTP/1.1", b" HTTP/1.0", 1))
+    call = await upstream.next_call()
+    writer.write_eof()
+    assert await call.left_within(SECOND)
+    assert await reader.read() == b""

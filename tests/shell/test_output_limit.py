@@ -175,21 +175,15 @@ async def test_what_keeps_to_the_limit_is_left_alone(
     assert await pieces_of(proxy, upstream, pieces, 10) == ("".join(pieces), "stop", False)
 
 
-async def test_upstreams_own_count_says_what_words_do_not(
-    upstream: ScriptedServer, start_proxy: StartProxy
+@pytest.mark.parametrize("local", [True, False])
+@pytest.mark.parametrize("text", ["hello", "\u5c0f\u888b\u9f20" * 20])
+async def test_nothing_is_cut_by_upstreams_count(
+    text: str, local: bool, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """Languages without spaces, in one piece."""
-    proxy = await start_proxy()
-    text = "\u5c0f\u888b\u9f20" * 20
-    assert await pieces_of(proxy, upstream, [text], 60) == (text[:10], "length", True)
-
-
-async def test_nothing_is_cut_by_a_count_that_may_be_of_other_things(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    """A cloud's model may have thought in secret."""
-    proxy = await start_proxy({"tiers.fast.local": False})
-    assert await pieces_of(proxy, upstream, ["Yes."], 60) == ("Yes.", "stop", False)
+    """It may be wrong, or of thoughts that nobody sees."""
+    proxy = await start_proxy({"tiers.fast.local": local})
+    for tokens in (60, 20_000, 2**64 - 1):
+        assert await pieces_of(proxy, upstream, [text], tokens) == (text, "stop", False)
 
 
 async def test_a_refusal_without_end_is_cut(

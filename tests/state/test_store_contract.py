@@ -10,6 +10,7 @@ import pytest
 from app.core.breaker import BreakerState
 from app.core.budgets import Limit
 from app.state.store import (
+    MOST_TOKENS,
     EventQuery,
     Reserved,
     SessionDelta,
@@ -318,4 +319,16 @@ async def test_a_count_that_nobody_touches_is_forgotten_as_a_session_is(
 
 
 async def test_a_backend_that_works_has_no_trouble(store: Store) -> None:
+    assert store.trouble is None
+
+
+async def test_a_count_beyond_all_numbers_stops_nothing(store: Store) -> None:
+    """What upstream says is checked where it enters; one that got here is its own trouble alone."""
+    for limit in (session_limit(None), hour_limit(None)):
+        for _ in range(3):
+            await spend(store, limit, 2**64 - 1)
+        assert await used(store, limit) >= MOST_TOKENS
+    other = session_limit(None, "b")
+    await spend(store, other, 7)
+    assert await used(store, other) == 7
     assert store.trouble is None

@@ -1,0 +1,92 @@
+"""What another program wrote into our keys in Redis: left out and counted, and nobody's trouble."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.core.breaker import BreakerState
+from app.core.budgets import Limit
+from app.state.redis import RedisStore
+from app.state.store import EventQuery, SessionDelta
+from tests.state.conftest import NOW, MakeStore
+from tests.support.redis_server import RedisServer
+
+KEY = "{mlx-stack}:"
+# Of session `bad`: what is written in its place, or beside it.
+SESSIONS = {
+    "a string": [("SET", "s:bad", "x")],
+    "a list": [("RPUSH", "s:bad", "x")],
+    "turns": [("HSET", "s:bad", "turns", "many")],
+    "first": [("HSET", "s:bad", "first", "long ago")],
+    "the window": [("HSET", "s:bad", "window", "x")],
+    "a sticky tier": [("HSET", "s:bad", "sticky:auto", "x")],
+    "its purse": [("SET", "p:session:bad", "x")],
+    "its tokens": [("HSET", "p:session:bad", "session:bad", "x")],
+    "when it was touched": [("HSET", "p:session:bad", "touched", "x")],
+    "what is set aside": [("HSET", "r:session:bad", "ticket", "x")],
+}
+
+
+def write(server: RedisServer, *commands: tuple[str, ...]) -> None:
+    for name, key, *values in commands:
+        if name == "SET":
+            server.ask("DEL", KEY + key)
+        answer = server.ask(name, KEY + key, *values)
+        assert answer is not None and not answer.startswith(b"-"), answer
+
+
+@pytest.fixture
+async def store(make_redis: MakeStore) -> RedisStore:
+    store = make_redis()
+    await store.open()
+    for name in ("good", "bad", "other"):
+        await store.commit(name, SessionDelta(turns=1), NOW)
+    assert isinstance(store, RedisStore)
+    return store
+
+
+@pytest.mark.parametrize("commands", SESSIONS.values(), ids=SESSIONS)
+async def test_a_session_that_makes_no_sense_is_left_out_and_counted(
+    commands: list[tuple[str, ...]], store: RedisStore, redis_server: RedisServer
+) -> None:
+    if commands[0][0] == "RPUSH":
+        redis_server.ask("DEL", KEY + "s:bad")
+    write(redis_server, *commands)
+    found = await store.sessions(NOW)
+    assert {one.session for one in found} == {"good", "other"}
+    assert found.unreadable == 1
+    assert await store.count_sessions(NOW) == 3
+    assert store.trouble is None
+    await store.close()
+
+
+async def test_an_index_that_is_none(store: RedisStore, redis_server: RedisServer) -> None:
+    write(redis_server, ("SET", "sessions", "x"))
+    found = await store.sessions(NOW)
+    assert (list(found), found.unreadable) == ([], 1)
+    assert await store.count_sessions(NOW) == 0
+    await store.close()
+
+
+async def test_breakers_and_events_that_make_no_sense(
+    store: RedisStore, redis_server: RedisServer
+) -> None:
+    await store.save_breaker("fast", BreakerState(1))
+    await store.add_events([{"time": NOW, "kind": "k", "session": "a"}])
+    for state in ("x", "[]", '["a", 1, 2]', "[null, 1, 2]"):
+        write(redis_server, ("HSET", "breakers", f"tier {state}", state))
+    for body in ("x", "[]", "{}", '{"time": "x", "kind": "k", "session": "a"}'):
+        write(redis_server, ("XADD", "events", "*", "time", "1", "body", body))
+    write(redis_server, ("XADD", "events", "*", "a", "b"))
+    assert await store.breakers() == {"fast": BreakerState(1)}
+    for query in (EventQuery(), EventQuery(after=0)):
+        assert len(await store.events(query)) == 1
+    await store.close()
+
+
+async def test_others_are_counted_beside_it(store: RedisStore, redis_server: RedisServer) -> None:
+    write(redis_server, ("SET", "s:bad", "x"), ("SET", "p:session:bad", "x"))
+    limit = Limit("session:good", None, rolling=False)
+    await store.settle("t", {limit: 7}, NOW)
+    assert (await store.load("good", NOW)).used == 7
+    await store.close()
