@@ -12,6 +12,8 @@ from typing import Any
 from . import __version__
 from .settings_source import SettingsError, load, read
 
+CONFIG_ERROR = 2  # the exit code; the units of systemd know it
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the process's exit code."""
@@ -23,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SettingsError as error:
         print(error, file=sys.stderr)
-        return 2
+        return getattr(args, "config_error_exit", CONFIG_ERROR)
     except BrokenPipeError:  # `… | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -70,6 +72,13 @@ def _add_serve(commands: Any) -> None:
     )
     parser.add_argument(
         "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
+    )
+    parser.add_argument(
+        "--config-error-exit",
+        metavar="CODE",
+        type=int,
+        default=CONFIG_ERROR,
+        help="the exit code where the configuration can't be used; default: %(default)s",
     )
     parser.set_defaults(run=_serve)
 
