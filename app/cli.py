@@ -7,10 +7,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .settings_source import SettingsError, load, read
+
+if TYPE_CHECKING:
+    from .reload import Given
+    from .settings import Settings
 
 CONFIG_ERROR = 2  # the exit code; the units of systemd know it
 
@@ -85,8 +89,6 @@ def _add_serve(commands: Any) -> None:
 
 def _serve(args: argparse.Namespace) -> int:
     from . import log_file, server
-    from .reload import Given
-    from .service import env_file
 
     if args.log_file is not None:
         try:
@@ -94,10 +96,26 @@ def _serve(args: argparse.Namespace) -> int:
         except OSError as error:
             problem = f"can't be written: {error.strerror}"
             raise SettingsError([problem], str(args.log_file)) from None
+    given = _given(args)
+    return server.serve(given.read(), log_to=args.log_file, given=given)
+
+
+def _given(args: argparse.Namespace) -> Given:
+    """Where `serve` reads its settings; what the environment file sets is in the environment."""
+    from .reload import Given
+    from .service import env_file
+
     if args.env_file is not None:
         env_file.put_into(os.environ, args.env_file)
-    given = Given(read(args.config).path, args.host, args.port)
-    return server.serve(given.read(), log_to=args.log_file, given=given)
+    return Given(read(args.config).path, args.host, args.port)
+
+
+def serve_settings(options: Sequence[str]) -> Settings:
+    """The settings of `mlx-stack-proxy` with these words, of which the first is `serve`, here.
+
+    Raises :class:`SettingsError`.
+    """
+    return _given(_parser().parse_args(options)).read()
 
 
 def _add_init(commands: Any) -> None:
