@@ -7,10 +7,16 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import __version__
 from .settings_source import SettingsError, load, read
+
+if TYPE_CHECKING:
+    from .reload import Given
+    from .settings import Settings
+
+CONFIG_ERROR = 2  # the exit code; the units of systemd know it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SettingsError as error:
         print(error, file=sys.stderr)
-        return 2
+        return getattr(args, "config_error_exit", CONFIG_ERROR)
     except BrokenPipeError:  # `… | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -71,13 +77,18 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument(
         "--log-file", metavar="FILE", type=Path, help="in place of standard error; rotated"
     )
+    parser.add_argument(
+        "--config-error-exit",
+        metavar="CODE",
+        type=int,
+        default=CONFIG_ERROR,
+        help="the exit code where the configuration can't be used; default: %(default)s",
+    )
     parser.set_defaults(run=_serve)
 
 
 def _serve(args: argparse.Namespace) -> int:
     from . import log_file, server
-    from .reload import Given
-    from .service import env_file
 
     if args.log_file is not None:
         try:
@@ -85,10 +96,26 @@ def _serve(args: argparse.Namespace) -> int:
         except OSError as error:
             problem = f"can't be written: {error.strerror}"
             raise SettingsError([problem], str(args.log_file)) from None
+    given = _given(args)
+    return server.serve(given.read(), log_to=args.log_file, given=given)
+
+
+def _given(args: argparse.Namespace) -> Given:
+    """Where `serve` reads its settings; what the environment file sets is in the environment."""
+    from .reload import Given
+    from .service import env_file
+
     if args.env_file is not None:
         env_file.put_into(os.environ, args.env_file)
-    given = Given(read(args.config).path, args.host, args.port)
-    return server.serve(given.read(), log_to=args.log_file, given=given)
+    return Given(read(args.config).path, args.host, args.port)
+
+
+def serve_settings(options: Sequence[str]) -> Settings:
+    """The settings of `mlx-stack-proxy` with these words, of which the first is `serve`, here.
+
+    Raises :class:`SettingsError`.
+    """
+    return _given(_parser().parse_args(options)).read()
 
 
 def _add_init(commands: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -17,7 +18,7 @@ from types import FrameType
 
 import uvicorn
 
-from . import log, main, open_files, workers
+from . import log, main, open_files, settings_source, systemd_notify, workers
 from .api.http_protocol import BoundedProtocol
 from .proxy.services import Services
 from .reload import Given, Reloader
@@ -125,6 +126,11 @@ class Server(uvicorn.Server):
             gc.collect(1)
         return await super().on_tick(counter)
 
+    def say_ready(self) -> None:
+        """To the log, and to systemd."""
+        self.say_listening()
+        systemd_notify.ready()
+
     def say_listening(self) -> None:
         """In the log: where clients reach it, and the tiers."""
         server = self._services.settings.server
@@ -169,11 +175,15 @@ def serve(
     """
     workers.check_state(settings)
     log.configure(settings.observability)
+    passed_over = settings_source.service_links(os.environ)
+    if passed_over:
+        log.get().info("service_links_passed_over", variables=passed_over)
     if settings.server.workers > 1:
-        return workers.Workers(work, settings, log_to, on_ready, given).run()
+        ready = on_ready or systemd_notify.ready
+        return workers.Workers(work, settings, log_to, ready, given).run()
     server = Server(main.build_services(settings), on_ready, given=given)
     if on_ready is None:
-        server.on_ready = server.say_listening
+        server.on_ready = server.say_ready
     return _run(server)
 
 

@@ -27,6 +27,13 @@ from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, neares
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
 MOST_PLACES = 2  # that are named for a key which is nowhere near
+_HERE = Path()
+# Kubernetes sets these for each Service of the namespace, Docker for a link: after the Service's
+# name in capitals. A Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
+_SERVICE_LINK = re.compile(
+    r"_(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)\Z"
+)
+_SERVICE_ADDRESS = ("tcp://", "udp://", "sctp://")
 
 
 class SettingsError(ValueError):
@@ -74,23 +81,37 @@ def _is_given(data: Any, path: tuple[str, ...]) -> bool:
     return data is not None or len(path) > 2  # an empty section gives nothing
 
 
-def load(path: str | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+def load(
+    path: str | None = None, environ: Mapping[str, str] | None = None, folder: Path = _HERE
+) -> Settings:
     """The settings from a YAML file and the environment; the environment is the stronger.
 
-    ``path``: the file; without it ``MLX_STACK_CONFIG``, then ``./config.yaml`` if it is there, then
-    the defaults alone. Raises :class:`SettingsError`.
+    ``path``: the file; without it ``MLX_STACK_CONFIG``, then ``config.yaml`` of the folder if it is
+    there, then the defaults alone. ``folder``: the working folder. Raises :class:`SettingsError`.
     """
-    return read(path, environ).settings()
+    return read(path, environ, folder).settings()
 
 
-def read(path: str | None = None, environ: Mapping[str, str] | None = None) -> Sources:
+def read(
+    path: str | None = None, environ: Mapping[str, str] | None = None, folder: Path = _HERE
+) -> Sources:
     """File and environment as :func:`load` takes them. Raises :class:`SettingsError`."""
     environ = os.environ if environ is None else environ
-    named = path or environ.get(CONFIG_VARIABLE) or None
-    file = Path(named or DEFAULT_FILE).expanduser()
-    there = named is not None or file.exists()
-    data = _read_yaml(file) if there else {}
-    return Sources(file if there else None, data, _from_environment(environ))
+    file = find_file(path, environ, folder)
+    return Sources(file, _read_yaml(file) if file is not None else {}, _from_environment(environ))
+
+
+def find_file(path: str | None, environ: Mapping[str, str], folder: Path = _HERE) -> Path | None:
+    """The file that :func:`load` reads; None: the defaults. Raises :class:`SettingsError`."""
+    named = path or environ.get(CONFIG_VARIABLE)
+    if named:
+        return folder / Path(named).expanduser()
+    file = folder / DEFAULT_FILE
+    try:
+        return file if file.exists() else None
+    except OSError as error:
+        problem = f"can't be looked for in the working folder: {error.strerror}"
+        raise SettingsError([problem], DEFAULT_FILE) from None
 
 
 def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
@@ -197,12 +218,31 @@ def _yaml_problem(error: yaml.MarkedYAMLError) -> str:
     )
 
 
+def service_links(environ: Mapping[str, str]) -> list[str]:
+    """The names of the variables that begin as ours do, and only say where a Service is."""
+    return sorted(key for key, value in environ.items() if _is_service_link(key, value))
+
+
+def _is_service_link(key: str, value: str) -> bool:
+    if not key.startswith(ENV_PREFIX) or ENV_DELIMITER in key or _section(key) in keys_of(Settings):
+        return False
+    # MLX_STACK_SERVER_PORT=4100 is a slip, and refused as one.
+    address = key.endswith("_PORT") and value.startswith(_SERVICE_ADDRESS)
+    return address or _SERVICE_LINK.search(key) is not None
+
+
+def _section(key: str) -> str:
+    """The section that a variable of ours names."""
+    return key[len(ENV_PREFIX) :].split(ENV_DELIMITER, maxsplit=1)[0].lower()
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     ours = {k: v for k, v in environ.items() if k.upper().startswith(ENV_PREFIX)}
-    ours = {k: v for k, v in ours.items() if k.upper() != CONFIG_VARIABLE}
+    passed_over = {*service_links(environ), *(k for k in ours if k.upper() == CONFIG_VARIABLE)}
+    ours = {k: v for k, v in ours.items() if k not in passed_over}
     problems = []
     for key in ours:
-        section = key[len(ENV_PREFIX) :].split(ENV_DELIMITER)[0].lower()
+        section = _section(key)
         if section not in keys_of(Settings):
             hint = unknown_name(section, keys_of(Settings), "section")
             problems.append(f"environment variable {key}: {hint}")

@@ -9,12 +9,11 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from ..local_address import local_url
 from ..printable import printable
 from ..settings_source import load
 from . import events
 from .client import NoAnswer, Remote
-
-_ANYWHERE = ("0.0.0.0", "::", "")
 
 
 def add_commands(commands: Any) -> None:
@@ -47,11 +46,7 @@ def add_commands(commands: Any) -> None:
 def _with(run: Any) -> Any:
     def command(args: argparse.Namespace) -> int:
         settings = load(args.config)
-        host = settings.server.host
-        host = "127.0.0.1" if host in _ANYWHERE else f"[{host}]" if ":" in host else host
-        remote = Remote(
-            args.url or f"http://{host}:{settings.server.port}", settings.server.admin_key
-        )
+        remote = Remote(args.url or local_url(settings), settings.server.admin_key)
         try:
             run(remote, args)
         except NoAnswer as error:

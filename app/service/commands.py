@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ..local_address import local_url
 from ..settings import Settings
-from ..settings_source import load
+from ..settings_source import from_mapping
 from . import spec as specs
+from .installed import usable
 from .launchd import Launchd
 from .spec import Spec
 from .steps import Run, ServiceError, carry_out, run, show
@@ -96,11 +98,16 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
         env_file=SYSTEM_ENV_FILE if args.system else folder / "service.env",
         stop_seconds=int(grace) + specs.STOP_MARGIN_SECONDS,
         variables=specs.needed_variables(settings, os.environ),
+        health_url=_health_url(settings),
     )
 
 
+def _health_url(settings: Settings) -> str:
+    return f"{local_url(settings)}/health"
+
+
 def _install(args: argparse.Namespace) -> int:
-    settings = load(args.config)  # what can't serve isn't installed
+    settings = usable(args.config)  # what can't serve isn't installed
     chosen = manager(args.system)
     spec = describe(args, settings)
     steps = chosen.install(spec)
@@ -111,7 +118,7 @@ def _install(args: argparse.Namespace) -> int:
         print(show(steps))
     else:
         carry_out(steps)
-        print(f"installed and started: {chosen.definition}")
+        print(f"installed, and it serves: {chosen.definition}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
@@ -136,7 +143,19 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _restart(args: argparse.Namespace) -> int:
-    return _pass_on(args, manager(args.system).restart())
+    chosen = manager(args.system)
+    found = chosen.installed()
+    if found is None and not args.dry_run:
+        raise ServiceError(f"none is installed: {chosen.definition} is not there")
+    # What can't serve stops nothing that does.
+    settings = found.settings() if found is not None else from_mapping({})
+    steps = chosen.restart(_health_url(settings))
+    if args.dry_run:
+        print(show(steps))
+    else:
+        carry_out(steps)
+        print("restarted, and it serves")
+    return 0
 
 
 def _logs(args: argparse.Namespace) -> int:
@@ -148,4 +167,4 @@ def _pass_on(args: argparse.Namespace, step: Run) -> int:
     if args.dry_run:
         print(shlex.join(step.argv))
         return 0
-    return run(step.argv, may_fail=True)
+    return run(step.argv)

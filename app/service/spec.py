@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..frozen import frozen
 from ..settings import ENV_PREFIX, Settings
-from ..settings_source import CONFIG_VARIABLE, DEFAULT_FILE
+from ..settings_source import CONFIG_VARIABLE, find_file
 from .steps import ServiceError, Step, WriteFile
 
 NAME = "mlx-stack-proxy"
@@ -24,6 +24,7 @@ class Spec:
     """``config``: None where the defaults are to serve. ``folder``: where it runs.
     ``kept_in``: the folders of the state file and of captured failures. ``variables``: the names
     and values that the configuration needs from the environment; None where one isn't there now.
+    ``health_url``: what answers once it serves.
     """
 
     program: Path
@@ -33,6 +34,7 @@ class Spec:
     env_file: Path
     stop_seconds: int
     variables: Mapping[str, str | None]
+    health_url: str
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -53,11 +55,10 @@ def find_program() -> Path:
 
 
 def find_config(given: str | None, environ: Mapping[str, str]) -> Path | None:
-    """The file that ``serve`` would take here, as an absolute path."""
-    named = given or environ.get(CONFIG_VARIABLE) or None
-    if named is None and not Path(DEFAULT_FILE).exists():
-        return None
-    return Path(named or DEFAULT_FILE).expanduser().resolve()
+    """The file that ``serve`` would take here, as an absolute path. Raises :class:`SettingsError`
+    where the working folder can't be searched."""
+    found = find_file(given, environ)
+    return found.resolve() if found is not None else None
 
 
 def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str, str | None]:

@@ -6,7 +6,9 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterable
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ..frozen import frozen
@@ -35,6 +37,8 @@ class WriteFile:
 
 @frozen
 class Remove:
+    """A folder only where it is empty: what else lies there is somebody else's."""
+
     path: Path
 
 
@@ -42,15 +46,48 @@ class Remove:
 class Run:
     """``may_fail``: what it says is passed on, and the next step follows in any case.
 
-    ``hint``: what may be the matter where it fails.
+    ``hint``: what may be the matter where it fails. ``explained_by``: a program to run then, which
+    shows more. ``again_on``: an exit code after which it is tried again, some times.
+    ``then``: the steps that follow only where it succeeds.
     """
 
     argv: tuple[str, ...]
     may_fail: bool = False
     hint: str = ""
+    explained_by: tuple[str, ...] = ()
+    again_on: int | None = None
+    then: tuple[Step, ...] = ()
 
 
-Step = MakeFolder | WriteFile | Remove | Run
+@frozen
+class UntilFails:
+    """Run a program silently until it fails: what it asks for is gone then."""
+
+    argv: tuple[str, ...]
+    seconds: float
+
+
+@frozen
+class Silent:
+    """See that nobody answers at a URL: who does is not the service."""
+
+    url: str
+
+
+@frozen
+class UntilAnswers:
+    """Ask a URL until it answers with 200. ``explained_by``: as of :class:`Run`."""
+
+    url: str
+    seconds: float
+    explained_by: tuple[str, ...] = ()
+
+
+Step = MakeFolder | WriteFile | Remove | Run | UntilFails | Silent | UntilAnswers
+TRIES = 5  # of what fails as `again_on` says
+PAUSE_SECONDS = 0.5  # between two looks or tries
+# Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def show(steps: Iterable[Step]) -> str:
@@ -77,8 +114,15 @@ def _shown(step: Step) -> str:
             return f"# write {path} (mode {mode:04o}){unless}:\n{shown or content}"
         case Remove(path):
             return f"# remove {path}, if it is there"
-        case Run(argv, may_fail, _):
-            return shlex.join(argv) + ("   # may fail" if may_fail else "")
+        case Run(argv, may_fail):
+            line = shlex.join(argv) + ("   # may fail" if may_fail else "")
+            return "\n".join((line, *map(_shown, step.then)))
+        case UntilFails(argv):
+            return f"# until it fails: {shlex.join(argv)}"
+        case Silent(url):
+            return f"# see that nobody else answers at {url}"
+        case UntilAnswers(url):
+            return f"# wait until {url} answers"
 
 
 def _do(step: Step) -> None:
@@ -89,27 +133,83 @@ def _do(step: Step) -> None:
             if not (keep and path.exists()):
                 _write(path, content, mode)
         case Remove(path):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
-        case Run(argv, may_fail, hint):
-            run(argv, may_fail, hint)
+            _remove(path)
+        case Run():
+            _run_step(step)
+        case UntilFails() | Silent() | UntilAnswers():
+            _wait(step)
 
 
-def run(argv: tuple[str, ...], may_fail: bool = False, hint: str = "") -> int:
-    """Run a program of the system's with our output; its exit code.
+def _remove(path: Path) -> None:
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+    elif not any(path.iterdir()):
+        path.rmdir()
 
-    Raises :class:`ServiceError` where it isn't there, or fails and may not.
-    """
+
+def _run_step(step: Run) -> None:
+    for left in reversed(range(TRIES)):
+        code = run(step.argv)
+        if code != step.again_on or not left:
+            break
+        time.sleep(PAUSE_SECONDS)
+    if code == 0:
+        carry_out(step.then)
+    elif not step.may_fail:
+        said = f"`{shlex.join(step.argv)}` failed with exit code {code}"
+        raise _explained(f"{said}: {step.hint}" if step.hint else said, step.explained_by)
+
+
+def _wait(step: UntilFails | Silent | UntilAnswers) -> None:
+    match step:
+        case UntilFails(argv, seconds):
+            if not _comes(lambda: run(argv, silent=True) != 0, seconds):
+                raise ServiceError(f"`{shlex.join(argv)}` still finds it after {seconds:g} s")
+        case Silent(url):
+            if _answers(url):
+                raise ServiceError(f"{url} answers, though the service is stopped: who is it?")
+        case UntilAnswers(url, seconds, explained_by):
+            if not _comes(lambda: _answers(url), seconds):
+                problem = f"it does not answer at {url} after {seconds:g} s"
+                raise _explained(problem, explained_by)
+
+
+def _comes(true: Callable[[], bool], seconds: float) -> bool:
+    """Whether something becomes true in time."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() >= end:
+            return False
+        time.sleep(PAUSE_SECONDS)
+    return True
+
+
+def _answers(url: str) -> bool:
     try:
-        code = subprocess.run(argv, check=False).returncode  # noqa: S603  # launchctl and the like
+        with _OPENER.open(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+def _explained(problem: str, explained_by: tuple[str, ...]) -> ServiceError:
+    """The error, once the program that says more has said it."""
+    if explained_by:
+        run(explained_by)
+    return ServiceError(problem)
+
+
+def run(argv: tuple[str, ...], silent: bool = False) -> int:
+    """Run a program of the system's with our output, or none; its exit code.
+
+    Raises :class:`ServiceError` where it isn't there.
+    """
+    output = subprocess.DEVNULL if silent else None
+    try:
+        done = subprocess.run(argv, check=False, stdout=output, stderr=output)  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
         raise ServiceError(f"the program {argv[0]} is not on this machine") from None
-    if code and not may_fail:
-        said = f"`{shlex.join(argv)}` failed with exit code {code}"
-        raise ServiceError(f"{said}: {hint}" if hint else said)
-    return code
+    return done.returncode
 
 
 def _write(path: Path, content: str, mode: int) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import getpass
 import re
+import shlex
 import sys
 from pathlib import Path
 
 from ..deploy_files import deploy_path
+from . import env_file
+from .installed import Installed
 from .spec import NAME, Spec, environment_step
 from .steps import MakeFolder, Remove, Run, ServiceError, Step, WriteFile
 
 UNIT = f"{NAME}.service"
 SYSTEM_UNITS = Path("/etc/systemd/system")
+LINGERING = Path("/var/lib/systemd/linger")  # a file for each user who lingers
 # What the system unit can't see, for ProtectHome hides it.
 _HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
 # (file, what it says where a user may not make namespaces)
@@ -32,6 +36,8 @@ class UserUnit:
         """``config_home``: ``$XDG_CONFIG_HOME``."""
         folder = config_home / "systemd" / "user"
         self._sandbox = folder / f"{UNIT}.d" / "sandbox.conf"
+        # Beside the drop-in; systemd reads only names that end with .conf.
+        self._lingers = self._sandbox.with_name("lingering")
         self.definition = folder / UNIT
         self.sandboxed = may_make_namespaces()
 
@@ -55,24 +61,39 @@ class UserUnit:
             WriteFile(self._sandbox, sandbox) if self.sandboxed else Remove(self._sandbox),
             Run((*self._systemctl, "daemon-reload"), hint=NO_USERS_SYSTEMD),
             Run((*self._systemctl, "enable", UNIT)),
-            Run((*self._systemctl, "restart", UNIT)),
-            # Or it would end with the last login of its user.
-            Run(("loginctl", "enable-linger", getpass.getuser()), may_fail=True),
+            *self._linger(),
+            *self.restart(spec.health_url),
         ]
 
+    def _linger(self) -> list[Step]:
+        """Or it would end with the last login of its user. Who lingers already goes on to."""
+        user = getpass.getuser()
+        if (LINGERING / user).exists():
+            return []
+        said = f"`service install` let {user} linger; `service uninstall` ends that.\n"
+        kept = WriteFile(self._lingers, said)
+        return [Run(("loginctl", "enable-linger", user), may_fail=True, then=(kept,))]
+
     def uninstall(self) -> list[Step]:
+        unlinger = Run(("loginctl", "disable-linger", getpass.getuser()), may_fail=True)
         return [
             Run((*self._systemctl, "disable", "--now", UNIT), may_fail=True),
+            *([unlinger] if self._lingers.exists() else []),
+            Remove(self._lingers),
             Remove(self._sandbox),
+            Remove(self._sandbox.parent),
             Remove(self.definition),
             Run((*self._systemctl, "daemon-reload"), may_fail=True),
         ]
 
+    def installed(self) -> Installed | None:
+        return _installed(self.definition)
+
     def status(self) -> Run:
         return Run((*self._systemctl, "status", "--no-pager", UNIT))
 
-    def restart(self) -> Run:
-        return Run((*self._systemctl, "restart", UNIT))
+    def restart(self, _: str) -> list[Step]:
+        return [_restart(self._systemctl, self.logs(20, follow=False))]
 
     def logs(self, lines: int, follow: bool) -> Run:
         return Run(("journalctl", "--user-unit", UNIT, *_journal(lines, follow)))
@@ -104,7 +125,7 @@ class SystemUnit:
             WriteFile(self.definition, unit("system", spec)),
             Run(("systemctl", "daemon-reload"), hint=NO_SYSTEMD),
             Run(("systemctl", "enable", UNIT)),
-            Run(("systemctl", "restart", UNIT)),
+            *self.restart(spec.health_url),
         ]
 
     def uninstall(self) -> list[Step]:
@@ -117,11 +138,39 @@ class SystemUnit:
     def status(self) -> Run:
         return Run(("systemctl", "status", "--no-pager", UNIT))
 
-    def restart(self) -> Run:
-        return Run(("systemctl", "restart", UNIT))
+    def installed(self) -> Installed | None:
+        return _installed(self.definition)
+
+    def restart(self, _: str) -> list[Step]:
+        return [_restart(("systemctl",), self.logs(20, follow=False))]
 
     def logs(self, lines: int, follow: bool) -> Run:
         return Run(("journalctl", "--unit", UNIT, *_journal(lines, follow)))
+
+
+def _restart(systemctl: tuple[str, ...], logs: Run) -> Run:
+    """It waits until the proxy says that it serves (`Type=notify`), and fails if it never does."""
+    return Run(
+        (*systemctl, "restart", UNIT),
+        hint="the service does not start; above is what it wrote last",
+        explained_by=logs.argv,
+    )
+
+
+def _installed(definition: Path) -> Installed | None:
+    try:
+        lines = definition.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    said = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    environ = env_file.read_leniently(Path(_plain(said["EnvironmentFile"].removeprefix("-"))))
+    folder = Path(_plain(said["WorkingDirectory"]))
+    return Installed([_plain(word) for word in shlex.split(said["ExecStart"])], folder, environ)
+
+
+def _plain(word: str) -> str:
+    """A word of a unit file without what :func:`quoted` does to percent and dollar signs."""
+    return word.replace("%%", "%").replace("$$", "$")
 
 
 def unit(kind: str, spec: Spec) -> str:

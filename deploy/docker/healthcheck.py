@@ -1,13 +1,35 @@
-"""Exit code 0 if the proxy of this container answers; an image without curl needs no more."""
+"""Exit code 0 if the proxy of this container answers; an image without curl needs no more.
 
-import os
+Where it listens is read as the proxy itself reads it: from the options that it was started with,
+its file and the environment.
+"""
+
 import sys
 import urllib.request
+from pathlib import Path
 
-port = os.environ.get("MLX_STACK_SERVER__PORT", "4100")
-no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-try:
-    with no_proxy.open(f"http://127.0.0.1:{port}/health", timeout=4) as response:
-        sys.exit(response.status != 200)
-except OSError as error:
-    sys.exit(f"no answer: {error}")
+from app import cli
+from app.local_address import local_url
+
+# Of process 1: the proxy, or an init that was given the proxy's command.
+COMMAND = Path("/proc/1/cmdline")
+
+
+def address(command: list[str]) -> str:
+    """The URL of a proxy that runs by this command, which may stand behind another."""
+    options = command[command.index("serve") :] if "serve" in command else ["serve"]
+    return local_url(cli.serve_settings(options))
+
+
+def main(command: list[str]) -> str | int:
+    """The exit code, or what is the matter."""
+    no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with no_proxy.open(f"{address(command)}/health", timeout=4) as response:
+            return 0 if response.status == 200 else f"status {response.status}"
+    except (OSError, ValueError) as error:
+        return f"no answer: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(COMMAND.read_text(encoding="utf-8", errors="replace").split("\0")[:-1]))

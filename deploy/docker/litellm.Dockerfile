@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # LiteLLM in the version that this project is tested with, for compose.yaml.
 FROM python:3.11-slim
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
+import importlib.util
 import os
 import platform
 import re
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,13 +26,13 @@ from tests.support.scripted_server import ScriptedServer
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "deploy" / "docker"
-DOCKERFILES = ("Dockerfile", "litellm.Dockerfile")
+DOCKERFILES = ("Dockerfile", "deploy/docker/litellm.Dockerfile")
 COMPOSE: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
 
 
 def instructions(name: str) -> list[tuple[str, str]]:
-    text = (DOCKER / name).read_text().replace("\\\n", " ")
+    text = (ROOT / name).read_text().replace("\\\n", " ")
     lines = [line.strip() for line in text.splitlines()]
     plain = [line for line in lines if line and not line.startswith("#")]
     return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in plain]
@@ -48,15 +50,13 @@ def test_hadolint_has_nothing_to_say(name: str) -> None:
     if program is None:
         missing("the program hadolint")
     assert program is not None
-    done = subprocess.run(
-        [program, str(DOCKER / name)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([program, str(ROOT / name)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("name", DOCKERFILES)
 def test_nobody_is_root_and_no_shell_stands_before_the_process(name: str) -> None:
-    assert int(last(name, "USER")) > 0
+    assert all(int(number) > 0 for number in last(name, "USER").split(":"))
     assert last(name, "ENTRYPOINT").startswith('["')
     assert last(name, "CMD").startswith('["')
 
@@ -64,8 +64,18 @@ def test_nobody_is_root_and_no_shell_stands_before_the_process(name: str) -> Non
 def test_the_health_check_needs_no_further_program() -> None:
     assert last("Dockerfile", "HEALTHCHECK").endswith('CMD ["python", "/opt/healthcheck.py"]')
     assert last("Dockerfile", "STOPSIGNAL") == "SIGTERM"
-    text = (DOCKER / "Dockerfile").read_text()
+    text = (ROOT / "Dockerfile").read_text()
     assert not re.search(r"\b(curl|wget|apt-get)\b", text)
+
+
+def test_no_name_of_a_user_can_be_taken_in_the_base() -> None:
+    """Debian has a user `proxy`: making another failed the build."""
+    assert not [rest for kind, rest in instructions("Dockerfile") if "useradd" in rest]
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_nothing_is_fetched_to_read_the_file_itself(name: str) -> None:
+    assert "syntax=" not in (ROOT / name).read_text().partition("\n")[0]
 
 
 def ignored(path: str) -> bool:
@@ -106,25 +116,49 @@ def test_the_dependencies_are_the_projects() -> None:
     assert not any("litellm" in line for line in said)
 
 
-async def test_the_health_check_against_a_real_proxy() -> None:
-    async def code(port: int) -> int:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(DOCKER / "healthcheck.py")),
-            env={**os.environ, "MLX_STACK_SERVER__PORT": str(port), "http_proxy": "http://x:9"},
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        return await process.wait()
+def healthcheck() -> ModuleType:
+    found = importlib.util.spec_from_file_location("healthcheck", DOCKER / "healthcheck.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
 
+
+async def test_the_health_check_against_a_real_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = healthcheck().main
+    monkeypatch.setenv("http_proxy", "http://x:9")
     async with ScriptedServer() as upstream, running_proxy(upstream.url) as proxy:
-        assert await code(proxy.port) == 0
-        assert await code(free_port()) == 1
+        serving = ["mlx-stack-proxy", "serve", "--host", "127.0.0.1", "--port"]
+        assert await asyncio.to_thread(check, [*serving, str(proxy.port)]) == 0
+        assert "no answer" in await asyncio.to_thread(check, [*serving, str(free_port())])
+
+
+def test_the_health_check_asks_where_the_proxy_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = healthcheck().address
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("MLX_STACK_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("MLX_STACK_SERVER__HOST", "0.0.0.0")  # as the image has it
+    config = tmp_path / "mounted.yaml"
+    config.write_text("server: {port: 4242}")
+    serve = ["/opt/proxy/bin/python", "/opt/proxy/bin/mlx-stack-proxy", "serve"]
+    assert address(serve) == "http://127.0.0.1:4100"
+    with_file = [*serve, "--config", str(config)]
+    assert address(with_file) == "http://127.0.0.1:4242"
+    assert address(["/sbin/docker-init", "--", *with_file]) == "http://127.0.0.1:4242"
+    assert address([*with_file, "--host", "10.1.2.3"]) == "http://10.1.2.3:4242"
+    monkeypatch.setenv("MLX_STACK_SERVER__PORT", "4300")
+    assert address(with_file) == "http://127.0.0.1:4300", "the environment is the stronger"
+    assert address(["sh", "-c", "something else"]) == "http://127.0.0.1:4300"
 
 
 def test_images_are_plain_names() -> None:
     """Of the usual registry, which nobody has to be told of."""
-    named = [
-        rest.split()[0] for f in DOCKERFILES for kind, rest in instructions(f) if kind == "FROM"
-    ]
+    froms = [rest.split()[0] for f in DOCKERFILES for k, rest in instructions(f) if k == "FROM"]
+    base = last("Dockerfile", "ARG").removeprefix("BASE=")
+    named = [base if name == "${BASE}" else name for name in froms]
     named += [service["image"] for service in SERVICES.values()]
     for name in named:
         assert "/" not in name or "." not in name.partition("/")[0], name
@@ -141,7 +175,8 @@ def test_the_services_of_compose() -> None:
             source = volume.partition(":")[0]
             assert source in COMPOSE["volumes"] or (DOCKER / source).exists(), source
         if "build" in service:
-            assert (DOCKER / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+            file = service["build"].get("dockerfile", "Dockerfile")
+            assert (DOCKER / service["build"]["context"] / file).is_file()
     healthy = SERVICES["redis"]["healthcheck"]
     assert SERVICES["proxy"]["depends_on"]["redis"]["condition"] == "service_healthy" and healthy
     assert SERVICES["proxy"]["read_only"] is True
@@ -159,7 +194,7 @@ def test_the_proxy_of_compose_has_a_configuration_that_serves() -> None:
         key: re.sub(r"\$\{\w+:\?[^}]*\}", "sk-given", value)
         for key, value in SERVICES["proxy"]["environment"].items()
     }
-    image = dict(re.findall(r"(MLX_STACK_\w+)=(\S+)", (DOCKER / "Dockerfile").read_text()))
+    image = dict(re.findall(r"(MLX_STACK_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
     settings = load(str(DOCKER / "config.yaml"), {**image, **given})
     assert settings.upstream.base_url == "http://litellm:4000"
     assert settings.state.backend == "redis"

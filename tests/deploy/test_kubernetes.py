@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +16,8 @@ import pytest
 import yaml
 
 from app.settings_source import load
-from tests.conftest import missing
+from tests.conftest import missing, require_program
+from tests.support.ports import free_port
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 Json = dict[str, Any]
@@ -54,11 +60,13 @@ def test_every_selector_finds_its_pods() -> None:
 
 
 def test_there_are_always_some_left() -> None:
-    replicas = found("Deployment")["spec"]["replicas"]
-    scaler = found("HorizontalPodAutoscaler")["spec"]
-    assert replicas == scaler["minReplicas"] == 2
-    assert found("PodDisruptionBudget")["spec"]["minAvailable"] < replicas
+    least = found("HorizontalPodAutoscaler")["spec"]["minReplicas"]
+    assert found("PodDisruptionBudget")["spec"]["minAvailable"] < least == 2
     assert found("Deployment")["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_only_the_autoscaler_says_how_many() -> None:
+    assert "replicas" not in found("Deployment")["spec"]
 
 
 def test_the_probes_ask_what_there_is() -> None:
@@ -69,14 +77,89 @@ def test_the_probes_ask_what_there_is() -> None:
     assert found("Service")["spec"]["ports"][0]["targetPort"] == port["name"]
 
 
+def environment(container: Json, secret: dict[str, str]) -> dict[str, str]:
+    """As kubelet makes it: what `envFrom` gives is not put into other values."""
+    whole = dict(secret) if "envFrom" in container else {}
+    own: dict[str, str] = {}
+    for one in container["env"]:
+        asked = one.get("valueFrom", {}).get("secretKeyRef", {})
+        value = secret[asked["key"]] if asked else one["value"]
+        own[one["name"]] = re.sub(r"\$\((\w+)\)", lambda name: own[name[1]], value)
+    return whole | own
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str]]]:
+    """The real one with the manifest's arguments: runs a command of its container, with further
+    variables, and gives the exit code and the output."""
+    (container,) = found("StatefulSet", "mlx-stack-redis")["spec"]["template"]["spec"]["containers"]
+    given = environment(container, found("Secret")["stringData"])
+    program, *words = [
+        re.sub(r"\$\((\w+)\)", lambda name: given[name[1]], word) for word in container["args"]
+    ]
+    port = str(free_port())
+
+    def ask(command: str, **environ: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["sh", "-c", command.replace("redis-cli", f"redis-cli -p {port}")],
+            env={**os.environ, **given, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=10,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    listen = ("--port", port, "--bind", "127.0.0.1", "--dir", str(tmp_path))
+    command = [require_program(program), *words, *listen]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            yield ask
+        finally:
+            server.terminate()
+
+
+def test_redis_takes_the_password_that_the_proxies_have(
+    redis: Callable[..., tuple[int, str]],
+) -> None:
+    (container,) = found("StatefulSet", "mlx-stack-redis")["spec"]["template"]["spec"]["containers"]
+    shell, option, probe = container["readinessProbe"]["exec"]["command"]
+    assert (shell, option) == ("sh", "-c")
+    end = time.monotonic() + 20
+    while redis(probe)[0]:
+        assert time.monotonic() < end, "it never becomes ready"
+    assert redis(probe, REDISCLI_AUTH="another")[0] == 1
+    words = redis("redis-cli config get maxmemory maxmemory-policy")[1].split()
+    kept = dict(zip(words[::2], words[1::2], strict=True))
+    assert kept["maxmemory-policy"] == "noeviction"
+    assert container["resources"]["limits"]["memory"] == "512Mi"
+    assert 0 < int(kept["maxmemory"]) < 0.75 * 512 * 2**20
+
+
+def test_no_service_puts_variables_into_a_pod() -> None:
+    for pod in (POD, found("StatefulSet", "mlx-stack-redis")["spec"]["template"]):
+        assert pod["spec"]["enableServiceLinks"] is False
+
+
+def test_names_are_found_and_model_servers_reached() -> None:
+    egress = found("NetworkPolicy")["spec"]["egress"]
+    (dns,) = [rule for rule in egress if {"port": 53, "protocol": "UDP"} in rule.get("ports", [])]
+    assert {"port": 53, "protocol": "TCP"} in dns["ports"]
+    assert {"ipBlock": {"cidr": "169.254.20.10/32"}} in dns["to"]
+    (servers,) = [rule for rule in egress if "ports" not in rule]
+    (peer,) = servers["to"]
+    assert peer["podSelector"]["matchLabels"] == {"mlx-stack/model-server": "true"}
+
+
 def test_the_configuration_serves(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(found("ConfigMap")["data"]["config.yaml"])
     secret = found("Secret")["stringData"]
-    settings = load(str(config), secret)
+    settings = load(str(config), environment(CONTAINER, secret))
     assert settings.server.port == CONTAINER["ports"][0]["containerPort"]
     assert settings.state.backend == "redis", "two replicas count together"
-    assert "//mlx-stack-redis:" in (settings.state.redis_url or "")
+    assert settings.state.redis_url == "redis://:changeMeFour@mlx-stack-redis:6379/0"
     assert settings.server.admin_key
     assert len(settings.server.api_keys) == 1
     assert settings.upstream.api_key_env in secret
@@ -108,8 +191,9 @@ def test_pods_keep_to_the_restricted_standard(pod: Json) -> None:
 
 
 def test_the_user_is_the_images() -> None:
-    dockerfile = (FOLDER.parent / "docker" / "Dockerfile").read_text()
-    assert f"USER {POD['spec']['securityContext']['runAsUser']}\n" in dockerfile
+    dockerfile = (FOLDER.parents[1] / "Dockerfile").read_text()
+    who = POD["spec"]["securityContext"]
+    assert f"USER {who['runAsUser']}:{who['runAsGroup']}\n" in dockerfile
 
 
 def test_images_are_plain_names() -> None:

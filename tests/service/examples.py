@@ -20,6 +20,7 @@ def spec(folder: Path, **changes: Any) -> Spec:
         "env_file": folder / "service.env",
         "stop_seconds": 45,
         "variables": {"LITELLM_MASTER_KEY": "sk-secret", "OPENROUTER_API_KEY": None},
+        "health_url": "http://127.0.0.1:9/health",
     }
     return Spec(**{**given, **changes})
 

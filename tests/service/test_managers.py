@@ -15,7 +15,18 @@ import pytest
 from app import cli
 from app.service import commands, systemd
 from app.service.launchd import Launchd
-from app.service.steps import MakeFolder, Remove, Run, ServiceError, Step, WriteFile, carry_out
+from app.service.steps import (
+    MakeFolder,
+    Remove,
+    Run,
+    ServiceError,
+    Silent,
+    Step,
+    UntilAnswers,
+    UntilFails,
+    WriteFile,
+    carry_out,
+)
 from app.service.systemd import SystemUnit, UserUnit, quoted
 from app.settings_source import from_mapping
 from tests.service.examples import ODD, program_at, spec
@@ -37,7 +48,7 @@ LAUNCHD_KEYS: dict[str, type] = {
     "ProgramArguments": list,
     "WorkingDirectory": str,
     "RunAtLoad": bool,
-    "KeepAlive": bool,
+    "KeepAlive": dict,
     "ThrottleInterval": int,
     "ExitTimeOut": int,
     "ProcessType": str,
@@ -54,6 +65,7 @@ def check_plist(data: dict[str, Any]) -> None:
     assert Path(data["ProgramArguments"][0]).is_absolute()
     assert data["ProcessType"] in ("Background", "Standard", "Adaptive", "Interactive")
     assert set(data["SoftResourceLimits"]) == {"NumberOfFiles"}
+    assert data["KeepAlive"] == {"SuccessfulExit": False}
     assert data["Umask"] == 0o077
     assert data["StandardOutPath"] == data["StandardErrorPath"]
 
@@ -72,6 +84,7 @@ def test_the_agent(tmp_path: Path) -> None:
         *("/opt/mlx-stack-proxy/bin/mlx-stack-proxy", "serve"),
         *("--config", "/etc/mlx-stack-proxy/config.yaml"),
         *("--env-file", str(folder / "service.env"), "--log-file", log),
+        *("--config-error-exit", "0"),
     ]
     assert data["ExitTimeOut"] == 75
     assert data["StandardErrorPath"] == log
@@ -85,18 +98,60 @@ def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) ->
     assert args.log_file == tmp_path / "logs" / "proxy.log"
 
 
-def test_the_agent_is_loaded_anew(tmp_path: Path) -> None:
+def test_the_agent_is_loaded_anew_once_the_old_one_is_gone(tmp_path: Path) -> None:
     agent = Launchd(tmp_path, tmp_path)
+    given = spec(tmp_path, stop_seconds=75)
     target = f"gui/{os.getuid()}/com.mlx-stack.proxy"
-    runs = [step for step in agent.install(spec(tmp_path)) if isinstance(step, Run)]
-    assert runs == [
-        Run(("launchctl", "bootout", target), may_fail=True),
+    bootout = Run(("launchctl", "bootout", target), may_fail=True)
+    gone = UntilFails(("launchctl", "print", target), 85)
+    loaded_anew = [
+        bootout,
+        gone,
+        Silent(given.health_url),
         Run(("launchctl", "enable", target)),
-        Run(("launchctl", "bootstrap", f"gui/{os.getuid()}", str(agent.definition))),
+        Run(("launchctl", "bootstrap", f"gui/{os.getuid()}", str(agent.definition)), again_on=5),
+        UntilAnswers(given.health_url, 60, ("tail", "-n", "20", str(agent.log))),
     ]
-    assert agent.uninstall() == [runs[0], Remove(agent.definition)]
-    assert agent.restart() == Run(("launchctl", "kickstart", "-k", target))
+    steps = agent.install(given)
+    assert steps[-len(loaded_anew) :] == loaded_anew
+    carry_out([written(steps, "com.mlx-stack.proxy.plist")])
+    assert agent.restart(given.health_url) == loaded_anew
+    assert agent.uninstall() == [bootout, gone, Remove(agent.definition)]
     assert agent.logs(5, True).argv == ("tail", "-n", "5", "-F", str(agent.log))
+
+
+def test_a_bad_configuration_is_no_failure_for_launchd(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With `SuccessfulExit` false it starts anew what fails: not what ends with 0."""
+    config = tmp_path / "config.yaml"
+    config.write_text("servre: {}")
+    plist = plistlib.loads(Launchd(tmp_path, tmp_path).plist(spec(tmp_path)).encode())
+    asked = plist["ProgramArguments"][-2:]
+    assert cli.main(["serve", "--config", str(config), *asked]) == 0
+    assert "unknown key `servre`" in capsys.readouterr().err
+    assert cli.main(["serve", "--config", str(config)]) == 2, "as the units of systemd know it"
+
+
+def test_what_is_installed_is_read_again(tmp_path: Path) -> None:
+    """Whatever its path: so a restart can look whether it would start."""
+    folder = tmp_path / ODD
+    folder.mkdir()
+    config = folder / "config.yaml"
+    config.write_text("server: {port: 4242}")
+    env_file = folder / "service.env"
+    env_file.write_text("MLX_STACK_SERVER__HOST=0.0.0.0\n")
+    env_file.chmod(0o600)
+    for manager in (Launchd(tmp_path, folder), UserUnit(tmp_path)):
+        assert manager.installed() is None
+        for path in (config, None):  # without one it is the working folder's
+            for step in manager.install(spec(folder, config=path)):
+                if isinstance(step, WriteFile):
+                    carry_out([step])
+            found = manager.installed()
+            assert found is not None
+            settings = found.settings()
+            assert (settings.server.port, settings.server.host) == (4242, "0.0.0.0")
 
 
 # --- systemd ---------------------------------------------------------------------------------
@@ -139,6 +194,7 @@ def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None
     step = written(steps, "sandbox.conf")
     assert step.path == tmp_path / "systemd/user/mlx-stack-proxy.service.d/sandbox.conf"
     assert f'ReadWritePaths="{tmp_path}/state 5%%"' in step.content
+    assert "PrivateUsers=yes" in step.content.splitlines()
     for one in steps:
         if isinstance(one, WriteFile):
             carry_out([one])
@@ -176,6 +232,8 @@ def test_a_unit_says_what_it_should(kind: str, tmp_path: Path) -> None:
     assert said["TimeoutStopSec"] == "75"
     assert said["Restart"] == "always"
     assert said["NoNewPrivileges"] == "yes"
+    assert said["Type"] == "notify"
+    assert said["RestartPreventExitStatus"] == "2"
     if kind == "system":
         assert said["ProtectSystem"] == "strict"
         assert said["ReadWritePaths"] == "/var/lib/mlx-stack-proxy"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import getpass
 import os
 from pathlib import Path
 
 import pytest
 
 from app import cli
-from app.service import commands
+from app.service import commands, steps, systemd
 from app.service import spec as specs
 from app.service.steps import MakeFolder, Run, ServiceError, Step, WriteFile, show
 from app.settings_source import from_mapping
@@ -56,15 +57,35 @@ def test_a_dry_run_shows_all_and_does_nothing(
 
 
 def fake_programs(folder: Path, monkeypatch: pytest.MonkeyPatch, fails: str = "none") -> Path:
-    """systemctl and its like, which write down how they were called."""
+    """systemctl and its like, which write down how they were called.
+
+    ``fails``: calls with this in them. What launchd has booted out it still prints twice. The
+    service answers once its manager was told to start it.
+    """
     said = folder / "called.txt"
     for name in ("systemctl", "loginctl", "journalctl", "launchctl", "tail"):
         script = program_at(folder / "fake" / name)
         script.write_text(
-            f'#!/bin/sh\necho "{name} $*" >> {said}\ncase "$*" in *{fails}*) exit 3;; esac\n'
+            f"""#!/bin/sh
+            echo "{name} $*" >> {said}
+            case "$*" in *{fails}*) exit 3;; esac
+            case "$*" in print*) test "$(grep -c ' print ' {said})" -lt 3 || exit 1;; esac
+            """
         )
     monkeypatch.setenv("PATH", f"{folder / 'fake'}:{os.environ['PATH']}")
+    monkeypatch.setattr(steps, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(steps, "_answers", lambda _: said.exists() and started(said))
+    monkeypatch.setattr(systemd, "LINGERING", folder / "lingering")
     return said
+
+
+def started(said: Path) -> bool:
+    return any(" bootstrap " in line for line in said.read_text().splitlines())
+
+
+def calls(said: Path) -> list[str]:
+    """The second word of each, which says what was asked for."""
+    return [line.split()[1].removeprefix("--") for line in said.read_text().splitlines()]
 
 
 def test_install_and_uninstall_on_linux(
@@ -123,6 +144,130 @@ def test_a_step_that_fails_ends_it_with_a_sentence(
     assert cli.main(["service", "install"]) == 1
     assert "daemon-reload` failed with exit code 3: is there a systemd" in capsys.readouterr().err
     assert "restart" not in said.read_text()
+
+
+def test_launchd_is_waited_for_and_asked_again(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`bootout` returns too early, and `bootstrap` then says `Input/output error`."""
+    on("darwin", monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    launchctl = tmp_path / "fake" / "launchctl"
+    calls_of_it = f"$(grep -c ' bootstrap ' {said})"
+    busy = f'case "$*" in bootstrap*) test "{calls_of_it}" -ge 3 || exit 5;; esac'
+    launchctl.write_text(f"{launchctl.read_text()}\n{busy}\n")
+    assert cli.main(["service", "install"]) == 0
+    assert calls(said) == ["bootout", *["print"] * 3, "enable", *["bootstrap"] * 3]
+
+    said.unlink()
+    launchctl.write_text(launchctl.read_text().replace("-ge 3", "-ge 99"))
+    assert cli.main(["service", "install"]) == 1
+    assert calls(said).count("bootstrap") == steps.TRIES
+    assert "bootstrap" in capsys.readouterr().err
+
+
+def test_another_program_on_the_port_is_not_taken_for_the_service(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on("darwin", monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    monkeypatch.setattr(steps, "_answers", lambda _: True)
+    assert cli.main(["service", "install"]) == 1
+    assert "http://127.0.0.1:4100/health answers" in capsys.readouterr().err
+    assert not started(said)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_what_does_not_start_is_said_with_its_own_last_words(
+    platform: str,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on(platform, monkeypatch)
+    monkeypatch.setattr("app.service.launchd.START_SECONDS", 0.0)
+    said = fake_programs(tmp_path, monkeypatch, fails="user?restart")
+    monkeypatch.setattr(steps, "_answers", lambda _: False)
+    assert cli.main(["service", "install"]) == 1
+    out, err = capsys.readouterr()
+    assert "serves" not in out
+    assert "does not answer" in err or "does not start" in err
+    shows = {"darwin": "tail -n 20 ", "linux": "journalctl --user-unit "}[platform]
+    assert said.read_text().splitlines()[-1].startswith(shows)
+
+
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_a_restart_with_a_bad_file_stops_nothing(
+    platform: str,
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    on(platform, monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    assert cli.main(["service", "restart"]) == 1
+    assert capsys.readouterr().err.startswith("none is installed: ")
+    assert cli.main(["service", "install"]) == 0
+    said.unlink()
+    config = tmp_path / "config.yaml"
+    config.write_text("servre: {}")
+    assert cli.main(["service", "restart"]) == 2
+    assert "unknown key `servre`" in capsys.readouterr().err
+    config.write_text("server: {workers: 2}")
+    assert cli.main(["service", "restart"]) == 2, "which `serve` refuses, too"
+    assert not said.exists()
+    config.write_text("server: {}")
+    assert cli.main(["service", "restart"]) == 0
+    assert "restart" in said.read_text() or "bootstrap" in said.read_text()
+
+
+@pytest.mark.parametrize("lingers", [False, True])
+def test_lingering_ends_only_where_install_began_it(
+    lingers: bool, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on("linux", monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch)
+    lingering = systemd.LINGERING / getpass.getuser()
+    lingering.parent.mkdir()
+    if lingers:
+        lingering.touch()
+    assert cli.main(["service", "install"]) == 0
+    lingering.touch()  # as loginctl would
+    assert cli.main(["service", "install"]) == 0
+    assert calls(said).count("enable-linger") == (not lingers)
+    assert cli.main(["service", "uninstall"]) == 0
+    assert calls(said).count("disable-linger") == (not lingers)
+    assert list((home / ".config/systemd/user").iterdir()) == []
+
+
+def test_refused_lingering_is_not_ended(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on("linux", monkeypatch)
+    said = fake_programs(tmp_path, monkeypatch, fails="enable-linger")
+    assert cli.main(["service", "install"]) == 0
+    assert cli.main(["service", "uninstall"]) == 0
+    assert "disable-linger" not in calls(said)
+
+
+def test_a_drop_in_of_somebody_elses_is_left(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on("linux", monkeypatch)
+    fake_programs(tmp_path, monkeypatch)
+    assert cli.main(["service", "install"]) == 0
+    folder = home / ".config/systemd/user/mlx-stack-proxy.service.d"
+    (folder / "override.conf").write_text("[Service]\n")
+    assert cli.main(["service", "uninstall"]) == 0
+    assert [file.name for file in folder.iterdir()] == ["override.conf"]
 
 
 def test_the_exit_code_of_status_is_the_managers(
@@ -203,12 +348,12 @@ def test_without_a_file_the_service_has_the_defaults(
 
 
 def test_the_steps_are_shown_as_they_are(tmp_path: Path) -> None:
-    steps: list[Step] = [
+    what: list[Step] = [
         MakeFolder(tmp_path),
         WriteFile(tmp_path / "a", "secret", 0o600, keep=True, shown="hidden"),
         Run(("echo", "two words"), may_fail=True),
     ]
-    text = show(steps)
+    text = show(what)
     assert "secret" not in text
     assert "mode 0600), unless it is there" in text
     assert "echo 'two words'" in text

@@ -1,10 +1,11 @@
-# syntax=docker/dockerfile:1
-# The proxy alone. Build from the repository's root:
-#   docker build -f deploy/docker/Dockerfile -t mlx-stack-proxy .
+# The proxy alone:
+#   docker build -t mlx-stack-proxy .
 # Any Python from 3.11 on; all dependencies have wheels for amd64 and arm64.
 ARG PYTHON=3.13
+# Any image with a `python` that has venv.
+ARG BASE=python:${PYTHON}-slim
 
-FROM python:${PYTHON}-slim AS build
+FROM ${BASE} AS build
 WORKDIR /src
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/proxy
@@ -19,17 +20,18 @@ RUN /opt/proxy/bin/pip install --no-compile --no-deps . \
     && /opt/proxy/bin/python -m compileall -q -j 0 /opt/proxy/lib \
     && /opt/proxy/bin/pip uninstall --yes --quiet pip
 
-FROM python:${PYTHON}-slim
-# A number, so that Kubernetes can see that it isn't root. All that is written lies in /data.
-RUN useradd --system --uid 10001 --no-create-home --home-dir /data proxy \
-    && install --directory --owner 10001 --mode 0700 /data
+FROM ${BASE}
+# A user that has only a number: no name can be taken in the base, and Kubernetes sees that it isn't
+# root. All that is written lies in /data.
+RUN install --directory --owner 10001 --group 10001 --mode 0700 /data
 COPY --from=build /opt/proxy /opt/proxy
 COPY deploy/docker/healthcheck.py /opt/healthcheck.py
 ENV PATH=/opt/proxy/bin:$PATH \
+    HOME=/data \
     PYTHONDONTWRITEBYTECODE=1 \
     MLX_STACK_SERVER__HOST=0.0.0.0 \
     MLX_STACK_STATE__PATH=/data/reliability.db
-USER 10001
+USER 10001:10001
 WORKDIR /data
 VOLUME /data
 EXPOSE 4100
