@@ -1,12 +1,16 @@
-"""What the store keeps, as rows of JSON, and back. Rows that make no sense are ValueErrors.
+"""What the store keeps, as rows of the state file's tables, and back.
 
-The first of a row is its name; one that has nothing else says that what had the name is gone.
+A row is a tuple in the order of its table's columns (``SCHEMA`` in ``state_file.py``); its first
+value is its name. What one column can't hold is JSON. Rows that make no sense raise ``ValueError``,
+``TypeError``, ``LookupError`` or ``AttributeError``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import orjson
 
@@ -14,6 +18,37 @@ from ..core.breaker import BreakerState
 from .ledger import Purse
 from .rolling_hour import RollingHour
 from .store import SessionState, Sticky
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file holds, but for its events. Sessions and purses: by last use, oldest first.
+
+    ``last_event``: the highest number that an event ever had; 0 if there was none.
+    """
+
+    sessions: list[SessionState] = field(default_factory=list)
+    purses: list[tuple[str, Purse]] = field(default_factory=list)
+    hours: list[tuple[str, RollingHour]] = field(default_factory=list)
+    breakers: dict[str, BreakerState] = field(default_factory=dict)
+    last_event: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction writes, by table.
+
+    ``rows``: whole rows, in place of those of the same names. ``gone``: names to delete.
+    """
+
+    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    gone: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def names(self, table: str) -> list[str]:
+        """Whom it writes of, those that are gone included."""
+        return [*(row[0] for row in self.rows.get(table, ())), *self.gone.get(table, ())]
 
 
 def pack(window: tuple[bytes, ...]) -> bytes:
@@ -33,67 +68,71 @@ def unpack(packed: bytes) -> tuple[bytes, ...]:
     return tuple(window)
 
 
-def session(name: str, state: SessionState) -> tuple[Any, ...]:
-    """A session: its window in hexadecimal digits."""
-    sticky = {model: (entry.tier, entry.until) for model, entry in state.sticky.items()}
-    window = list(map(bytes.hex, state.window))
+def session(name: str, state: SessionState) -> Row:
+    """A session, without its counts."""
+    sticky = _json({model: (entry.tier, entry.until) for model, entry in state.sticky.items()})
+    window = pack(state.window)
     return name, state.turns, state.tier, window, sticky, state.first_seen, state.last_seen
 
 
-def session_of(row: Sequence[Any]) -> SessionState:
-    """The session of a row, without its counts."""
-    session, turns, tier, window, sticky, first_seen, last_seen = row
+def session_of(row: Row) -> SessionState:
+    name, turns, tier, window, sticky, first_seen, last_seen = row
     return SessionState(
-        session,
+        name,
         turns=turns,
         tier=tier,
-        window=tuple(map(bytes.fromhex, window)),
-        sticky={model: Sticky(*entry) for model, entry in sticky.items()},
+        window=unpack(window),
+        sticky={model: Sticky(*entry) for model, entry in orjson.loads(sticky).items()},
         first_seen=first_seen,
         last_seen=last_seen,
     )
 
 
-def purse(name: str, purse: Purse) -> tuple[Any, ...]:
-    return name, purse.used, purse.touched
+def purse(name: str, purse: Purse) -> Row:
+    return name, _json(purse.used), purse.touched
 
 
-def purse_of(row: Sequence[Any]) -> tuple[str, Purse]:
+def purse_of(row: Row) -> tuple[str, Purse]:
     name, used, touched = row
-    return name, Purse(used, touched)
+    return name, Purse(dict(orjson.loads(used).items()), touched)
 
 
-def hour(scope: str, hour: RollingHour) -> tuple[Any, ...]:
-    """All but its last minute, which alone changes with most exchanges."""
-    return scope, hour.buckets()[:-1]
+def hour(scope: str, hour: RollingHour) -> Row:
+    return scope, _json(hour.buckets())
 
 
-def minute(scope: str, hour: RollingHour) -> tuple[Any, ...]:
-    """An hour's last minute, if it has one."""
-    return scope, *hour.buckets()[-1:]
-
-
-def hour_of(row: Sequence[Any], minute: Sequence[Any]) -> tuple[str, RollingHour]:
-    """The hour of both; of the second the name doesn't count."""
+def hour_of(row: Row) -> tuple[str, RollingHour]:
     scope, buckets = row
-    return scope, RollingHour((at, tokens) for at, tokens in (*buckets, *minute[1:]))
+    return scope, RollingHour((minute, tokens) for minute, tokens in orjson.loads(buckets))
 
 
-def breaker(tier: str, state: BreakerState) -> tuple[Any, ...]:
+def breaker(tier: str, state: BreakerState) -> Row:
     return tier, state.failures, state.degraded_until, state.cooldown
 
 
-def breaker_of(row: Sequence[Any]) -> tuple[str, BreakerState]:
-    tier, *state = row
-    return tier, BreakerState(*state)
+def breaker_of(row: Row) -> tuple[str, BreakerState]:
+    tier, failures, degraded_until, cooldown = row
+    return tier, BreakerState(failures, degraded_until, cooldown)
 
 
-def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
+def event(number: int, event: Mapping[str, Any]) -> Row:
     """Raises ``TypeError`` for what is no JSON."""
-    body = orjson.dumps(event).decode()
-    return number, event["time"], event["kind"], event["session"], body
+    return number, event["time"], event["kind"], event["session"], _json(event)
 
 
 def event_of(body: str) -> Mapping[str, Any]:
     found: Mapping[str, Any] = orjson.loads(body)
     return found
+
+
+# By table: the row of a name and of what has that name.
+ROW_OF: Final[Mapping[str, Callable[[str, Any], Row]]] = {
+    "sessions": session,
+    "purses": purse,
+    "hours": hour,
+    "breakers": breaker,
+}
+
+
+def _json(value: Any) -> str:
+    return orjson.dumps(value).decode()
