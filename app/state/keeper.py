@@ -150,14 +150,11 @@ class Keeper:
         if isinstance(self._error, FileUnusable):
             aside = await self._do(partial(self._file.set_aside, self._error.label))
             log.get().error("state_file_set_aside", reason=str(self._error), now=str(aside))
-        if self.known:
-            await self._reopen()
-        else:
-            self._image.restore(await self._do(self._file.open))
+        new = await self._do(self._file.open)
+        if not self.known:
+            self._image.restore(await self._do(self._file.read))
             self.known = True
-
-    async def _reopen(self) -> None:
-        if await self._do(self._file.reopen):
+        elif new:
             self._image.all_changed()
 
     # Housekeeping
@@ -184,7 +181,7 @@ class Keeper:
         """What is too old, or too much; whether there is more of it."""
         if await self._do(self._file.replaced):
             log.get().error("state_file_gone", path=str(self._file.path), now="written anew")
-            await self._reopen()
+            await self._open()
         now = self._clock()
         if self._image.ledger.forget_idle(now, STEP):
             return True

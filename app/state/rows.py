@@ -116,13 +116,8 @@ def breaker_of(row: Row) -> tuple[str, BreakerState]:
 
 
 def event(number: int, event: Mapping[str, Any]) -> Row:
-    """Raises ``TypeError`` for what is no JSON."""
+    """Raises ``TypeError`` for what is no JSON, ``KeyError`` for what lacks something."""
     return number, event["time"], event["kind"], event["session"], _json(event)
-
-
-def event_of(body: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = orjson.loads(body)
-    return found
 
 
 # By table: the row of a name and of what has that name.

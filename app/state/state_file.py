@@ -22,6 +22,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from . import rows
 from .rows import Batch, Contents, Row
 from .store import EventQuery, StoreError
@@ -55,7 +57,19 @@ SCHEMA = """
     CREATE INDEX events_by_session ON events (session);
 """
 
-_LAST = "\U0010ffff"  # sorts behind all that a name is made of
+# Of the events, by field of EventQuery, where that is given.
+_CONDITIONS = {
+    "after": "number > :after",
+    "since": "time >= :since",
+    "kind": "kind = :kind",
+    "session": "session >= :session AND session < :session || char(1114111)",
+    "request_id": "json_extract(body, '$.request_id') = :request_id",
+}
+# Numbers have no gaps but where something is too old anyway.
+_FORGET_EVENTS = (
+    "DELETE FROM events WHERE number IN (SELECT number FROM events "
+    "WHERE time < ? OR number <= (SELECT max(number) FROM events) - ? LIMIT ?)"
+)
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -86,22 +100,14 @@ class StateFile:
         self._identity: tuple[int, int] | None = None  # device and inode
         self._lock: int | None = None  # the lock file's descriptor: held as long as it is open
 
-    def open(self) -> Contents:
-        """Open or make the file and read it. Raises StoreError, FileUnusable."""
-        with self._said("can't be opened"):
-            self._take_lock()
-            self._connect()
-            return self._read()
-
-    def reopen(self) -> bool:
-        """Open the file anew, without reading it; whether it is another than before.
+    def open(self) -> bool:
+        """Open or make the file, again too; whether it is another than before.
 
         Raises StoreError, FileUnusable.
         """
         before = self._identity
         self._disconnect()
         with self._said("can't be opened"):
-            self._drop_lock_if_gone()
             self._take_lock()
             made = self._connect()
         return made or self._identity != before
@@ -132,12 +138,17 @@ class StateFile:
 
     def replaced(self) -> bool:
         """Whether the path no longer leads to the file that is open: deleted, or another."""
-        try:
-            return self._identity != _identity(self.path)
-        except OSError:
-            return True
+        return self._identity != _identity(self.path)
 
     # Reading and writing
+
+    def read(self) -> Contents:
+        """All but the events. Raises StoreError, FileUnusable."""
+        try:
+            with self._said("can't be read"):
+                return contents(self._open())
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise FileUnusable(f"{self.path} holds rows that make no sense: {error}") from error
 
     def write(self, batch: Batch) -> None:
         """One transaction. Raises StoreError, FileUnusable: then nothing of it is written."""
@@ -150,35 +161,25 @@ class StateFile:
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileUnusable."""
-        where, given = _condition(query)
+        given = {name: getattr(query, name) for name in _CONDITIONS}
+        where = " AND ".join(_CONDITIONS[name] for name in given if given[name] is not None)
         newest_first = query.after is None
         sql = (
             f"SELECT number, body FROM events WHERE {where} "  # noqa: S608
-            f"ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT ?"
+            f"ORDER BY number {'DESC' if newest_first else 'ASC'} LIMIT :most"
         )
         with self._said("can't be read"):
-            found = self._open().execute(sql, (*given, max(0, query.limit))).fetchall()
-        if newest_first:
-            found.reverse()
-        return [(number, rows.event_of(body)) for number, body in found]
+            found = self._open().execute(sql, {**given, "most": max(0, query.limit)}).fetchall()
+        events = [(number, orjson.loads(body)) for number, body in found]
+        return events[::-1] if newest_first else events
 
     def forget_events(self, before: float, keep: int, at_most: int) -> int:
         """Delete the oldest events: those before a time, and those beyond the ``keep`` newest.
 
         How many were deleted, ``at_most`` each time. Raises StoreError, FileUnusable.
         """
-        old = "SELECT number FROM events WHERE time < ? ORDER BY time LIMIT ?"
-        # Numbers have no gaps but where something is too old anyway.
-        surplus = (
-            "SELECT number FROM events WHERE number <= (SELECT max(number) FROM events) - ? "
-            "ORDER BY number LIMIT ?"
-        )
-        with self._said("can't be written"), self._transaction() as connection:
-            forgotten = 0
-            for which, bound in ((old, before), (surplus, keep)):
-                sql = f"DELETE FROM events WHERE number IN ({which})"  # noqa: S608
-                forgotten += connection.execute(sql, (bound, at_most - forgotten)).rowcount
-            return forgotten
+        with self._said("can't be written"):
+            return self._open().execute(_FORGET_EVENTS, (before, keep, at_most)).rowcount
 
     def sync(self) -> None:
         """Put all on the disk, for a power cut, and give free pages back; in small steps."""
@@ -186,12 +187,6 @@ class StateFile:
             connection = self._open()
             connection.execute("PRAGMA incremental_vacuum(64)").fetchall()
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-    def _read(self) -> Contents:
-        try:
-            return contents(self._open())
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise FileUnusable(f"{self.path} holds rows that make no sense: {error}") from error
 
     # Its own
 
@@ -215,7 +210,9 @@ class StateFile:
     def _take_lock(self) -> None:
         """One process counts in a file; two would each overwrite what the other has counted."""
         if self._lock is not None:
-            return
+            if _identity(self._lock) == _identity(self._lock_path):
+                return
+            self._drop_lock()  # its file was deleted: it keeps nobody out
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -238,15 +235,6 @@ class StateFile:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _drop_lock_if_gone(self) -> None:
-        """A lock whose file was deleted keeps nobody out; as long as it does, it is kept."""
-        try:
-            gone = self._lock is not None and _identity(self._lock) != _identity(self._lock_path)
-        except FileNotFoundError:
-            gone = True
-        if gone:
-            self._drop_lock()
 
     def _connect(self) -> bool:
         """Whether the tables had to be made."""
@@ -299,9 +287,12 @@ class StateFile:
         return kind(f"{self.path} {what}: {error} ({name})")
 
 
-def _identity(path: Path | int) -> tuple[int, int]:
-    """``path``: or a descriptor."""
-    found = os.stat(path)
+def _identity(path: Path | int) -> tuple[int, int] | None:
+    """Device and inode; None if there is nothing. ``path``: or a descriptor."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
     return found.st_dev, found.st_ino
 
 
@@ -332,19 +323,3 @@ def _replace(connection: sqlite3.Connection, table: str, replaced: Sequence[Row]
 
 def _marks(values: Sequence[Any]) -> str:
     return ", ".join("?" * len(values))
-
-
-def _condition(query: EventQuery) -> tuple[str, list[Any]]:
-    """Which events a query asks for: SQL, and its parameters."""
-    where = ["number > ?", "time >= ?"]
-    given: list[Any] = [query.after or 0, query.since]
-    if query.kind is not None:
-        where.append("kind = ?")
-        given.append(query.kind)
-    if query.session is not None:
-        where.append("session >= ? AND session < ?")
-        given += [query.session, query.session + _LAST]
-    if query.request_id is not None:
-        where.append("json_extract(body, '$.request_id') = ?")
-        given.append(query.request_id)
-    return " AND ".join(where), given
