@@ -10,12 +10,13 @@ from typing import Any
 from ..core.breaker import BreakerState
 from . import rows
 from .ledger import Changes, Ledger
-from .rows import Batch, Contents, Row
+from .rows import Batch, Contents
 from .store import StoreError
 
-# Of a table in one transaction. They are made in the event loop, and are parameters of one
-# statement: SQLite before 3.32 takes 999, and a session has 7.
-MOST_ROWS = 100
+# In one transaction: they are made in the event loop, and are parameters of one statement, of which
+# SQLite before 3.32 takes 999.
+MOST_ENTRIES = 300
+MOST_EVENTS = 100
 MOST_EVENTS_WAITING = 10_000  # kept in memory while the file fails, the newest
 
 
@@ -32,7 +33,7 @@ class Image:
             "hours": changes.hours,
             "breakers": {},
         }
-        self._events: deque[Row] = deque(maxlen=MOST_EVENTS_WAITING)
+        self._events: deque[tuple[Any, ...]] = deque(maxlen=MOST_EVENTS_WAITING)
         self._next_event = 1
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:
@@ -57,8 +58,8 @@ class Image:
 
     def all_changed(self) -> None:
         """The file is new: it has nothing of this."""
-        for table, changed in self._changed.items():
-            changed.update(dict.fromkeys(self._held(table)))
+        for kind, changed in self._changed.items():
+            changed.update(dict.fromkeys(self._held(kind)))
 
     def is_dirty(self) -> bool:
         """Whether anything is still to be written."""
@@ -67,30 +68,34 @@ class Image:
     def take(self) -> Batch:
         """What one transaction writes, as it stands now. Raises TypeError for what is no JSON."""
         batch = Batch()
-        for table, changed in self._changed.items():
-            held = self._held(table)
-            for name in islice(changed, MOST_ROWS):
-                if (value := held.get(name)) is None:
-                    batch.gone[table].append(name)
-                else:
-                    batch.rows[table].append(rows.ROW_OF[table](name, value))
-        for table, changed in self._changed.items():
-            for name in batch.names(table):
-                del changed[name]
-        if self._events:
-            most = min(MOST_ROWS, len(self._events))
-            batch.rows["events"] = [self._events.popleft() for _ in range(most)]
+        room = MOST_ENTRIES
+        for kind, changed in self._changed.items():
+            names = batch.names[kind] = list(islice(changed, room))
+            room -= len(names)
+            self._add(batch, kind, names)
+        for kind, names in batch.names.items():
+            for name in names:
+                del self._changed[kind][name]
+        while self._events and len(batch.events) < MOST_EVENTS:
+            batch.events.append(self._events.popleft())
         return batch
 
     def put_back(self, batch: Batch) -> None:
-        """The batch was not written: its rows are to be, as they will stand then."""
-        for table, changed in self._changed.items():
-            changed.update(dict.fromkeys(batch.names(table)))
-        events = [*batch.rows.get("events", ()), *self._events]
-        self._events = deque(events, maxlen=MOST_EVENTS_WAITING)
+        """The batch was not written: its entries are to be, as they will stand then."""
+        for kind, names in batch.names.items():
+            self._changed[kind].update(dict.fromkeys(names))
+        self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)
 
-    def _held(self, table: str) -> Mapping[str, Any]:
-        if table == "breakers":
+    def _add(self, batch: Batch, kind: str, names: list[str]) -> None:
+        held = self._held(kind)
+        for name in names:
+            if (value := held.get(name)) is None:
+                batch.gone.append(rows.key(kind, name))
+            else:
+                batch.entries.append(rows.entry(kind, name, value))
+
+    def _held(self, kind: str) -> Mapping[str, Any]:
+        if kind == "breakers":
             return self.breakers
-        held: Mapping[str, Any] = getattr(self.ledger, table)
+        held: Mapping[str, Any] = getattr(self.ledger, kind)
         return held

@@ -124,7 +124,7 @@ class Keeper:
             self._wanted.set()
         else:
             self._in_flight, self._waiting = self._waiting, []
-        if batch.rows or batch.gone:
+        if batch.entries or batch.gone or batch.events:
             try:
                 await self._do(partial(self._file.write, batch))
             except BaseException:

@@ -1,14 +1,12 @@
-"""What the store keeps, as rows of the state file's tables, and back.
+"""What the store keeps, as rows of the state file, and back.
 
-A row is a tuple in the order of its table's columns (``SCHEMA`` in ``state_file.py``); its first
-value is its name. What one column can't hold is JSON. Rows that make no sense raise ``ValueError``,
-``TypeError``, ``LookupError`` or ``AttributeError``.
+A session, a purse, an hour and a breaker are entries: a name, a kind, and the content as JSON.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,36 +17,33 @@ from .ledger import Purse
 from .rolling_hour import RollingHour
 from .store import SessionState, Sticky
 
-Row = tuple[Any, ...]
+Entry = tuple[str, str, str]  # name, kind, content
 
 
 @dataclass(slots=True)
 class Contents:
-    """What a file holds, but for its events. Sessions and purses: by last use, oldest first.
+    """What a file holds, but for its events. Sessions and purses: by last use, oldest first."""
 
-    ``last_event``: the highest number that an event ever had; 0 if there was none.
-    """
-
-    sessions: list[SessionState] = field(default_factory=list)
-    purses: list[tuple[str, Purse]] = field(default_factory=list)
-    hours: list[tuple[str, RollingHour]] = field(default_factory=list)
-    breakers: dict[str, BreakerState] = field(default_factory=dict)
-    last_event: int = 0
+    sessions: list[SessionState]
+    purses: list[tuple[str, Purse]]
+    hours: list[tuple[str, RollingHour]]
+    breakers: dict[str, BreakerState]
+    last_event: int = 0  # the highest number that one ever had
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction writes, by table.
+    """What one transaction writes.
 
-    ``rows``: whole rows, in place of those of the same names. ``gone``: names to delete.
+    ``names``: what it is about, by kind, as the ledger names it. ``entries``: in place of those of
+    the same names and kinds. ``gone``: names and kinds to delete. ``events``: number, time, kind,
+    session, and all of it as JSON.
     """
 
-    rows: dict[str, list[Row]] = field(default_factory=lambda: defaultdict(list))
-    gone: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-
-    def names(self, table: str) -> list[str]:
-        """Whom it writes of, those that are gone included."""
-        return [*(row[0] for row in self.rows.get(table, ())), *self.gone.get(table, ())]
+    names: dict[str, list[str]] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
 
 
 def pack(window: tuple[bytes, ...]) -> bytes:
@@ -68,66 +63,57 @@ def unpack(packed: bytes) -> tuple[bytes, ...]:
     return tuple(window)
 
 
-def session(name: str, state: SessionState) -> Row:
-    """A session, without its counts."""
-    sticky = _json({model: (entry.tier, entry.until) for model, entry in state.sticky.items()})
-    window = pack(state.window)
-    return name, state.turns, state.tier, window, sticky, state.first_seen, state.last_seen
+def key(kind: str, name: str) -> tuple[str, str]:
+    """Name and kind in the file. A session lies beside its purse there, mostly on the same page."""
+    return (f"session:{name}" if kind == "sessions" else name), kind
 
 
-def session_of(row: Row) -> SessionState:
-    name, turns, tier, window, sticky, first_seen, last_seen = row
-    return SessionState(
-        name,
-        turns=turns,
-        tier=tier,
-        window=unpack(window),
-        sticky={model: Sticky(*entry) for model, entry in orjson.loads(sticky).items()},
-        first_seen=first_seen,
-        last_seen=last_seen,
+def entry(kind: str, name: str, value: Any) -> Entry:
+    """Raises ``TypeError`` for what is no JSON."""
+    content = _session(value) if kind == "sessions" else value
+    return *key(kind, name), orjson.dumps(content, default=RollingHour.buckets).decode()
+
+
+def contents(entries: Iterable[Entry]) -> Contents:
+    """Nonsense raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError``."""
+    found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    for name, kind, content in entries:
+        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
+    return Contents(
+        sessions=sorted((state for _, state in found["sessions"]), key=lambda s: s.last_seen),
+        purses=sorted(found["purses"], key=lambda named: named[1].touched),
+        hours=found["hours"],
+        breakers=dict(found["breakers"]),
     )
 
 
-def purse(name: str, purse: Purse) -> Row:
-    return name, _json(purse.used), purse.touched
-
-
-def purse_of(row: Row) -> tuple[str, Purse]:
-    name, used, touched = row
-    return name, Purse(dict(orjson.loads(used).items()), touched)
-
-
-def hour(scope: str, hour: RollingHour) -> Row:
-    return scope, _json(hour.buckets())
-
-
-def hour_of(row: Row) -> tuple[str, RollingHour]:
-    scope, buckets = row
-    return scope, RollingHour((minute, tokens) for minute, tokens in orjson.loads(buckets))
-
-
-def breaker(tier: str, state: BreakerState) -> Row:
-    return tier, state.failures, state.degraded_until, state.cooldown
-
-
-def breaker_of(row: Row) -> tuple[str, BreakerState]:
-    tier, failures, degraded_until, cooldown = row
-    return tier, BreakerState(failures, degraded_until, cooldown)
-
-
-def event(number: int, event: Mapping[str, Any]) -> Row:
+def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
     """Raises ``TypeError`` for what is no JSON, ``KeyError`` for what lacks something."""
-    return number, event["time"], event["kind"], event["session"], _json(event)
+    return number, event["time"], event["kind"], event["session"], orjson.dumps(event).decode()
 
 
-# By table: the row of a name and of what has that name.
-ROW_OF: Final[Mapping[str, Callable[[str, Any], Row]]] = {
-    "sessions": session,
-    "purses": purse,
-    "hours": hour,
-    "breakers": breaker,
+def _session(state: SessionState) -> Any:
+    """Without its counts, which its purse has; the digests in hexadecimal digits."""
+    return {
+        "turns": state.turns,
+        "tier": state.tier,
+        "window": [digest.hex() for digest in state.window],
+        "sticky": state.sticky,
+        "first_seen": state.first_seen,
+        "last_seen": state.last_seen,
+    }
+
+
+def _session_of(name: str, content: dict[str, Any]) -> SessionState:
+    content["window"] = tuple(map(bytes.fromhex, content["window"]))
+    content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
+    return SessionState(name.removeprefix("session:"), **content)
+
+
+# By kind: what is made of a name and what the content says.
+_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "sessions": _session_of,
+    "purses": lambda _, content: Purse(**content),
+    "hours": lambda _, content: RollingHour((minute, tokens) for minute, tokens in content),
+    "breakers": lambda _, content: BreakerState(**content),
 }
-
-
-def _json(value: Any) -> str:
-    return orjson.dumps(value).decode()

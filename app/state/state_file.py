@@ -1,9 +1,9 @@
 """The SQLite file behind the store: opened, locked, written, read, set aside.
 
-A table for each kind of thing, a row for each name. One transaction replaces the rows of all names
-that have changed and deletes those of names that are gone, so that to write it twice counts nothing
-twice. Synchronous, and to be called from one thread. Everything that goes wrong is a ``StoreError``
-with a sentence; a file that no retry will make usable is a ``FileUnusable``.
+One table has the events, the other a row for each session, purse, hour and breaker. One transaction
+replaces the rows that have changed and deletes those that are gone, so that to write it twice
+counts nothing twice. Synchronous, and to be called from one thread. Everything that goes wrong is a
+``StoreError`` with a sentence; a file that no retry will make usable is a ``FileUnusable``.
 
 Settings: WAL with ``synchronous=NORMAL``: a commit is written to the log, not synced. What is
 written survives the process, however it is killed. A power cut loses what the system has not yet
@@ -25,7 +25,7 @@ from typing import Any
 import orjson
 
 from . import rows
-from .rows import Batch, Contents, Row
+from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
 BUSY_SECONDS = 1.0  # how long another program's transaction on the file is waited for
@@ -34,19 +34,9 @@ LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the di
 # A file of another version is set aside. Raise it with each change of the tables.
 SCHEMA_VERSION = 3
 SCHEMA = """
-    CREATE TABLE sessions (
-        name TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL, window BLOB NOT NULL,
-        sticky TEXT NOT NULL, first_seen REAL NOT NULL, last_seen REAL NOT NULL
-    ) WITHOUT ROWID;
-    -- Tokens by scope, as JSON: those of a session are forgotten together.
-    CREATE TABLE purses (
-        name TEXT PRIMARY KEY, used TEXT NOT NULL, touched REAL NOT NULL
-    ) WITHOUT ROWID;
-    -- [[minute, tokens], ...] as JSON, at most 61.
-    CREATE TABLE hours (name TEXT PRIMARY KEY, buckets TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE breakers (
-        name TEXT PRIMARY KEY, failures INTEGER NOT NULL, degraded_until REAL NOT NULL,
-        cooldown REAL NOT NULL
+    -- kind: sessions, purses, hours or breakers. content: JSON.
+    CREATE TABLE entries (
+        name TEXT, kind TEXT, content TEXT NOT NULL, PRIMARY KEY (name, kind)
     ) WITHOUT ROWID;
     CREATE TABLE events (
         number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
@@ -144,20 +134,26 @@ class StateFile:
 
     def read(self) -> Contents:
         """All but the events. Raises StoreError, FileUnusable."""
+        execute = self._open().execute
         try:
             with self._said("can't be read"):
-                return contents(self._open())
+                contents = rows.contents(execute("SELECT name, kind, content FROM entries"))
+                last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise FileUnusable(f"{self.path} holds rows that make no sense: {error}") from error
+        contents.last_event = last[0] if last else 0
+        return contents
 
     def write(self, batch: Batch) -> None:
         """One transaction. Raises StoreError, FileUnusable: then nothing of it is written."""
         with self._said("can't be written"), self._transaction() as connection:
-            for table, replaced in batch.rows.items():
-                _replace(connection, table, replaced)
-            for table, names in batch.gone.items():
-                where = f"name IN ({_marks(names)})"
-                connection.execute(f"DELETE FROM {table} WHERE {where}", names)  # noqa: S608
+            if batch.entries:
+                _all_at_once(connection, "REPLACE INTO entries VALUES {}", batch.entries)
+            if batch.gone:
+                where = "(name, kind) IN (VALUES {})"
+                _all_at_once(connection, f"DELETE FROM entries WHERE {where}", batch.gone)  # noqa: S608
+            if batch.events:
+                _all_at_once(connection, "REPLACE INTO events VALUES {}", batch.events)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileUnusable."""
@@ -296,30 +292,14 @@ def _identity(path: Path | int) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def contents(connection: sqlite3.Connection) -> Contents:
-    """All but the events. Raises what ``rows`` does, and ``sqlite3.Error``."""
-    execute = connection.execute
-    last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    return Contents(
-        sessions=[*map(rows.session_of, execute("SELECT * FROM sessions ORDER BY last_seen"))],
-        purses=[*map(rows.purse_of, execute("SELECT * FROM purses ORDER BY touched"))],
-        hours=[*map(rows.hour_of, execute("SELECT * FROM hours"))],
-        breakers=dict(map(rows.breaker_of, execute("SELECT * FROM breakers"))),
-        last_event=last[0] if last else 0,
-    )
-
-
-def _replace(connection: sqlite3.Connection, table: str, replaced: Sequence[Row]) -> None:
-    """One statement for all rows.
+def _all_at_once(
+    connection: sqlite3.Connection, sql: str, given: Sequence[tuple[Any, ...]]
+) -> None:
+    """Run one statement for all tuples, whose marks go into ``sql``.
 
     Python's module lets go of the interpreter's lock for each statement; getting it back from a
     busy event loop takes up to 5 ms, so that a statement a row would make a burst take seconds.
     """
-    one = f"({_marks(replaced[0])})"
-    values = ", ".join([one] * len(replaced))
-    sql = f"REPLACE INTO {table} VALUES {values}"  # noqa: S608
-    connection.execute(sql, list(chain.from_iterable(replaced)))
-
-
-def _marks(values: Sequence[Any]) -> str:
-    return ", ".join("?" * len(values))
+    one = f"({', '.join('?' * len(given[0]))})"
+    marks = ", ".join([one] * len(given))
+    connection.execute(sql.format(marks), list(chain.from_iterable(given)))

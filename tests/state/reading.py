@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from app.state import state_file
+from app.state import rows
 from app.state.rows import Contents
 
 
@@ -15,7 +15,7 @@ def contents(path: Path) -> Contents | None:
         return None
     connection = sqlite3.connect(path)
     try:
-        return state_file.contents(connection)
+        return rows.contents(connection.execute("SELECT name, kind, content FROM entries"))
     except sqlite3.OperationalError:
         return None
     finally:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from app.core.breaker import BreakerState
 from app.core.budgets import Limit
-from app.state.image import MOST_EVENTS_WAITING, MOST_ROWS, Image
+from app.state.image import MOST_ENTRIES, MOST_EVENTS, MOST_EVENTS_WAITING, Image
 from app.state.ledger import Ledger
-from app.state.rows import Batch
 from app.state.store import SessionDelta
 
 LIMITS = [Limit("hour", 100, rolling=True), Limit("session:a", 100, rolling=False)]
@@ -23,16 +23,13 @@ def image() -> Image:
     )
 
 
-def names(batch: Batch) -> dict[str, list[str]]:
-    return {table: [row[0] for row in rows] for table, rows in batch.rows.items()}
-
-
 def test_what_used_nothing_leaves_no_row(image: Image) -> None:
     assert image.ledger.settle("", dict.fromkeys(LIMITS, 0), 1.0) == {"hour": 0, "session:a": 0}
     assert not image.is_dirty()
     assert image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0) == {"hour": 0, "session:a": 0}
     assert image.ledger.settle("", dict.fromkeys(LIMITS, 0), 2.0) == {"hour": 7, "session:a": 7}
-    assert names(image.take()) == {"hours": ["hour"], "purses": ["session:a"]}
+    written = [(name, kind) for name, kind, _ in image.take().entries]
+    assert written == [("session:a", "purses"), ("hour", "hours")]
 
 
 def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
@@ -41,9 +38,9 @@ def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
     image.ledger.commit("gone", ONE_TURN, 2.0)
     image.ledger.delete("gone")
     batch = image.take()
-    ((name, turns, *_),) = batch.rows["sessions"]
-    assert (name, turns) == ("a", 2)
-    assert batch.gone == {"sessions": ["gone"]}
+    ((name, kind, content),) = batch.entries
+    assert (name, kind, orjson.loads(content)["turns"]) == ("session:a", "sessions", 2)
+    assert batch.gone == [("session:gone", "sessions")]
     assert not image.is_dirty()
 
 
@@ -56,17 +53,21 @@ def test_what_was_not_written_is_written_as_it_stands_then(image: Image) -> None
     image.add_events([EVENT])
     image.put_back(batch)
     again = image.take()
-    assert again.gone == {"sessions": ["a"]}
-    assert names(again) == {"breakers": ["fast"], "events": [1, 2]}
+    assert again.gone == [("session:a", "sessions")]
+    assert [name for name, _, _ in again.entries] == ["fast"]
+    assert [number for number, *_ in again.events] == [1, 2]
 
 
-def test_a_transaction_takes_so_many_of_each(image: Image) -> None:
-    for number in range(MOST_ROWS + 1):
-        image.set_breaker(f"tier-{number}", BreakerState(1))
-        image.add_events([EVENT])
+def test_a_transaction_takes_so_many(image: Image) -> None:
+    for number in range(MOST_ENTRIES - 1):
+        image.ledger.settle("", {Limit(f"key:{number}", None, rolling=True): 7}, 1.0)
+    image.set_breaker("fast", BreakerState(1))
+    image.set_breaker("standard", BreakerState(1))
+    image.add_events([EVENT] * (MOST_EVENTS + 1))
     first, second = image.take(), image.take()
-    assert [len(rows) for rows in first.rows.values()] == [MOST_ROWS, MOST_ROWS]
-    assert [len(rows) for rows in second.rows.values()] == [1, 1]
+    assert [len(first.entries), len(first.events)] == [MOST_ENTRIES, MOST_EVENTS]
+    assert [name for name, _, _ in second.entries] == ["standard"]
+    assert len(second.events) == 1
     assert not image.is_dirty()
 
 
@@ -76,18 +77,19 @@ def test_a_row_that_cannot_be_made_takes_no_other_with_it(image: Image) -> None:
     with pytest.raises(TypeError):
         image.take()
     image.ledger.delete("a")
-    assert image.take().gone == {"sessions": ["a"], "purses": ["session:a"]}
+    assert image.take().gone == [("session:a", "sessions"), ("session:a", "purses")]
 
 
 def test_a_new_file_lacks_all(image: Image) -> None:
     image.ledger.commit("a", ONE_TURN, 1.0)
     image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0)
     image.set_breaker("fast", BreakerState(1))
-    written = names(image.take())
+    written = image.take()
+    assert len(written.entries) == 4
     image.all_changed()
-    assert names(image.take()) == written
+    assert image.take() == written
 
 
 def test_events_that_wait_are_bounded(image: Image) -> None:
     image.add_events([EVENT] * (MOST_EVENTS_WAITING + 5))
-    assert names(image.take())["events"][0] == 6
+    assert image.take().events[0][0] == 6
