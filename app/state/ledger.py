@@ -44,7 +44,6 @@ class Changes:
     sessions: dict[str, None] = field(default_factory=dict)
     purses: dict[str, None] = field(default_factory=dict)
     hours: dict[str, None] = field(default_factory=dict)
-    minutes: dict[str, None] = field(default_factory=dict)  # the last one of each hour
 
 
 class Ledger:
@@ -215,11 +214,9 @@ class Ledger:
         if self._changes is not None:
             self._changes.purses[name] = None
 
-    def _hour_changed(self, scope: str, *, last_minute_only: bool = False) -> None:
+    def _hour_changed(self, scope: str) -> None:
         if self._changes is not None:
-            self._changes.minutes[scope] = None
-            if not last_minute_only:
-                self._changes.hours[scope] = None
+            self._changes.hours[scope] = None
 
     def _forget(self, state: SessionState) -> None:
         """Forget a session that nobody asks for; what sub-agents spent since stays."""
@@ -287,8 +284,8 @@ class Ledger:
         if tokens:
             if hour is None:
                 hour = self.hours[scope] = RollingHour()
-            recast = hour.add(tokens, now)
-            self._hour_changed(scope, last_minute_only=not recast)
+            hour.add(tokens, now)
+            self._hour_changed(scope)
         return before
 
     def _drop_purse(self, name: str) -> None:

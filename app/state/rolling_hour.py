@@ -21,31 +21,25 @@ class RollingHour:
     and nothing stays for longer than an hour.
     """
 
-    __slots__ = ("_buckets", "_recast", "_total")
+    __slots__ = ("_buckets", "_total")
 
     def __init__(self, buckets: Iterable[tuple[int, int]] = ()) -> None:
         """``buckets``: (minute, tokens), oldest first, as :meth:`buckets` gives them."""
         self._buckets: deque[tuple[int, int]] = deque(buckets)
         self._total = sum(tokens for _, tokens in self._buckets)
-        self._recast = True  # more than the last bucket differs from when something was last added
 
     def buckets(self) -> list[tuple[int, int]]:
         """What to keep of it: (minute since the epoch, tokens), oldest first."""
         return list(self._buckets)
 
-    def add(self, tokens: int, now: float) -> bool:
-        """Whether more than the last bucket has changed since the last call."""
+    def add(self, tokens: int, now: float) -> None:
         minute = self._turn_to(now)
         tokens = min(tokens, MOST_TOKENS - self._total)
         self._total += tokens
-        recast, self._recast = self._recast, False
         if self._buckets and self._buckets[-1][0] >= minute:
             minute, before = self._buckets.pop()
             tokens += before
-        else:
-            recast = True
         self._buckets.append((minute, tokens))
-        return recast
 
     def total(self, now: float) -> int:
         self._turn_to(now)
@@ -69,7 +63,6 @@ class RollingHour:
             while buckets and buckets[-1][0] >= minute:
                 future += buckets.pop()[1]
             buckets.append((minute, future))
-            self._recast = True
         while buckets and buckets[0][0] <= minute - MINUTES:
             self._total -= buckets.popleft()[1]
         return minute

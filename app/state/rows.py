@@ -1,12 +1,14 @@
-"""What the store keeps, as rows of JSON, and back. Rows that make no sense are ValueErrors.
+"""What the store keeps, as rows of the state file, and back.
 
-The first of a row is its name; one that has nothing else says that what had the name is gone.
+A session, a purse, an hour and a breaker are entries: a name, a kind, and the content as JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import orjson
 
@@ -14,6 +16,34 @@ from ..core.breaker import BreakerState
 from .ledger import Purse
 from .rolling_hour import RollingHour
 from .store import SessionState, Sticky
+
+Entry = tuple[str, str, str]  # name, kind, content
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file holds, but for its events. Sessions and purses: by last use, oldest first."""
+
+    sessions: list[SessionState]
+    purses: list[tuple[str, Purse]]
+    hours: list[tuple[str, RollingHour]]
+    breakers: dict[str, BreakerState]
+    last_event: int = 0  # the highest number that one ever had
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction writes.
+
+    ``names``: what it is about, by kind, as the ledger names it. ``entries``: in place of those of
+    the same names and kinds. ``gone``: names and kinds to delete. ``events``: number, time, kind,
+    session, and all of it as JSON.
+    """
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
 
 
 def pack(window: tuple[bytes, ...]) -> bytes:
@@ -33,67 +63,57 @@ def unpack(packed: bytes) -> tuple[bytes, ...]:
     return tuple(window)
 
 
-def session(name: str, state: SessionState) -> tuple[Any, ...]:
-    """A session: its window in hexadecimal digits."""
-    sticky = {model: (entry.tier, entry.until) for model, entry in state.sticky.items()}
-    window = list(map(bytes.hex, state.window))
-    return name, state.turns, state.tier, window, sticky, state.first_seen, state.last_seen
+def key(kind: str, name: str) -> tuple[str, str]:
+    """Name and kind in the file. A session lies beside its purse there, mostly on the same page."""
+    return (f"session:{name}" if kind == "sessions" else name), kind
 
 
-def session_of(row: Sequence[Any]) -> SessionState:
-    """The session of a row, without its counts."""
-    session, turns, tier, window, sticky, first_seen, last_seen = row
-    return SessionState(
-        session,
-        turns=turns,
-        tier=tier,
-        window=tuple(map(bytes.fromhex, window)),
-        sticky={model: Sticky(*entry) for model, entry in sticky.items()},
-        first_seen=first_seen,
-        last_seen=last_seen,
+def entry(kind: str, name: str, value: Any) -> Entry:
+    """Raises ``TypeError`` for what is no JSON."""
+    content = _session(value) if kind == "sessions" else value
+    return *key(kind, name), orjson.dumps(content, default=RollingHour.buckets).decode()
+
+
+def contents(entries: Iterable[Entry]) -> Contents:
+    """Nonsense raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError``."""
+    found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    for name, kind, content in entries:
+        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
+    return Contents(
+        sessions=sorted((state for _, state in found["sessions"]), key=lambda s: s.last_seen),
+        purses=sorted(found["purses"], key=lambda named: named[1].touched),
+        hours=found["hours"],
+        breakers=dict(found["breakers"]),
     )
 
 
-def purse(name: str, purse: Purse) -> tuple[Any, ...]:
-    return name, purse.used, purse.touched
-
-
-def purse_of(row: Sequence[Any]) -> tuple[str, Purse]:
-    name, used, touched = row
-    return name, Purse(used, touched)
-
-
-def hour(scope: str, hour: RollingHour) -> tuple[Any, ...]:
-    """All but its last minute, which alone changes with most exchanges."""
-    return scope, hour.buckets()[:-1]
-
-
-def minute(scope: str, hour: RollingHour) -> tuple[Any, ...]:
-    """An hour's last minute, if it has one."""
-    return scope, *hour.buckets()[-1:]
-
-
-def hour_of(row: Sequence[Any], minute: Sequence[Any]) -> tuple[str, RollingHour]:
-    """The hour of both; of the second the name doesn't count."""
-    scope, buckets = row
-    return scope, RollingHour((at, tokens) for at, tokens in (*buckets, *minute[1:]))
-
-
-def breaker(tier: str, state: BreakerState) -> tuple[Any, ...]:
-    return tier, state.failures, state.degraded_until, state.cooldown
-
-
-def breaker_of(row: Sequence[Any]) -> tuple[str, BreakerState]:
-    tier, *state = row
-    return tier, BreakerState(*state)
-
-
 def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Raises ``TypeError`` for what is no JSON."""
-    body = orjson.dumps(event).decode()
-    return number, event["time"], event["kind"], event["session"], body
+    """Raises ``TypeError`` for what is no JSON, ``KeyError`` for what lacks something."""
+    return number, event["time"], event["kind"], event["session"], orjson.dumps(event).decode()
 
 
-def event_of(body: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = orjson.loads(body)
-    return found
+def _session(state: SessionState) -> Any:
+    """Without its counts, which its purse has; the digests in hexadecimal digits."""
+    return {
+        "turns": state.turns,
+        "tier": state.tier,
+        "window": [digest.hex() for digest in state.window],
+        "sticky": state.sticky,
+        "first_seen": state.first_seen,
+        "last_seen": state.last_seen,
+    }
+
+
+def _session_of(name: str, content: dict[str, Any]) -> SessionState:
+    content["window"] = tuple(map(bytes.fromhex, content["window"]))
+    content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
+    return SessionState(name.removeprefix("session:"), **content)
+
+
+# By kind: what is made of a name and what the content says.
+_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "sessions": _session_of,
+    "purses": lambda _, content: Purse(**content),
+    "hours": lambda _, content: RollingHour((minute, tokens) for minute, tokens in content),
+    "breakers": lambda _, content: BreakerState(**content),
+}

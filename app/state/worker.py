@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +11,6 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
-Done = Callable[[Any, BaseException | None], None]
 
 
 class Worker:
@@ -18,18 +18,16 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
-        self._jobs: SimpleQueue[tuple[Callable[[], Any], Done] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = (
+            SimpleQueue()
+        )
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def do(self, job: Callable[[], Result]) -> asyncio.Future[Result]:
         """Run ``job`` in the thread; what it returns or raises is the future's."""
         future: asyncio.Future[Result] = self._loop.create_future()
-        self.post(job, partial(_give, future))
+        self._jobs.put((job, future))
         return future
-
-    def post(self, job: Callable[[], Any], done: Done) -> None:
-        """Run ``job`` in the thread, then ``done`` in the loop with what it returned or raised."""
-        self._jobs.put((job, done))
 
     def stop(self) -> None:
         """End the thread, once all that was given to it is done."""
@@ -37,22 +35,16 @@ class Worker:
 
     def _run(self) -> None:
         while (given := self._jobs.get()) is not None:
-            job, done = given
+            job, future = given
             try:
-                result, error = job(), None
-            except BaseException as caught:  # it is the caller's
-                result, error = None, caught
-            try:
-                self._loop.call_soon_threadsafe(done, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                pass
-            del given, job, done, result, error
+                give = partial(future.set_result, job())
+            except BaseException as error:  # it is the caller's
+                give = partial(future.set_exception, error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(_unless_done, future, give)
+            del given, job, future, give
 
 
-def _give(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        future.set_result(result)
+def _unless_done(future: asyncio.Future[Any], give: Callable[[], None]) -> None:
+    if not future.done():  # else it was cancelled
+        give()

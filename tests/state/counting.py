@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from app.core.budgets import Limit
-from app.state import image, keeper
+from app.state import keeper
 from app.state.sqlite import SqliteStore
 from app.state.store import SessionDelta, StoreError
 
@@ -25,9 +25,8 @@ SIZES: dict[str, Any] = {
 }
 HOUR = Limit("hour", None, rolling=True)
 
-# So that a kill often comes while the file is swept.
-image.SPARE_ENTRIES = 100
-keeper.PAUSE_SECONDS, keeper.STEP, keeper.SWEEP_STEP = 0.0, 20, 3
+# So that a kill often comes while the write-ahead log is moved into the file.
+keeper.HOUSEKEEPING_SECONDS = 0.01
 
 
 def session_limit(name: str) -> Limit:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from app.state import state_log
-from app.state.state_log import Contents
+from app.state import rows
+from app.state.rows import Contents
 
 
 def contents(path: Path) -> Contents | None:
@@ -15,9 +15,8 @@ def contents(path: Path) -> Contents | None:
         return None
     connection = sqlite3.connect(path)
     try:
-        log = connection.execute("SELECT changes FROM log ORDER BY number DESC").fetchall()
+        return rows.contents(connection.execute("SELECT name, kind, content FROM entries"))
     except sqlite3.OperationalError:
         return None
     finally:
         connection.close()
-    return state_log.decode(changes for (changes,) in log)

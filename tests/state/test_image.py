@@ -1,42 +1,95 @@
-"""What of a state counts, and what was never used is not in it."""
+"""What of an image is to be written, and in what steps."""
 
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
+import orjson
+import pytest
 
 from app.core.breaker import BreakerState
 from app.core.budgets import Limit
-from app.state.image import Image
+from app.state.image import MOST_ENTRIES, MOST_EVENTS, MOST_EVENTS_WAITING, Image
 from app.state.ledger import Ledger
 from app.state.store import SessionDelta
 
 LIMITS = [Limit("hour", 100, rolling=True), Limit("session:a", 100, rolling=False)]
+ONE_TURN = SessionDelta(turns=1)
+EVENT = {"time": 1.0, "kind": "k", "session": ""}
 
 
+@pytest.fixture
 def image() -> Image:
     return Image(
         lambda changes: Ledger(max_sessions=9, window_size=9, session_ttl=9.0, changes=changes)
     )
 
 
-@given(st.lists(st.sampled_from(["turn", "hour", "session", "breaker"]), max_size=6))
-def test_how_many_entries_count(events: list[str]) -> None:
-    one = image()
-    for number, event in enumerate(events):
-        if event == "turn":
-            one.ledger.commit(f"session-{number}", SessionDelta(turns=1), 1.0)
-        elif event == "breaker":
-            one.set_breaker(f"tier-{number}", BreakerState(1))
-        else:
-            limit = Limit(f"{event}:{number}", None, rolling=event == "hour")
-            one.ledger.settle("", {limit: 7}, 1.0)
-    assert one.live == sum(map(len, one.names().values()))
+def test_what_used_nothing_leaves_no_row(image: Image) -> None:
+    assert image.ledger.settle("", dict.fromkeys(LIMITS, 0), 1.0) == {"hour": 0, "session:a": 0}
+    assert not image.is_dirty()
+    assert image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0) == {"hour": 0, "session:a": 0}
+    assert image.ledger.settle("", dict.fromkeys(LIMITS, 0), 2.0) == {"hour": 7, "session:a": 7}
+    written = [(name, kind) for name, kind, _ in image.take().entries]
+    assert written == [("session:a", "purses"), ("hour", "hours")]
 
 
-def test_what_used_nothing_leaves_no_entry() -> None:
-    one = image()
-    assert one.ledger.settle("", dict.fromkeys(LIMITS, 0), 1.0) == {"hour": 0, "session:a": 0}
-    assert not one.live and not one.is_dirty()
-    assert one.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0) == {"hour": 0, "session:a": 0}
-    assert one.ledger.settle("", dict.fromkeys(LIMITS, 0), 2.0) == {"hour": 7, "session:a": 7}
+def test_a_name_is_written_once_as_it_stands(image: Image) -> None:
+    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.ledger.commit("a", ONE_TURN, 2.0)
+    image.ledger.commit("gone", ONE_TURN, 2.0)
+    image.ledger.delete("gone")
+    batch = image.take()
+    ((name, kind, content),) = batch.entries
+    assert (name, kind, orjson.loads(content)["turns"]) == ("session:a", "sessions", 2)
+    assert batch.gone == [("session:gone", "sessions")]
+    assert not image.is_dirty()
+
+
+def test_what_was_not_written_is_written_as_it_stands_then(image: Image) -> None:
+    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.set_breaker("fast", BreakerState(1))
+    image.add_events([EVENT])
+    batch = image.take()
+    image.ledger.delete("a")
+    image.add_events([EVENT])
+    image.put_back(batch)
+    again = image.take()
+    assert again.gone == [("session:a", "sessions")]
+    assert [name for name, _, _ in again.entries] == ["fast"]
+    assert [number for number, *_ in again.events] == [1, 2]
+
+
+def test_a_transaction_takes_so_many(image: Image) -> None:
+    for number in range(MOST_ENTRIES - 1):
+        image.ledger.settle("", {Limit(f"key:{number}", None, rolling=True): 7}, 1.0)
+    image.set_breaker("fast", BreakerState(1))
+    image.set_breaker("standard", BreakerState(1))
+    image.add_events([EVENT] * (MOST_EVENTS + 1))
+    first, second = image.take(), image.take()
+    assert [len(first.entries), len(first.events)] == [MOST_ENTRIES, MOST_EVENTS]
+    assert [name for name, _, _ in second.entries] == ["standard"]
+    assert len(second.events) == 1
+    assert not image.is_dirty()
+
+
+def test_a_row_that_cannot_be_made_takes_no_other_with_it(image: Image) -> None:
+    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.ledger.settle("", {LIMITS[1]: 2**65}, 1.0)
+    with pytest.raises(TypeError):
+        image.take()
+    image.ledger.delete("a")
+    assert image.take().gone == [("session:a", "sessions"), ("session:a", "purses")]
+
+
+def test_a_new_file_lacks_all(image: Image) -> None:
+    image.ledger.commit("a", ONE_TURN, 1.0)
+    image.ledger.settle("", dict.fromkeys(LIMITS, 7), 1.0)
+    image.set_breaker("fast", BreakerState(1))
+    written = image.take()
+    assert len(written.entries) == 4
+    image.all_changed()
+    assert image.take() == written
+
+
+def test_events_that_wait_are_bounded(image: Image) -> None:
+    image.add_events([EVENT] * (MOST_EVENTS_WAITING + 5))
+    assert image.take().events[0][0] == 6

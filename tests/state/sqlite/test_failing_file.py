@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import sqlite3
@@ -12,16 +13,17 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import orjson
 import pytest
 
-from app.core.breaker import BreakerState
-from app.state import keeper, state_file, state_log
+from app import log
+from app.settings import ObservabilitySettings
+from app.state import keeper, state_file
+from app.state.rows import Batch
 from app.state.sqlite import SqliteStore
 from app.state.store import (
     EventQuery,
     SessionDelta,
-    SessionState,
-    Sticky,
     StoreError,
 )
 from tests.state.conftest import NOW, MakeStore
@@ -87,94 +89,60 @@ async def test_a_file_that_breaks_while_in_use_is_written_anew(
     assert (await store.load("a", NOW)).used == 70
 
 
-async def test_a_file_of_a_newer_version_is_left_alone(make_sqlite: MakeStore, path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2, 99])
+async def test_a_file_of_another_version_is_set_aside(
+    make_sqlite: MakeStore, path: Path, version: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     given(path, b"")
     connection = sqlite3.connect(path)
-    connection.executescript("CREATE TABLE newer (x); PRAGMA user_version = 99")
+    connection.executescript(f"CREATE TABLE other (x); PRAGMA user_version = {version}")
     connection.close()
+    log.configure(ObservabilitySettings(log_format="json"))
     store = make_sqlite()
     await store.open()
-    await fails(store.load("a", NOW), "written by a newer version")
+    assert store.trouble is None
+    await store.commit("a", ONE_TURN, NOW)
+    (aside,) = path.parent.glob("reliability.db.*-*-*")
+    assert aside.name.startswith(f"reliability.db.schema-{version}-")
+    assert count(aside, "other") == 0  # the table is there
+    lines = map(orjson.loads, capsys.readouterr().err.splitlines())
+    (said,) = [line for line in lines if line["event"] == "state_file_set_aside"]
+    assert f"has schema version {version}" in said["reason"]
+    assert said["now"] == str(aside)
     await store.close()
-    connection = sqlite3.connect(path)
-    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("newer",)]
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-    connection.close()
 
 
-async def test_a_file_of_an_older_version_is_migrated(
-    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
+SESSION_ROW = {"turns": 1, "tier": "", "window": [], "sticky": {}, "first_seen": 0, "last_seen": 0}
+NONSENSE = [
+    ("sessions", "{"),
+    ("sessions", "{}"),
+    ("sessions", "7"),
+    ("sessions", json.dumps({**SESSION_ROW, "window": ["f"]})),
+    ("sessions", json.dumps({**SESSION_ROW, "sticky": {"auto": 1}})),
+    ("sessions", json.dumps({**SESSION_ROW, "more": 1})),
+    ("purses", "[]"),
+    ("hours", "[1]"),
+    ("breakers", '{"failure": 1}'),
+    ("unknown", "{}"),
+]
+
+
+@pytest.mark.parametrize(("kind", "content"), NONSENSE)
+async def test_rows_that_make_no_sense_are_set_aside(
+    make_sqlite: MakeStore, path: Path, kind: str, content: str
 ) -> None:
     one = make_sqlite()
     await one.open()
-    await one.commit("a", ONE_TURN, NOW)
     await one.close()
-    more = "CREATE TABLE more (x); INSERT INTO more VALUES (1)"
-    monkeypatch.setattr(state_file, "MIGRATIONS", (*state_file.MIGRATIONS, more))
-    for _ in range(2):  # the second time there is nothing to do
-        two = make_sqlite()
-        await two.open()
-        assert (await two.load("a", NOW)).turns == 1
-        await two.close()
-        assert count(path, "more") == 1
-
-
-FIRST_VERSION = """
-INSERT INTO sessions VALUES
-    ('a', 2, 'fast', '["00ff", ""]', '{"auto": ["standard", 1780000300.5]}',
-        1780000019.25, 1780000020.5),
-    ('b', 1, '', '[]', '{}', 1780000010.0, 1780000010.0);
-INSERT INTO purses
-    VALUES ('session:a', '{"session:a": 70, "session:a:estimated": 7}', 1780000020.0);
-INSERT INTO hours VALUES ('hour', '[[29666666, 30], [29666667, 40]]');
-INSERT INTO breakers VALUES ('fast', 3, 1780000050.0, 30.0);
-INSERT INTO events VALUES (4, 1780000020.0, 'k', 'a', '{"kind": "k"}');
-PRAGMA user_version = 1;
-"""
-
-
-async def test_a_file_of_the_first_version(make_sqlite: MakeStore, path: Path) -> None:
-    given(path, b"")
     connection = sqlite3.connect(path)
-    connection.executescript(state_file.MIGRATIONS[0] + FIRST_VERSION)
+    with connection:
+        connection.execute("INSERT INTO entries VALUES ('a', ?, ?)", (kind, content))
     connection.close()
-    for _ in range(2):  # the second time as it was written now
-        store = make_sqlite()
-        await store.open()
-        assert store.trouble is None
-        assert await store.load("a", NOW + 1) == SessionState(
-            "a",
-            used=70,
-            estimated=7,
-            turns=2,
-            tier="fast",
-            window=(b"\x00\xff", b""),
-            sticky={"auto": Sticky("standard", 1780000300.5)},
-            first_seen=1780000019.25,
-            last_seen=1780000020.5,
-        )
-        assert [s.session for s in await store.sessions(NOW)] == ["a", "b"]
-        assert await store.breakers() == {"fast": BreakerState(3, 1780000050.0, 30.0)}
-        assert await store.events(EventQuery()) == [(4, {"kind": "k"})]
-        found = await store.reserve("u", [HOUR], 0, NOW, NOW)
-        assert found.used == {"hour": 70}  # type: ignore[union-attr]
-        await store.close()
-
-
-async def test_rows_that_make_no_sense_are_set_aside(make_sqlite: MakeStore, path: Path) -> None:
-    one = make_sqlite()
-    await one.open()
-    await one.close()
-    for nonsense in ("{", '{"sessions": [["a", 1]]}', '{"unknown": [["a"]]}', "7"):
-        connection = sqlite3.connect(path)
-        with connection:
-            connection.execute("INSERT INTO log (changes) VALUES (?)", (nonsense,))
-        connection.close()
-        store = make_sqlite()
-        await store.open()
-        assert store.trouble is None
-        await store.close()
-    assert len(list(path.parent.glob("*.corrupt-*"))) == 4
+    store = make_sqlite()
+    await store.open()
+    assert store.trouble is None
+    await store.close()
+    assert len(list(path.parent.glob("*.corrupt-*"))) == 1
 
 
 async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) -> None:
@@ -281,7 +249,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     goes_on = threading.Event()
     write = state_file.StateFile.write
 
-    def slow(self: state_file.StateFile, batch: state_log.Batch) -> None:
+    def slow(self: state_file.StateFile, batch: Batch) -> None:
         goes_on.wait(20)
         write(self, batch)
 
@@ -304,6 +272,7 @@ async def test_an_event_that_is_no_json_is_refused_alone(store: SqliteStore) -> 
 
 
 async def test_what_is_no_text_is_said(store: SqliteStore) -> None:
-    await fails(store.commit("a", SessionDelta(tier="\ud800"), NOW), "can't be written: TypeError")
-    await fails(store.delete("a"), "can't be written: TypeError")
+    said = "can't be written: TypeError"
+    await fails(store.commit("a", SessionDelta(tier="\ud800"), NOW), said)
+    await fails(store.delete("a"), said)
     await until(lambda: store.trouble is None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from app.core.breaker import BreakerState
 from app.core.budgets import Limit
-from app.state import image, keeper, state_file, state_log
+from app.state import keeper, state_file
+from app.state.rows import Batch
 from app.state.sqlite import SqliteStore
 from app.state.store import EventQuery, SessionDelta, SessionState, Settlement, Sticky
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
@@ -90,8 +92,8 @@ async def test_many_commits_are_one_transaction(
     written = []
     write = state_file.StateFile.write
 
-    def counted(self: state_file.StateFile, batch: state_log.Batch) -> None:
-        written.append(len(batch.names["purses"]))
+    def counted(self: state_file.StateFile, batch: Batch) -> None:
+        written.append(len(batch.entries))
         write(self, batch)
 
     monkeypatch.setattr(state_file.StateFile, "write", counted)
@@ -158,29 +160,11 @@ async def test_events_beyond_their_number_go_in_small_steps(
     await store.close()
 
 
-@pytest.fixture
-def swept_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What doesn't count any more leaves the file at once, in very small steps."""
-    set_keeper(monkeypatch, STEP=5, SWEEP_STEP=1, PAUSE_SECONDS=0.0)
-    monkeypatch.setattr(image, "SPARE_ENTRIES", 10)
-
-
-@pytest.mark.usefixtures("swept_soon")
-async def test_the_file_does_not_grow_with_use(
-    store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    forgotten = []
-    forget = state_file.StateFile.forget_log
-
-    def counted(self: state_file.StateFile, up_to: int, at_most: int) -> int:
-        forgotten.append(forget(self, up_to, at_most))
-        return forgotten[-1]
-
-    monkeypatch.setattr(state_file.StateFile, "forget_log", counted)
-    await store.save_breaker("fast", BreakerState(3, NOW + 30, 30.0))
+async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -> None:
+    """Wherever it is looked into, it holds what was acknowledged, in one row a name."""
+    turns = {"idle": 7}
     await store.commit("idle", SessionDelta(turns=7), NOW)
-    spent, turns = 0, {"idle": 7}
-    while sum(number < keeper.STEP for number in forgotten) < 10:  # sweeps that have ended
+    for spent in range(60):
         name = "ab"[spent % 2]
         await store.commit(name, ONE_TURN, NOW, Settlement("t", dict.fromkeys([SESSION, HOUR], 1)))
         if not spent % 9:
@@ -188,18 +172,11 @@ async def test_the_file_does_not_grow_with_use(
             await store.delete(name)
         else:
             turns[name] = turns.get(name, 0) + 1
-        spent += 1
-        # Wherever the sweep is, the file holds what was acknowledged.
         found = contents(path)
         assert found is not None
         assert {state.session: state.turns for state in found.sessions} == turns
-        assert [hour.total(NOW) for _, hour in found.hours] == [spent]
-        assert found.breakers == {"fast": BreakerState(3, NOW + 30, 30.0)}
-    await until(lambda: store._keeper._sweep is None)
-    found = contents(path)
-    assert found is not None
-    assert found.entries == store._keeper._file.entries
-    assert found.entries < spent, "of three an exchange"
+        assert [hour.total(NOW) for _, hour in found.hours] == [spent + 1]
+    assert count(path, "entries") == 5  # three sessions, a purse, an hour
 
 
 async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
@@ -218,42 +195,6 @@ async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
         assert hour_found.buckets() == hour.buckets()
 
 
-async def test_most_exchanges_write_one_minute_of_the_hour(store: SqliteStore, path: Path) -> None:
-    for minute in range(60):
-        await store.settle("t", dict.fromkeys([HOUR], 1), NOW + 60 * minute)
-
-    def length() -> int:
-        connection = sqlite3.connect(path)
-        found = connection.execute("SELECT length(changes) FROM log ORDER BY number DESC LIMIT 1")
-        (bytes_written,) = found.fetchone()
-        connection.close()
-        return int(bytes_written)
-
-    assert length() > 500
-    await store.settle("t", dict.fromkeys([HOUR], 1), NOW + 60 * 59 + 1)
-    assert length() < 100
-
-
-@pytest.mark.usefixtures("swept_soon")
-async def test_what_is_deleted_leaves_the_file_however_little_it_is(
-    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(keeper, "HOUSEKEEPING_SECONDS", 0.01)
-    store = make_sqlite()
-    await store.open()
-    await store.commit("kept", ONE_TURN, NOW)
-    await store.commit("unwanted", ONE_TURN, NOW)
-    await store.delete("unwanted")
-    found = contents(path)
-    assert found is not None
-    assert found.entries == 3
-    monkeypatch.setattr(keeper, "SWEEP_SECONDS", 0.0)
-    await until(lambda: (found := contents(path)) is not None and found.entries == 1)
-    assert await store.delete("kept")
-    await until(lambda: (found := contents(path)) is not None and found.entries == 0)
-    await store.close()
-
-
 async def test_a_file_that_was_deleted_is_written_anew(
     store: SqliteStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,3 +205,21 @@ async def test_a_file_that_was_deleted_is_written_anew(
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
     assert store.trouble is None
+
+
+async def test_a_file_that_was_replaced_is_written_anew(
+    store: SqliteStore, make_sqlite: MakeStore, path: Path
+) -> None:
+    """By a copy of before, as it is given back while the proxy runs."""
+    await store.commit("a", ONE_TURN, NOW)
+    copy = path.with_name("copy.db")
+    connection = sqlite3.connect(path)
+    connection.execute("VACUUM INTO ?", (str(copy),))
+    connection.close()
+    await store.commit("b", ONE_TURN, NOW)
+    copy.rename(path)
+    for beside in ("-wal", "-shm"):
+        os.unlink(f"{path}{beside}")
+    store._keeper._ask_for_housekeeping()
+    await until(lambda: rows(path, "sessions") == 2)
+    await until(lambda: store.trouble is None)
