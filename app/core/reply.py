@@ -157,6 +157,7 @@ class Reply:
     counted: int = 0
     flowed: int = 0
     offered: Callable[[], Collection[str]] = tuple
+    _unfinished: set[int] = field(default_factory=set)
 
     def written(self) -> int:
         """UTF-8 bytes that the model wrote: more than there are left, once it was mended."""
@@ -175,6 +176,7 @@ class Reply:
         found = self.choices.get(index)
         if found is None:
             found = self.choices[index] = ChoiceReply(self.offered)
+            self._unfinished.add(index)
             self.finished = False
         return found
 
@@ -202,7 +204,9 @@ class Reply:
             self.pieces += 1
         elif isinstance(event, Finish):
             self.choice(event.choice).finish_reason = event.reason
-            self.finished = all(c.finish_reason for c in self.choices.values())
+            if event.reason:
+                self._unfinished.discard(event.choice)
+            self.finished = not self._unfinished
         elif isinstance(event, Usage):
             self.usage = event
             self.counted = self.pieces
