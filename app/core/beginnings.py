@@ -33,7 +33,7 @@ _SCANNED: Final = 64  # blocks at most that a body's own parser goes through, wh
 # Bytes in which the first message that isn't the system's has to end; mostly it does soon.
 _LEAD: Final = (4096, 256 * 1024)
 _KEY: Final = b'"messages"'
-_OPENED: Final = re.compile(rb"\s*:\s*\[")
+_OPENED: Final = re.compile(rb"\s{0,16}:\s{0,16}\[")
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 # Stands for the key `messages` where a body is read from its midst; nobody can send it.
 _REST: Final = secrets.token_hex(16)

@@ -25,7 +25,7 @@ _LEAST: Final = 1024  # bytes; a shorter list is read in no time
 MOST: Final = 64  # lists,
 MOST_BYTES: Final = 1024 * 1024  # and as JSON: parsed, they weigh ten times as much, 30 at most
 _NAME: Final = b'"tools"'
-_COLON: Final = re.compile(rb"\s*:\s*")
+_COLON: Final = re.compile(rb"\s{0,16}:\s{0,16}")
 _BEGUN: Final = b'{"tools":'
 _STYLE: Final = 40  # bytes of a list that tell how it is written
 # Stands for the tools in a body that is read without them; nobody can send it.
