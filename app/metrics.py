@@ -50,6 +50,9 @@ class Metrics:
         self.rescued_tool_calls = self._counter(
             "rescued_tool_calls", "Calls written as text, made real", "format"
         )
+        self.unchecked_tool_calls = self._counter(
+            "unchecked_tool_calls", "Calls and replies taken as they are: checking costs too much"
+        )
         self.loops = self._counter("loops", "Loops noticed, by what was done", "detector", "action")
         self.judge_questions = self._counter(
             "judge_questions", "Questions to the judge of loops, by what came of them", "result"

@@ -17,6 +17,7 @@ from .reply import Reply
 
 CHUNK: Final = "chat.completion.chunk"
 Believes = Callable[[Mapping[str, Any]], bool]
+MAX_CHOICES: Final = 128  # of a reply, as many as a client may ask for; further ones are left out
 
 
 def choices_of(payload: Mapping[str, Any]) -> list[Any]:
@@ -24,7 +25,7 @@ def choices_of(payload: Mapping[str, Any]) -> list[Any]:
     choices = payload.get("choices")
     if isinstance(choices, dict):
         return [choices]
-    return choices if isinstance(choices, list) else []
+    return choices[:MAX_CHOICES] if isinstance(choices, list) else []
 
 
 def said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,10 +76,14 @@ class ChunkForm:
         choices = [one for one in choices_of(payload) if isinstance(one, dict)]
         formed = {**payload, **self._identify(payload)}
         formed.pop("error", None)
-        formed["choices"] = [self._choice(one, position) for position, one in enumerate(choices)]
+        formed["choices"] = [
+            self._choice(one, position)
+            for position, one in enumerate(choices)
+            if index_of(one, position) < MAX_CHOICES
+        ]
         if "usage" in payload:
             formed["usage"] = self._usage(payload["usage"])
-        says_something = choices or formed.get("usage") or payload.get("choices") == []
+        says_something = formed["choices"] or formed.get("usage") or payload.get("choices") == []
         return formed if says_something else None
 
     def _is_formed(self, payload: dict[str, Any]) -> bool:
@@ -86,6 +91,7 @@ class ChunkForm:
         choices, usage = payload.get("choices"), payload.get("usage")
         if (
             type(choices) is not list
+            or len(choices) > MAX_CHOICES
             or payload.get("object") != CHUNK
             or type(payload.get("id")) is not str
             or type(payload.get("created")) is not int
@@ -113,7 +119,12 @@ class ChunkForm:
 
     def _is_choice(self, choice: dict[str, Any]) -> bool:
         index, delta = choice.get("index"), choice.get("delta")
-        if type(index) is not int or type(delta) is not dict or "message" in choice:
+        if (
+            type(index) is not int
+            or index >= MAX_CHOICES
+            or type(delta) is not dict
+            or "message" in choice
+        ):
             return False
         if delta.get("role") != (None if index in self.begun else "assistant"):
             return False

@@ -12,9 +12,9 @@ from typing import Any
 from ..errors import invalid
 from . import legacy, surrogates
 from .blocks import Blocks, Remembered, messages_in
+from .chunk_form import MAX_CHOICES
 from .exchange import ClientRequest
 
-_MAX_CHOICES = 128
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
 
@@ -147,8 +147,8 @@ def _positive(value: Any) -> str:
 
 
 def _choices(value: Any) -> str:
-    good = not _positive(value) and value <= _MAX_CHOICES
-    return "" if good else f"must be a whole number from 1 to {_MAX_CHOICES}"
+    good = not _positive(value) and value <= MAX_CHOICES
+    return "" if good else f"must be a whole number from 1 to {MAX_CHOICES}"
 
 
 def _string_or_object(value: Any) -> str:

@@ -160,6 +160,7 @@ class Reply:
     counted: int = 0
     flowed: int = 0
     offered: Callable[[], Collection[str]] = tuple
+    _unfinished: set[int] = field(default_factory=set)
 
     def written(self) -> int:
         """UTF-8 bytes that the model wrote: more than there are left, once it was mended."""
@@ -178,6 +179,7 @@ class Reply:
         found = self.choices.get(index)
         if found is None:
             found = self.choices[index] = ChoiceReply(self.offered)
+            self._unfinished.add(index)
             self.finished = False
         return found
 
@@ -200,6 +202,9 @@ class Reply:
         if choice.finish_reason is None or self.pieces > choice.finished_at:
             choice.finish_reason = event.reason
         choice.finished_at = self.pieces
+        if choice.finish_reason:
+            self._unfinished.discard(event.choice)
+        self.finished = not self._unfinished
 
     def apply(self, event: Event) -> None:
         """Take in one event."""
@@ -218,7 +223,6 @@ class Reply:
             self.pieces += 1
         elif isinstance(event, Finish):
             self._finish(event)
-            self.finished = all(c.finish_reason for c in self.choices.values())
         elif isinstance(event, Usage):
             self.usage = event
             self.counted = self.pieces

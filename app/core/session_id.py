@@ -29,8 +29,9 @@ _OTHERS = (
 )
 _NAMED = frozenset({"x-mlx-stack-session", *_LITELLM, *_OTHERS})
 _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
-_USER_ID = re.compile(r"_session_([A-Za-z0-9_.:-]+)$")
+_LAST_NAME = re.compile(r"(?<![A-Za-z0-9_.:-])[A-Za-z0-9_.:-]++$")
 _MAX_LENGTH = 512
+_MAX_USER_ID = 4_096  # characters; what is longer names no session
 
 
 @frozen
@@ -133,10 +134,12 @@ def _named_in(body: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _session_in_user_id(user_id: Any) -> str | None:
-    if not isinstance(user_id, str):
+    if not isinstance(user_id, str) or len(user_id) > _MAX_USER_ID:
         return None
-    if match := _USER_ID.search(user_id):
-        return match[1]
+    last = _LAST_NAME.search(user_id)
+    name = last[0].partition("_session_")[2] if last else ""
+    if name:
+        return name
     if user_id.startswith("{"):
         try:
             parsed = orjson.loads(user_id)
@@ -188,6 +191,7 @@ _VOLATILE = re.compile(
     rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
     rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
+_MAX_STEADIED = 64_000  # characters of a text; behind them all of it counts as it is
 _KNOWN_TEXTS = 512
 _steady: OrderedDict[int, bytes] = OrderedDict()  # hash of a text → digest of what of it stays
 
@@ -197,7 +201,7 @@ def _steady_digest(text: str) -> bytes:
     known = hash(text)
     found = _steady.get(known)
     if found is None:  # an agent sends the same prompt with every turn, so this is rare
-        steady = _VOLATILE.sub("\0", text)
+        steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
         found = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         while len(_steady) >= _KNOWN_TEXTS:
             _steady.popitem(last=False)

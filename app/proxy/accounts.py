@@ -87,6 +87,9 @@ def settle_incidents(services: Services, exchange: Exchange) -> None:
             case "tokens_saved":
                 metrics.tokens_saved.inc(by=incident.detail["tokens"])
                 continue  # a figure, no event
+            case "tool_call_unchecked":
+                metrics.unchecked_tool_calls.inc()
+                continue
             case "tool_call_rescued":
                 metrics.rescued_tool_calls.inc(*incident.labels)
         kind, names = _EVENTS[incident.kind]

@@ -48,7 +48,7 @@ _LOOKS_LIKE_A_KEY = re.compile(
     rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
     rb"|\b(?:sk|hf|gsk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z])[-_][A-Za-z0-9_-]{16,}"
     rb"|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
-    rb"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}"  # a JSON Web Token
+    rb"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"  # a JSON Web Token
     rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends JSON writes as \n
 )
 _KEPT_HEADERS = (b"content-type", b"retry-after")
@@ -91,11 +91,12 @@ class FailureCapture:
             return
         self._waiting += 1
         keys = (*self._keys, owner) if len(owner) >= SHORTEST_KEY else self._keys
-        self._worker.post(functools.partial(self._write, records, keys), self._written)
+        writing = self._worker.do(functools.partial(self._write, records, keys))
+        writing.add_done_callback(self._written)
 
-    def _written(self, _: Any, error: BaseException | None) -> None:
+    def _written(self, writing: asyncio.Future[None]) -> None:
         self._waiting -= 1
-        if isinstance(error, Exception):
+        if isinstance(error := writing.exception(), Exception):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:

@@ -70,13 +70,15 @@ class Failure:
 class Checked:
     """One call after its check: what may be delivered, if `failures` is empty.
 
-    `arguments` is the very text that came, unless `repairs` names what was done to it.
+    `arguments` is the very text that came, unless `repairs` names what was done to it. `unchecked`:
+    holding it against its schema would cost too much, so it is taken as it is.
     """
 
     name: str
     arguments: str
     repairs: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
+    unchecked: bool = False
 
 
 DEFAULT_OPTIONS: Final = Options()
@@ -114,6 +116,8 @@ def check_call(
                 return Checked(name, arguments)
         else:
             if isinstance(value, dict):
+                if options.validate_schema and not schema.is_checkable(value):
+                    return Checked(name, arguments, unchecked=True)
                 if _is_good(
                     value, arguments, tool=name, schema=schema, options=options, known=known
                 ):

@@ -27,6 +27,7 @@ class CheckedText:
     text: str
     repairs: tuple[str, ...] = ()
     failures: tuple[Failure, ...] = ()
+    unchecked: bool = False
 
 
 def check_response_format(
@@ -45,6 +46,8 @@ def check_response_format(
     schema = reply_schema({"type": "object"} if wanted == "json_object" else raw)
     try:
         value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+        if options.validate_schema and not schema.is_checkable(value):
+            return CheckedText(text, unchecked=True)
         if schema.accepts(value) or not options.validate_schema:
             return CheckedText(text)
     except Unreadable as error:
@@ -61,7 +64,8 @@ def _answer_alone(text: str, answer: CheckedText) -> CheckedText:
     """What came of the answer in a text that begins with the model's reasoning."""
     if answer.failures:
         return CheckedText(text, failures=answer.failures)
-    return CheckedText(answer.text, tuple(dict.fromkeys(("leading_text", *answer.repairs))))
+    rules = tuple(dict.fromkeys(("leading_text", *answer.repairs)))
+    return CheckedText(answer.text, rules, unchecked=answer.unchecked)
 
 
 def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:

@@ -13,6 +13,7 @@ from app.tool_calls.names import MAX_NAME, nearest
 
 MAX_VALUE: Final = 80  # characters of a value in a sentence
 MAX_LISTED: Final = 12  # names or options in a sentence
+UNEXPLAINED: Final = object()  # stands for errors that would cost too much to collect
 
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
@@ -25,15 +26,17 @@ def unknown_tool(name: str, offered: Sequence[str]) -> str:
 
 
 def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[str, str]:
-    """The kind and the sentence for one `jsonschema_rs.ValidationError`.
+    """The kind and the sentence for one `jsonschema_rs.ValidationError`, or `UNEXPLAINED`.
 
     `tool` is the function's name, or empty for a reply under `response_format`.
     """
-    kind = error.kind
     whole = "the arguments" if tool else "the JSON"
+    place = f'in function "{tool}"' if tool else "in the reply"
+    if error is UNEXPLAINED:
+        return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
+    kind = error.kind
     where = f"field {_field(error.instance_path)}" if error.instance_path else whole
     came = f"but came as {described(error.instance)}"
-    place = f'in function "{tool}"' if tool else "in the reply"
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])

@@ -49,7 +49,8 @@ MAX_TAIL: Final = 300  # characters at a value's end that may be markers
 _ENDING: Final = f"(?:{'|'.join(one.at_end for one in _MARKERS)})"
 # A turn that ended goes on with the next one's beginning: `ls<|im_end|>\n<|im_start|>assistant`.
 _AT_END: Final = re.compile(
-    rf"{_ENDING}(?:\s*(?:{_ENDING}|(?:assistant|user|model|commentary|analysis|final)\b))*\s*\Z"
+    rf"{_ENDING}(?:\s{{0,20}}(?:{_ENDING}|(?:assistant|user|model|commentary|analysis"
+    rf"|final)\b)){{0,20}}\s{{0,20}}\Z"
 )
 _STARTS: Final = "|".join(one.at_start for one in _MARKERS if one.at_start)
 _AT_START: Final = re.compile(rf"\s*(?:{_STARTS})")

@@ -33,14 +33,15 @@ _BEGUN = re.compile(
 _CLOSERS = ("tool_call>", "function_call>", "function>", "tool>")
 _DECODER = json.JSONDecoder()
 _LIST_ITEM = re.compile(r"\s*(?:[-*•>|]|\d+[.)])\s")
-_END = re.compile(r"[\s`*]*(?:\b(?:now|next|first)\b)?[\s`*.!…]*\Z", re.IGNORECASE)
+_END = re.compile(r"[\s`*]{0,20}(?:\b(?:now|next|first)\b)?[\s`*.!…]{0,20}\Z", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!](?=\s)|\n")
 _ANNOUNCED = re.compile(
-    r"\W*(?:(?:ok|okay|alright|sure|now|next|first|then|so)\W+)*"
-    r"(?:I(?:['’]ll| will| am going to|['’]m going to)|let me)\s+(?:(?:now|first|next|then)\s+)?"
-    r"(?:call|use|invoke|run)\s+(?:the\s+)?(?:(?:function|tool)\s+)?"
-    r"[`\"'*]*(?P<name>\w[\w.-]*)[`\"'*]*(?:\s+(?:function|tool))?"
-    r"(?:\s+(?:with|using|on))?(?:\s+(?:the|these|following|arguments?|parameters?|input))*",
+    r"\W{0,20}(?:(?:ok|okay|alright|sure|now|next|first|then|so)\W{1,20})*"
+    r"(?:I(?:['’]ll| will| am going to|['’]m going to)|let me)\s{1,20}(?:(?:now|first|next"
+    r"|then)\s{1,20})?"
+    r"(?:call|use|invoke|run)\s{1,20}(?:the\s{1,20})?(?:(?:function|tool)\s{1,20})?"
+    r"[`\"'*]{0,64}(?P<name>\w[\w.-]{0,64})[`\"'*]{0,64}(?:\s{1,20}(?:function|tool))?"
+    r"(?:\s{1,20}(?:with|using|on))?(?:\s{1,20}(?:the|these|following|arguments?|parameters?|input))*",
     re.IGNORECASE,
 )
 # Words of a user who wants to hear of a call, or to be asked before it is made.

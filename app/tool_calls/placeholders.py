@@ -17,13 +17,16 @@ _SUSPICIOUS: Final = re.compile(
     re.IGNORECASE,
 )
 _DOTS: Final = re.compile(r"\.{3,}|…|<\.{3}>|<…>|\[\.{3}\]|\[…\]")
-_ANGLED: Final = re.compile(r"<\s*([\w][\w .-]*?)\s*>|\{\{?\s*([\w][\w .-]*?)\s*\}\}?")
+_ANGLED: Final = re.compile(
+    r"<\s{0,20}([\w][\w .-]{0,64}?)\s{0,20}>|\{\{?\s{0,20}([\w][\w .-]{0,64}?)\s{0,20}\}\}?"
+)
 _BRACKETED: Final = re.compile(
     r"\[\s*(?:insert|your|enter|add|specify|provide|fill|replace|put)\b[^\[\]]*\]", re.IGNORECASE
 )
 # YOUR_API_KEY, your-api-key, your_city_here; "Your Name" is a film.
 _YOURS: Final = re.compile(
-    r"your[_-]\w[\w-]*|(?:your|insert|enter)[ _-](?:[\w-]+[ _-]){0,6}here", re.IGNORECASE
+    r"your[_-]\w[\w-]{0,64}|(?:your|insert|enter)[ _-](?:[^\W_]{0,64}[ _-]){0,12}here",
+    re.IGNORECASE,
 )
 _EXAMPLE: Final = re.compile(
     r"(?:example|dummy|placeholder|insert|enter)[ _-]([\w -]+)", re.IGNORECASE
@@ -31,7 +34,8 @@ _EXAMPLE: Final = re.compile(
 # city_placeholder, CITY_HERE, [city]: a name with what says that it is only that. So only for what
 # no code is made of: a folder may be called `[slug]`, an icon `image_placeholder`.
 _MARKED_NAME: Final = re.compile(
-    r"([\w-]+?)[_-](?:placeholder|here)|\[\s*([\w][\w .-]*?)\s*\]", re.IGNORECASE
+    r"([\w-]{1,64}?)[_-](?:placeholder|here)|\[\s{0,20}([\w][\w .-]{0,64}?)\s{0,20}\]",
+    re.IGNORECASE,
 )
 _OF_THE_WORLD: Final = frozenset({"city", "country", "location", "address", "street", "zip",
     "email", "phone", "date", "company", "product", "recipient", "destination", "origin",

@@ -2,7 +2,8 @@
 
 `jsonschema-rs` decides. Its regex engine runs in linear time, so no pattern can hang the process;
 patterns which that engine does not know (look-around, back-references) are left out by
-`clean_schema` and counted. Nothing is fetched, formats are not asserted.
+`clean_schema` and counted. Nothing is fetched, formats are not asserted. It runs only where
+`validation_cost` has counted that checking, and explaining, come to an end.
 """
 
 from __future__ import annotations
@@ -16,8 +17,18 @@ import jsonschema_rs
 import orjson
 
 from app.tool_calls.clean_schema import clean
+from app.tool_calls.explain import UNEXPLAINED
 from app.tool_calls.plausibility import Plan, make_plan
 from app.tool_calls.recent import Recent
+from app.tool_calls.validation_cost import (
+    MAX_EXPLAINING,
+    MAX_UNFOLDED,
+    MAX_VISITS,
+    TooCostly,
+    Visits,
+    has_alternatives,
+    unfolded,
+)
 from app.tool_calls.vocabulary import Vocabulary
 
 MAX_TOOL_SETS: Final = 128
@@ -53,6 +64,8 @@ class CompiledSchema:
         self.required: tuple[str, ...] = tuple(cleaned.schema.get("required", ()))
         self.declared = frozenset(cleaned.schema.get("properties", ())) | frozenset(self.required)
         self._validator = self._compile()
+        self._may_cost = unfolded(self.schema, self.definitions) > MAX_UNFOLDED
+        self._branches = has_alternatives(self.schema, self.definitions)
         self._plan: tuple[Vocabulary, Plan] | None = None
 
     def _compile(self) -> Any:
@@ -66,9 +79,19 @@ class CompiledSchema:
             self.unchecked += 1
             return None
 
+    def is_checkable(self, value: Any) -> bool:
+        """Whether holding `value` against the schema takes no more than `MAX_VISITS`."""
+        return not self._may_cost or self._costs_at_most(MAX_VISITS, value)
+
+    def _costs_at_most(self, most: int, value: Any, *, explaining: bool = False) -> bool:
+        try:
+            return Visits(self.definitions, explaining=explaining).count(self.schema, value) <= most
+        except (TooCostly, RecursionError):
+            return False
+
     def accepts(self, value: Any) -> bool:
-        """Whether `value` fits; True where that cannot be decided."""
-        if self._validator is None:
+        """Whether `value` fits; True where that cannot be decided, or costs too much."""
+        if self._validator is None or not self.is_checkable(value):
             return True
         try:
             return bool(self._validator.is_valid(value))
@@ -79,9 +102,14 @@ class CompiledSchema:
                 return True
 
     def errors(self, value: Any, limit: int) -> list[Any]:
-        """The first `limit` errors, as `jsonschema_rs.ValidationError`s."""
-        if self._validator is None:
+        """The first `limit` errors: `jsonschema_rs.ValidationError`s.
+
+        `UNEXPLAINED` stands for them where collecting those of all branches costs too much.
+        """
+        if self._validator is None or not self.is_checkable(value):
             return []
+        if self._branches and not self._costs_at_most(MAX_EXPLAINING, value, explaining=True):
+            return [] if self.accepts(value) else [UNEXPLAINED]
         if limit == 1:
             return self._first_error(value)
         found: list[Any] = []

@@ -42,10 +42,12 @@ _PROSE_BEHIND: Final = re.compile(r"\n[ \t]*\n[ \t]*[A-Z][a-z']* ")
 _WORDS: Final = r"(?:tool|function|call|action|use|name)"
 _KEYED: Final = r"(?:arguments?|args|inputs?|parameters?|params)"
 _CODE: Final = re.compile(
-    rf"(?:\**(?:tool[ _]call|function[ _]call|{_WORDS})[ \t]*[:=]\**[ \t]*|[/#@]+[ \t]*)?"
-    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})(?::\d+)?(?:\[ARGS\])?[`*\"]{0,3}[ \t]*:?\s*"
-    rf"(?:\**{_KEYED}[ \t]*[:=]\**\s*)?"
-    r"(?P<body>(?:```(?:json)?[ \t]*\n\s*)?[{(].*)",
+    rf"(?:\*{{0,20}}(?:tool[ _]call|function[ _]call"
+    rf"|{_WORDS})[ \t]{{0,20}}[:=]\*{{0,20}}[ \t]{{0,20}}|[/#@]{{1,64}}[ \t]{{0,20}})?"
+    r"[`*\"]{0,3}(?P<name>[A-Za-z_][\w.-]{0,199})(?::\d{1,64})?(?:\[ARGS\])?"
+    r"[`*\"]{0,3}[ \t]{0,20}:?\s{0,20}"
+    rf"(?:\*{{0,20}}{_KEYED}[ \t]{{0,20}}[:=]\*{{0,20}}\s{{0,20}})?"
+    r"(?P<body>(?:```(?:json)?[ \t]{0,20}\n\s{0,20})?[{(].*+)",
     re.IGNORECASE | re.DOTALL,
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from app.core.chunk_form import ChunkForm
+from app.core.chunk_form import MAX_CHOICES, ChunkForm
 from app.core.field_forms import is_delta, is_usage
 from app.core.reply import Reply
 from tests.core.exchanges import ODD, attempt, client_request, exchange, relayed
@@ -360,3 +360,13 @@ def test_a_form_that_was_brought_once_is_not_looked_for_again(
     assert said(sent) == said(expected)
     relayed(usual, [stream_bytes(expected)])
     assert one.reply.choices[0].text == usual.reply.choices[0].text
+
+
+def test_choices_that_nobody_may_ask_for_are_left_out() -> None:
+    many = [{"index": i, "delta": {"content": "x"}, "finish_reason": None} for i in range(20_000)]
+    form = ChunkForm(Reply(), "id", "model")
+    formed = form.formed({**CHUNK, "choices": many})
+    assert formed is not None
+    assert len(formed["choices"]) == MAX_CHOICES
+    assert form.formed({**CHUNK, "choices": [many[MAX_CHOICES]]}) is None
+    assert len(form.begun) == MAX_CHOICES

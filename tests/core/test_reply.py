@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.events import ToolCallDelta
-from app.core.reply import ChoiceReply, ToolCall
+from app.core.events import Finish, TextDelta, ToolCallDelta
+from app.core.reply import ChoiceReply, Reply, ToolCall
 
 
 def piece(
@@ -137,3 +137,34 @@ def test_names_that_are_no_tools_together_are_not_joined(
 ) -> None:
     found = calls(first, second, piece("{}"), offered=TOOLS)
     assert [call.name for call in found] == [first.name, second.name]
+
+
+def test_a_reply_is_finished_when_each_choice_is() -> None:
+    reply = Reply()
+    for index in range(3):
+        reply.apply(TextDelta(index, "x"))
+    states = []
+    for index in (1, 0, 0, 2):
+        reply.apply(Finish(index, "stop"))
+        states.append(reply.finished)
+    assert states == [False, False, False, True]
+    reply.apply(TextDelta(3, "x"))
+    assert not reply.finished
+
+
+def test_a_finish_looks_at_no_other_choice() -> None:
+    """With thousands of choices that would be quadratic."""
+
+    class Counted(dict[int, ChoiceReply]):
+        looked_through = 0
+
+        def values(self):  # type: ignore[no-untyped-def]
+            self.looked_through += 1
+            return super().values()
+
+    choices = Counted()
+    reply = Reply(choices)
+    for index in range(100):
+        reply.apply(Finish(index, "stop"))
+    assert reply.finished
+    assert choices.looked_through == 0

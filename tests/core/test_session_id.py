@@ -294,3 +294,29 @@ def test_what_is_another_task_does(one: str, two: str) -> None:
         identified({}, {"messages": [{"role": "user", "content": t}]}, "") for t in (one, two)
     )
     assert first.hash != second.hash
+
+
+def test_a_long_user_id_names_no_session() -> None:
+    fits = "u" * 4_000 + "_session_n"
+    assert identified(body={"metadata": {"user_id": fits}}).source == "metadata.user_id"
+    for long in ("u" * 4_096 + "_session_n", json.dumps({"session_id": "o", "x": "y" * 4_096})):
+        assert identified(body={"metadata": {"user_id": long}}).derived
+
+
+@pytest.mark.parametrize(
+    ("user_id", "name"),
+    [("a_session_b_session_c", "b_session_c"), ("x y_session_b", "b"), ("a_session_b c", "")],
+)
+def test_a_user_id_ends_with_its_session(user_id: str, name: str) -> None:
+    found = identified(body={"metadata": {"user_id": user_id}})
+    assert found.hash == digest("", name) if name else found.derived
+
+
+def test_only_the_beginning_of_a_long_text_is_searched() -> None:
+    def derived(text: str) -> str:
+        return identified(body={"messages": [{"role": "user", "content": text}]}).hash
+
+    today, tomorrow = "It is 2026-11-25.", "It is 2026-11-26."
+    long = "x" * 64_000
+    assert derived(today + long) == derived(tomorrow + long)
+    assert derived(long + today) != derived(long + tomorrow)

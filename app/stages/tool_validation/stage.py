@@ -253,6 +253,8 @@ class _State(StageState):
             if call.odd:
                 new.repairs.append("call_pieces")
             new.repairs += checked.repairs
+            if checked.unchecked:
+                self._note("tool_call_unchecked", ())
             new.failures += (
                 CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
             )
@@ -316,6 +318,8 @@ class _State(StageState):
         checked = check_response_format(new.text, wanted, self._stage.options)
         new.text = checked.text
         new.repairs += checked.repairs
+        if checked.unchecked:
+            self._note("tool_call_unchecked", ())
         new.failures += (CallFailure(f.tool, f.kind, f.error, index) for f in checked.failures)
 
     def _apply(self, reply: Reply, index: int, new: _Mended) -> None:

@@ -38,7 +38,9 @@ _GOES_ON_BELOW = re.compile(
     r"[ \t]*\n\s*(?:and|or|but|so|which|that|where|who|you)\b(?![^\n]*:[ \t]*(?:\n|\Z))"
 )
 # Between two examples of one list.
-_BETWEEN = re.compile(r"\s*(?:(?:and|or|und|oder|et|ou|y|o|和|或)\b\W*)?(?:[-*•]|\d{1,2}[.)])?\s*")
+_BETWEEN = re.compile(
+    r"\s*+(?:(?:and|or|und|oder|et|ou|y|o|和|或)\b\W*+)?(?:[-*•]|\d{1,2}[.)])?\s*"
+)
 # What is said of the call right behind it: "… is Phi-4's format"; in a list "… – Qwen's".
 _SPOKEN_OF = re.compile(r"[ \t]+(?:is|are|was|were|means|would|looks)\b")
 _BULLET = re.compile(r"\s*(?:[*•+-]|\d{1,3}[.)])\s*")
@@ -47,7 +49,7 @@ _TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]
 
 # A conversation that is told, up to the answer.
 _TRANSCRIPT = re.compile(
-    r"^\W*(?:user|human)\W*:.*\n\W*(?:assistant|model|ai)\W*:\W*\Z",
+    r"^\W{0,20}(?:user|human)\W{0,20}:.{0,200}\n\W{0,20}(?:assistant|model|ai)\W{0,20}:\W{0,20}\Z",
     re.IGNORECASE | re.MULTILINE | re.DOTALL,
 )
 # A sentence before bare or fenced JSON that says: this is the JSON (code, …) you wanted.

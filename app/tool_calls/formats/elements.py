@@ -47,7 +47,7 @@ _NAME_ELEMENTS = ("name", "tool_name", "function_name", "function", "tool")
 _ARGUMENT_ELEMENTS = ("arguments", "parameters", "args", "input", "params", "tool_input")
 
 _SERVER = re.compile(r"\s*<server_name>[^<\n]{0,200}</server_name>")
-_CALLED = re.compile(rf"\s*<({'|'.join(_NAME_ELEMENTS)})>\s*([^<>\n]{{1,200}}?)\s*</\1>")
+_CALLED = re.compile(rf"\s*<({'|'.join(_NAME_ELEMENTS)})>\s*+([^<>\n]{{1,200}}?)\s*+</\1>")
 _GIVEN = re.compile(rf"\s*<({'|'.join(_ARGUMENT_ELEMENTS)})>")
 _WORD = re.compile(r"\s*([A-Za-z_][\w.-]{0,199})\s*(?=<)")
 _TAG_NAME = re.compile(r"<(\w+) name=")

@@ -11,7 +11,7 @@ from app.tool_calls.formats.literals import skip_space
 V3 = ">>>"
 V2 = "<|recipient|>"
 
-_V3_NAME = re.compile(r">>>\s*([^\s<>{}\"']{1,200})[ \t]*\n?\s*(?=\{)")
+_V3_NAME = re.compile(r">>>\s*([^\s<>{}\"']{1,200})\s*+(?=\{)")
 _V2_NAME = re.compile(r"<\|recipient\|>\s*([^\s<>{}\"']{1,200})\s*<\|content\|>\s*(?=\{)")
 _V2_STOP = ("<|stop|>", "<|from|>", V2)
 _V2_END = re.compile(r"\s*<\|stop\|>")

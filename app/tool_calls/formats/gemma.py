@@ -28,7 +28,7 @@ ASSIGNMENT = "tool_code"
 
 _CALL = re.compile(r"\s*(?:call\s*:\s*)?")
 _ASSIGNED = re.compile(r"[ \t]*[=:\n]\s*(?:print\(\s*)?(?:default_api\.)?")
-_ONLY_CALLS = re.compile(r"[ \t]*(?:\s*\Z|\n\s*(?=call:))")
+_ONLY_CALLS = re.compile(r"[ \t]*+(?:\s*+\Z|\n\s*+(?=call:))")
 _FENCE_END = re.compile(r"\n[ \t]*```[ \t]*(?=\n|\Z)")
 _PRINTED = re.compile(r"\s*(?:print\(\s*tool_code\s*\)\s*)?")
 

@@ -17,7 +17,7 @@ from app.tool_calls.formats.base import Call, Source
 from app.tool_calls.formats.literals import MAX_NESTING, dumps, skip_space
 
 _CALL = re.compile(r"\s*(?:call\s*:\s*)?([^\s{}()<>,:]{1,200})\s*(?=\{)")
-_KEY = re.compile(r"\s*([^:{}\[\],<>]{1,200}?)\s*:")
+_KEY = re.compile(r"\s*+([^:{}\[\],<>]{1,200}?)\s*+:")
 _PLAIN = re.compile(r"[^,{}\[\]<]*")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _WORDS = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}

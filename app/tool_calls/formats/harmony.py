@@ -35,8 +35,8 @@ _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
 _RECIPIENT = re.compile(r"[\w.-]{0,200}\s{0,8}")
 _BARE_CALL = re.compile(
-    r"commentary to=functions\.([\w.-]+?)\s*(?:<\|constrain\|>\s*)?(?:json)?\s*"
-    r"(?:<\|message\|>)?\s*(?=\{)"
+    r"commentary to=functions\.([\w.-]+?)\s*+(?:<\|constrain\|>\s*+)?+(?:json\s*+)?+"
+    r"(?:<\|message\|>\s*+)?+(?=\{)"
 )
 _HEADER = 400  # how long the part before `<|message|>` may be
 

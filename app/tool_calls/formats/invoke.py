@@ -27,13 +27,13 @@ DSML_BARS = ("｜", "|")
 def _reader(prefix: str, wrappers: tuple[str, ...] = (), trim: str = "line") -> Reader:
     """A reader for tags with `prefix`, in one of `wrappers` (tag names with prefix) or bare."""
     head = re.escape(prefix).replace("｜", "[｜|]").replace(r"\|", "[｜|]")
-    opening = re.compile(rf"<{head}\s*invoke\s+name\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s>]+)[^>\n]*>")
+    opening = re.compile(rf"<{head}\s*invoke\s+name\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s<>]++)[^<>\n]*+>")
     wrapper = re.compile("|".join(rf"<{re.escape(name)}>" for name in wrappers) or r"(?!)")
     end_tag, end_wrapper = f"</{prefix}invoke>", tuple(f"</{name}>" for name in wrappers)
     tags = Tags(
         parameter=re.compile(
-            rf"<{head}\s*parameter\s+name\s*=\s*(?P<key>\"[^\"]*\"|'[^']*'|[^\s>]+)"
-            r"(?:\s+string\s*=\s*\"?(?P<text>true|false)\"?)?[^>\n]*>"
+            rf"<{head}\s*parameter\s+name\s*=\s*(?P<key>\"[^\"]*\"|'[^']*'|[^\s<>]++)"
+            r"(?:\s+string\s*=\s*\"?(?P<text>true|false)\"?)?[^<>\n]*+>"
         ),
         next_parameter=f"<{prefix}parameter",
         end=f"</{prefix}parameter>",

@@ -39,9 +39,9 @@ Shape = Callable[[Members], list[Call]]
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
 _NEXT = re.compile(r"[\s,;\[\]]*(?=\{)")
 # Behind an object: brackets too many are no text.
-_CLOSERS = r"(?:\s*[\]}])*"
+_CLOSERS = r"(?:\s*+[\]}])*+"
 _STRAY = re.compile(_CLOSERS)
-_CLOSE_FENCE = re.compile(_CLOSERS + r"\s*`{3,}(?!\w)")
+_CLOSE_FENCE = re.compile(_CLOSERS + r"\s*+`{3,}(?!\w)")
 _REST = re.compile(_CLOSERS + r"(?:\s*`{3,}(?!\w))?")
 # Keys may lack their quotes.
 _NAME = re.compile(r"\b(?:" + "|".join(NAME_KEYS) + r')["\']?\s*:\s*["\']([^"\'\\\n]{1,200})["\']')

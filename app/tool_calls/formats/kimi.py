@@ -25,7 +25,7 @@ _CALL_END = re.compile(r"\s*<\|tool_call_end\|>")
 _STOP = ("<|tool_call_end|>", K2_CALL, "<|tool_calls_section_end|>")
 
 _K3_OPEN = re.compile(r"\s*<\|open\|>(call|argument|json)((?:\s+\w+=\"[^\"]*\")*)\s*<\|sep\|>")
-_ATTRIBUTE = re.compile(r"(\w+)=\"([^\"]*)\"")
+_ATTRIBUTE = re.compile(r"(?<!\w)(\w++)=\"([^\"]*)\"")
 _K3_CLOSE = "<|close|>{}<|sep|>"
 _K3_BEGUN = "<|open|>argument "
 

@@ -11,7 +11,7 @@ from app.tool_calls.formats.literals import skip_space
 
 PYTHON_TAG = "<|python_tag|>"
 
-_FUNCTION = re.compile(r"<function=\s*([^>\n]{1,200}?)\s*>")
+_FUNCTION = re.compile(r"<function=\s*+([^>\n]{1,200}?)\s*+>")
 _ENDS = ("<|eom_id|>", "<|eot_id|>", PYTHON_TAG)
 
 

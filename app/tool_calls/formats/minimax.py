@@ -16,7 +16,9 @@ CLOSER = SPACE + "</tool_call>"
 
 _NESTED = 50_000  # what a call that is nested too deeply costs of the budget
 
-_INVOKE = re.compile(re.escape(SPACE) + r"<invoke\s+name\s*=\s*[\"']?([^\"'>\n]{1,200})[\"']?\s*>")
+_INVOKE = re.compile(
+    re.escape(SPACE) + r"<invoke\s++name\s*+=\s*+[\"']?+([^\"'>\n]{1,200})[\"']?\s*+>"
+)
 _TAG = re.compile(re.escape(SPACE) + r"<(/?)([^<>\n]{1,200})>")
 _BEGUN = re.compile(re.escape(SPACE) + r"<[^/]")
 

@@ -11,9 +11,9 @@ from app.tool_calls.formats.literals import skip_space
 OPENER = "[TOOL_CALLS]"
 
 _NAME = re.compile(
-    r"\s*([^\s\[\]{}\"'<>,]{1,200})\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\])?\s*(?=\{)"
+    r"\s*([^\s\[\]{}\"'<>,]{1,200})\s*+(?:\[CALL_ID\]\s*+[\w-]*+\s*+)?+(?:\[ARGS\]\s*+)?+(?=\{)"
 )
-_BARE = re.compile(r"\s*([^\s\[\]{}\"'<>,]{1,200})\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?\[ARGS\]\s*")
+_BARE = re.compile(r"\s*([^\s\[\]{}\"'<>,]{1,200})\s*+(?:\[CALL_ID\]\s*+[\w-]*+\s*+)?+\[ARGS\]\s*")
 _ENDS = ("</s>", "[/TOOL_CALLS]")
 
 

@@ -17,7 +17,7 @@ OPENER = "<function="
 SEED_OPENER = "<seed:tool_call>"
 
 # A line break stands for a forgotten `>`.
-_FUNCTION = re.compile(r"<function=\s*([^>\n<]{1,200}?)[ \t]*(?:>|\n\s*(?=<parameter=))")
+_FUNCTION = re.compile(r"<function=\s*+([^>\n<]{1,200}?)[ \t]*+(?:>|\n\s*+(?=<parameter=))")
 _TAGS = Tags(
     parameter=re.compile(r"<parameter=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>|(?=\n))"),
     next_parameter="<parameter=",

@@ -14,7 +14,7 @@ from app.tool_calls.formats.typed import typed
 
 OPENER = "Action:"
 
-_LINE = re.compile(r"[ \t]*\**[ \t]*`?([^\s`*(){}:]{1,200})`?\**[ \t]*\n\s*")
+_LINE = re.compile(r"[ \t]*+\**+[ \t]*+`?([^\s`*(){}:]{1,200})`?\**+[ \t]*+\n\s*+")
 _INPUT = re.compile(r"\**Action Input\s*:\s*\**[ \t]*")
 _FENCED = re.compile(r"[ \t]*\n?```(?:json)?[ \t]*\n")
 _OBSERVATION = re.compile(r"\s*Observation\s*:")

@@ -11,7 +11,7 @@ from app.tool_calls.formats.literals import python_literal
 from app.tool_calls.json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
 from app.tool_calls.references import look_up
 
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
+_NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?\Z")
 _MISSING = object()
 
 

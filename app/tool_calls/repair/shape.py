@@ -187,8 +187,12 @@ def is_misplaced(value: Any, schema: object, definitions: Mapping[str, Any]) -> 
     ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
     """
 
+    known: dict[int, list[Schema]] = {}  # by identity: the schema outlives the search
+
     def search(value: Any, schema: object, lacking: frozenset[str]) -> bool:
-        choices = variants(schema, definitions)
+        choices = known.get(id(schema))
+        if choices is None:
+            choices = known[id(schema)] = variants(schema, definitions)
         properties: dict[str, Any] = choices[0].get("properties", {}) if len(choices) == 1 else {}
         if isinstance(value, list):
             items = choices[0].get("items", True) if len(choices) == 1 else True

@@ -39,7 +39,7 @@ _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
 _TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
 # What ends like JSON was some: a quotation mark inside a string had ended that too early.
-_ENDS_AS_DATA: Final = re.compile(r"[\"'][\s}\])]*[}\]][\s}\])]*\Z")
+_ENDS_AS_DATA: Final = re.compile(r"[\"'](?=[\s)]*+[}\]])[\s}\])]*+\Z")
 _LEFT_OVER: Final = re.compile(r"[0-9]+[\s}\])]*\Z")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")

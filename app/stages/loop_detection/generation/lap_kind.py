@@ -37,7 +37,7 @@ _VALUE = re.compile(
     re.IGNORECASE,
 )
 _ENCODED = re.compile(r"[A-Za-z0-9+/=_,;:-]+")
-_WRAP = re.compile(r"\s*\n\s*|(?:\\r)?\\n")  # also as escapes, within a string
+_WRAP = re.compile(r"(?<!\s)\s*\n\s*|(?:\\r)?\\n")  # also as escapes, within a string
 _LEAST_LEAD, _LEAST_LEAD_OF_WRAPPED, _LEAST_WRAPPED = 32, 16, 40
 # The letters of an SVG path, of which most have two numbers or more behind them.
 _DRAWS = frozenset("MLHVCSQTAZmlhvcsqtaz")
@@ -46,7 +46,7 @@ _NUMBERS_A_LETTER = 1.5
 # What stands in brackets, and a bar that stands between cells: blanks or words on both its sides.
 _BRACKETS = re.compile(r"\([^()\n]*\)|\{[^{}\n]*\}|\$[^$\n]+\$")
 _CELLS = re.compile(r"(?<!\S)\|(?!\S)|(?<=\S)\|(?=\w)")
-_ESCAPED, _UNESCAPED = re.compile(r'\\+"'), re.compile(r'(?<!\\)"')
+_ESCAPED, _UNESCAPED = re.compile(r'(?<!\\)\\++"'), re.compile(r'(?<!\\)"')
 _BROKEN_WORDS = re.compile(r"\A\w+(?=\W)|(?<=\W)\w+\Z")
 # What templates and tokenizers mark with, which a broken model writes without end.
 _SPECIAL = re.compile(

@@ -35,7 +35,7 @@ _TEX_ROW = re.compile(r"&[^&\n]*\\\\")
 _CODE = re.compile(
     r"[;{][ \t]*\n|\n[ \t]*[}\])]"  # statements, blocks
     r"|;\s*\}|\{[^{}\n;]*;"  # styles
-    r"|</?(?!think|reason|answer)[A-Za-z][\w:-]*(?:\s+[\w:-]+=[^<>]*)?\s*/?>|<!--"
+    r"|</?(?!think|reason|answer)[A-Za-z][\w:-]*+(?:\s++[\w:-]++=[^<>]*+>|\s*+/?>)|<!--"
     r"|[(\[{=:,]\s?[\"']|[\"'][)\]}:;]|\"\"\"|'''|/\*|\*/"  # strings as arguments and values
     r"|<%|\{\{|\{%|\]\("  # templates, links
     r"|\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|\n\["  # logs

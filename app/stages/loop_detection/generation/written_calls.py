@@ -68,7 +68,7 @@ _SIGNED = tuple(opener for opener in _OPENERS if not opener[0].isalpha())
 _MARKED = (("[TOOL_REQUEST]", "[END_TOOL_REQUEST]"), ("<tool_call>", "</tool_call>"))
 _HARMONY = re.compile(r"commentary to=(?:functions\.)?([\w.-]{1,64})[^{\n]{0,80}\{")
 _REACT = re.compile(
-    r"^[ \t]*Action:[ \t]*([^\n]+)\n+[ \t]*Action Input:([^\n]*)(?=\n)", re.MULTILINE
+    r"^[ \t]*Action:[ \t]*+([^\n]++)\n++[ \t]*+Action Input:([^\n]*)(?=\n)", re.MULTILINE
 )
 _GENERIC = re.compile(
     rf"^[ \t]*⏺[ \t]*(?=(\w[\w .-]{{0,40}}):)(?:([^\n]{{{GENERIC_CHARS}}})|([^\n]+)(?=\n))",

@@ -1,0 +1,138 @@
+"""Every regular expression of the package, and those whose work grows faster than their text.
+
+    python -m tests.support.patterns        # one line for each that does; none, if all is well
+    python -m tests.support.patterns core/ api/access.py        # only of what begins so
+
+Patterns are seen as they are compiled, while all modules of the package are imported, so it makes
+no difference where they are kept. Those within functions are found in the source.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support.pumping import Anything, slowest
+
+_ROOT = Path(__file__).parents[2] / "app"
+_ANCHORED = frozenset({"match", "fullmatch"})
+_compile: Callable[[Any, Any], Any] = re._compile  # type: ignore[attr-defined]
+
+
+def main() -> None:
+    compiled = import_all()
+    print(f"{len(compiled)} patterns", file=sys.stderr)
+    uses = _Uses()
+    for pattern, place, methods in [
+        *((pattern, place, uses.of(pattern)) for pattern, place in compiled.items()),
+        *in_functions(),
+    ]:
+        if len(sys.argv) > 1 and not place.startswith(tuple(sys.argv[1:])):
+            continue
+        found = slowest(pattern, methods)
+        if found is not None:
+            print(f"{place}: {found[0]:.0f} times the work for 8 times the text {found[1]:.200}")
+
+
+def import_all() -> dict[Anything, str]:
+    """Each pattern that is compiled while the package is imported, and where that is."""
+    found: dict[Anything, str] = {}
+
+    def noting(source: Any, flags: Any) -> Any:
+        pattern = _compile(source, flags)
+        frame: Any = sys._getframe(1)
+        while frame is not None and Path(frame.f_code.co_filename).parent.name == "re":
+            frame = frame.f_back
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(_ROOT):
+            found.setdefault(pattern, f"{path.relative_to(_ROOT)}:{frame.f_lineno}")
+        return pattern
+
+    re._compile = noting  # type: ignore[attr-defined]
+    try:
+        package = importlib.import_module(_ROOT.name)
+        for module in pkgutil.walk_packages(package.__path__, f"{_ROOT.name}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    finally:
+        re._compile = _compile  # type: ignore[attr-defined]
+    return found
+
+
+def in_functions() -> Iterator[tuple[Anything, str, frozenset[str]]]:
+    """The patterns that stand as plain text in a call of `re`'s functions."""
+    for path in sorted(_ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            owner = node.func.value
+            inline = (
+                isinstance(owner, ast.Name) and owner.id == "re" and node.func.attr != "compile"
+            )
+            if inline and node.args:
+                source = node.args[0]
+                if isinstance(source, ast.Constant) and isinstance(source.value, str | bytes):
+                    place = f"{path.relative_to(_ROOT)}:{node.lineno}"
+                    yield _compile(source.value, 0), place, _called({node.func.attr})
+
+
+def _called(methods: set[str]) -> frozenset[str]:
+    """What is worst of a pattern's methods: a search at every place, if there is one."""
+    return frozenset(methods if methods <= _ANCHORED else {"finditer"})
+
+
+def _owners(node: ast.expr) -> Iterator[ast.Name]:
+    """The names that may stand for what a method is called on."""
+    if isinstance(node, ast.Name):
+        yield node
+    elif isinstance(node, ast.Subscript):
+        yield from _owners(node.value)
+    elif isinstance(node, ast.IfExp):
+        yield from _owners(node.body)
+        yield from _owners(node.orelse)
+
+
+class _Uses:
+    """Which methods are called on the patterns of modules' names, alone or in a table."""
+
+    def __init__(self) -> None:
+        self._methods: dict[Anything, set[str]] = {}
+        for path in sorted(_ROOT.rglob("*.py")):
+            name = ".".join((_ROOT.name, *path.relative_to(_ROOT).with_suffix("").parts))
+            module = sys.modules.get(name.removesuffix(".__init__"))
+            if module is not None:
+                self._read(ast.parse(path.read_text()), vars(module))
+
+    def of(self, pattern: Anything) -> frozenset[str]:
+        """The methods that are called; a search where that isn't known."""
+        return _called(self._methods.get(pattern, {"?"}))
+
+    def _read(self, tree: ast.Module, names: dict[str, Any]) -> None:
+        called: set[int] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute):
+                for owner in _owners(node.value):
+                    called.add(id(owner))
+                    self._note(names.get(owner.id), node.attr)
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Name) or id(node) in called:
+                continue
+            if isinstance(node.ctx, ast.Load):  # it is handed on, to who knows what
+                self._note(names.get(node.id), "?")
+
+    def _note(self, value: Any, method: str) -> None:
+        if isinstance(value, dict):
+            value = list(value.values())
+        for one in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(one, re.Pattern) and method != "pattern":
+                self._methods.setdefault(one, set()).add(method)
+
+
+if __name__ == "__main__":
+    main()

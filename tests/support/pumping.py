@@ -1,0 +1,248 @@
+"""Strings that make a regular expression work, derived from its own parse tree.
+
+A backtracking engine is slow where a repeat can give back what it took, or where a search begins
+anew at each place: on text that one repeat accepts for long, and at whose end nothing fits. Such
+texts are made for each repeat of a pattern: what leads to it, then what it accepts, over and over,
+then something that fails.
+"""
+
+from __future__ import annotations
+
+import re
+import re._constants as codes  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
+import signal
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+SMALL, LARGE = 500, 4_000  # characters of a pumped text
+# Eight times the text may cost so many times as much: linear is 8, quadratic is 64.
+MOST_GROWTH = 32
+# … unless it costs less than this for each character anyhow.
+CHEAP = 4e-7  # seconds
+LIMIT = 2.0  # seconds of CPU for one text
+MOST_PUMPS = 6  # of one repeat's body
+_ENDS = ("", "\x00", "!\n", "\n\x00")
+_LONG = 9  # a repeat that may go on for longer is pumped
+
+Anything = re.Pattern[str] | re.Pattern[bytes]
+
+
+class TooSlow(Exception):
+    """A text took longer than its limit."""
+
+
+def slowest(
+    pattern: Anything, methods: frozenset[str] = frozenset({"finditer"})
+) -> tuple[float, str] | None:
+    """How the cost grows from `SMALL` to `LARGE`, and the text, where that is beyond bounds.
+
+    `methods`: of the pattern, by which it is used.
+    """
+
+    def run(_: Anything, text: Any) -> None:
+        for method in methods:
+            found = getattr(pattern, method)(text)
+            if method == "finditer":
+                for _ in found:
+                    pass
+
+    for unit, prefix, end in attacks(pattern):
+        growth = _growth(pattern, run, prefix, unit, end)
+        if growth > MOST_GROWTH:
+            return growth, f"{prefix!r} + {unit!r} * n + {end!r}"
+    return None
+
+
+def _growth(
+    pattern: Anything, run: Callable[[Anything, Any], None], prefix: str, unit: str, end: str
+) -> float:
+    def cost(size: int) -> float:
+        text: Any = prefix + unit * max(1, size // len(unit)) + end
+        if isinstance(pattern.pattern, bytes):
+            text = text.encode("latin-1", "replace")
+        return seconds(lambda: run(pattern, text))
+
+    try:
+        cost(40)  # what is exponential shows here
+        large = cost(LARGE)
+        if large < CHEAP * LARGE:
+            return 0.0
+        large = min(large, *(cost(LARGE) for _ in range(2)))
+        small = min(cost(SMALL) for _ in range(5))
+    except TooSlow:
+        return float("inf")
+    return 0.0 if large < CHEAP * LARGE else large / small
+
+
+def seconds(work: Callable[[], None]) -> float:
+    """The CPU that `work` took; raises `TooSlow` beyond `LIMIT`. The main thread's alone."""
+
+    def over(*_: object) -> None:
+        raise TooSlow
+
+    before = signal.signal(signal.SIGVTALRM, over)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT)
+    try:
+        start = time.thread_time()
+        work()
+        return time.thread_time() - start
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def attacks(pattern: Anything) -> Iterator[tuple[str, str, str]]:
+    """What is repeated, what stands before it, and what behind it."""
+    source: Any = pattern.pattern
+    tree = parser.parse(source, pattern.flags)
+    alphabet = _alphabet(tree, pattern.flags, isinstance(source, bytes))
+    maker = _Maker(alphabet)
+    seen = set()
+    for prefix, body in maker.repeats(list(tree), ""):
+        for text in islice(maker.variants(body), MOST_PUMPS):
+            for attack in ((text, prefix), (prefix + text, ""), (prefix + text * 3, "")):
+                if attack[0] and attack not in seen:
+                    seen.add(attack)
+                    yield from ((*attack, end) for end in _ENDS)
+
+
+class _Maker:
+    """Makes texts that parts of a parse tree accept; look-arounds are passed over."""
+
+    def __init__(self, alphabet: list[str]) -> None:
+        self._alphabet = alphabet
+        self._groups: dict[int, str] = {}
+
+    def repeats(self, tree: list[Any], prefix: str) -> Iterator[tuple[str, list[Any]]]:
+        """Each long repeat's body, and the least text that leads to it."""
+        for op, argument in tree:
+            if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+                _, most, body = argument
+                if most is codes.MAXREPEAT or most >= _LONG:
+                    yield prefix, list(body)
+                yield from self.repeats(list(body), prefix)
+            elif op is codes.SUBPATTERN:
+                yield from self.repeats(list(argument[3]), prefix)
+            elif op is codes.ATOMIC_GROUP:
+                yield from self.repeats(list(argument), prefix)
+            elif op is codes.BRANCH:
+                for branch in argument[1]:
+                    yield from self.repeats(list(branch), prefix)
+            elif op in (codes.ASSERT, codes.ASSERT_NOT):
+                yield from self.repeats(list(argument[1]), prefix)
+            prefix += next(self.variants([(op, argument)]), "")
+
+    def variants(self, tree: list[Any]) -> Iterator[str]:
+        """Texts that `tree` accepts: few, and short."""
+        if not tree:
+            yield ""
+            return
+        for head in islice(self._one(*tree[0]), 8):
+            for rest in islice(self.variants(tree[1:]), 2 if len(tree) > 2 else 8):
+                yield head + rest
+
+    def _one(self, op: Any, argument: Any) -> Iterator[str]:
+        if op is codes.LITERAL:
+            yield chr(argument)
+        elif op in (codes.ANY, codes.NOT_LITERAL, codes.IN):
+            yield from (char for char in self._alphabet if _accepts(op, argument, char))
+        elif op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+            least, most, body = argument
+            for text in self.variants(list(body)):
+                yield text * max(least, min(1, most))
+            if least == 0:
+                yield ""
+        elif op is codes.SUBPATTERN:
+            for text in self.variants(list(argument[3])):
+                if argument[0] is not None:
+                    self._groups[argument[0]] = text
+                yield text
+        elif op is codes.ATOMIC_GROUP:
+            yield from self.variants(list(argument))
+        elif op is codes.BRANCH:
+            for branch in argument[1]:
+                yield from islice(self.variants(list(branch)), 2)
+        elif op is codes.GROUPREF:
+            yield self._groups.get(argument, "")
+        else:
+            yield ""
+
+
+def _alphabet(tree: Any, flags: int, latin: bool) -> list[str]:
+    """One character for each set of the classes in the pattern that accept it."""
+    chars = dict.fromkeys("a0 \n._-\"'A\t<é!" if not latin else "a0 \n._-\"'A\t<!")
+    classes = list(_classes(tree, chars))
+    found: dict[tuple[bool, ...], str] = {}
+    for char in chars:
+        found.setdefault(tuple(_accepts(op, argument, char) for op, argument in classes), char)
+    return list(found.values())
+
+
+def _classes(tree: Any, chars: dict[str, None]) -> Iterator[tuple[Any, Any]]:
+    for op, argument in tree:
+        if op is codes.LITERAL:
+            chars[chr(argument)] = None
+            yield op, argument
+        elif op in (codes.IN, codes.NOT_LITERAL, codes.ANY):
+            if op is codes.IN:
+                for kind, value in argument:
+                    if kind is codes.LITERAL:
+                        chars[chr(value)] = None
+                    elif kind is codes.RANGE:
+                        chars[chr(value[0])] = None
+            elif op is codes.NOT_LITERAL:
+                chars[chr(argument)] = None
+            yield op, argument
+        else:
+            for part in _parts(op, argument):
+                yield from _classes(part, chars)
+
+
+def _parts(op: Any, argument: Any) -> Iterator[Any]:
+    if op in (codes.MAX_REPEAT, codes.MIN_REPEAT, codes.POSSESSIVE_REPEAT):
+        yield argument[2]
+    elif op is codes.SUBPATTERN:
+        yield argument[3]
+    elif op is codes.ATOMIC_GROUP:
+        yield argument
+    elif op is codes.BRANCH:
+        yield from argument[1]
+    elif op in (codes.ASSERT, codes.ASSERT_NOT):
+        yield argument[1]
+
+
+_CATEGORIES: dict[Any, Callable[[str], bool]] = {
+    codes.CATEGORY_DIGIT: str.isdecimal,
+    codes.CATEGORY_SPACE: str.isspace,
+    codes.CATEGORY_WORD: lambda char: char.isalnum() or char == "_",
+    codes.CATEGORY_NOT_DIGIT: lambda char: not char.isdecimal(),
+    codes.CATEGORY_NOT_SPACE: lambda char: not char.isspace(),
+    codes.CATEGORY_NOT_WORD: lambda char: not (char.isalnum() or char == "_"),
+}
+
+
+def _accepts(op: Any, argument: Any, char: str) -> bool:
+    if op is codes.LITERAL:
+        return ord(char) == argument
+    if op is codes.NOT_LITERAL:
+        return ord(char) != argument
+    if op is codes.ANY:
+        return char != "\n"
+    wanted = True
+    for kind, value in argument:
+        if kind is codes.NEGATE:
+            wanted = False
+        elif _is_in(kind, value, char):
+            return wanted
+    return not wanted
+
+
+def _is_in(kind: Any, value: Any, char: str) -> bool:
+    if kind is codes.LITERAL:
+        return bool(ord(char) == value)
+    if kind is codes.RANGE:
+        return bool(value[0] <= ord(char) <= value[1])
+    return _CATEGORIES[value](char)
