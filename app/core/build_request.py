@@ -12,6 +12,7 @@ from ..tool_calls.tool_list import ToolList
 from . import correction, hints
 from .budgets import fitting
 from .exchange import ClientRequest, Exchange, Request
+from .litellm_controls import without_controls
 from .messages import plain
 from .reply import Reply
 from .steps import Move, Retry
@@ -32,7 +33,7 @@ class Before:
 
 def build(exchange: Exchange, settings: Settings, before: Before | None) -> Request:
     """The request for ``exchange.tier``; stages may still rewrite it."""
-    body = dict(exchange.request.body)
+    body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
     if tier is not None:
         body["model"] = _model(exchange, tier, settings)
