@@ -159,8 +159,9 @@ def _all_failed(
 ) -> ProxyError:
     """``reason``: the last failure's, which may have kept any call from being made."""
     reasons = [attempt.reason for attempt in exchange.attempts] or [reason]
+    timed_out = all(one == "timeout" for one in reasons)
     return ProxyError(
-        504 if all(one == "timeout" for one in reasons) else 502,
+        504 if timed_out else 502,
         "all_tiers_failed",
         f"no tier gave a reply; the last failure: {last}",
         extra=_attempts(exchange),
