@@ -68,14 +68,17 @@ def _redis_url(value: str) -> str:
 _BASE_URL: Final = r"^https?://[^/\s]+"
 _REDIS_URL: Final = r"^(rediss?|unix)://."
 _HEALTH_URL: Final = r"^(auto|off|https?://\S+)$"
+_PASSTHROUGH_PATH: Final = r"^[A-Z]+ /v1/([\w.:@-]|/[\w.:@-]|\{\w+\}|/\{\w+\})+$"
 # What is said of a value that is none of these: a pattern is no sentence.
 FORMS: Final = {
     _BASE_URL: "must be a URL such as http://127.0.0.1:4000",
     _REDIS_URL: "must be a URL that begins with redis://, rediss:// or unix://",
+    _PASSTHROUGH_PATH: "must be a method and a path, as `GET /v1/files` or `GET /v1/files/{id}`",
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }
 BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]
 RedisUrl = Annotated[str, Field(pattern=_REDIS_URL), AfterValidator(_redis_url)]
+PassthroughPath = Annotated[str, Field(pattern=_PASSTHROUGH_PATH)]
 SwitchWord = BeforeValidator(_yaml_switch)
 
 

@@ -25,6 +25,7 @@ from .setting_types import (
     MemorySource,
     NotNegative,
     Params,
+    PassthroughPath,
     Port,
     Positive,
     RedisUrl,
@@ -48,6 +49,7 @@ class ServerSettings:
     shutdown_grace_seconds: NotNegative = 30
     api_keys: tuple[ApiKey, ...] = ()
     admin_key: ApiKey | None = None
+    passthrough_paths: tuple[PassthroughPath, ...] = ()
     allow_bypass: bool = False
 
 

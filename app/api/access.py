@@ -10,6 +10,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..core.litellm_controls import is_control_header
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..proxy.headers import RawHeaders
 from ..proxy.services import upstream_key
@@ -21,7 +22,17 @@ _BEARER = "bearer "
 _FORWARDED = re.compile(
     r"forwarded|via|x-forwarded(-\w+)*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
 )
-KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"api-key"})
+# Where LiteLLM looks for a key (1.106: SpecialHeaders in litellm/proxy/_types.py).
+KEY_HEADERS = frozenset(
+    {
+        b"authorization",
+        b"x-api-key",
+        b"api-key",
+        b"x-goog-api-key",
+        b"ocp-apim-subscription-key",
+        b"x-litellm-api-key",
+    }
+)
 
 
 class Access:
@@ -75,6 +86,11 @@ class Access:
         if self._upstream_key is None:
             return headers, self._open or bool(self._keys)
         return [*headers, (b"authorization", f"Bearer {self._upstream_key}".encode())], True
+
+
+def without_controls(headers: RawHeaders) -> RawHeaders:
+    """The headers without those that steer LiteLLM itself; a key says only who asks."""
+    return [h for h in headers if not is_control_header(h[0]) or h[0] in KEY_HEADERS]
 
 
 def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ import asyncio
 from .. import log
 from ..core import client_request, session_id, tiers
 from ..core.exchange import ClientRequest, Exchange
+from ..core.litellm_controls import patience
 from ..errors import invalid
 from ..proxy import accounts
 from ..proxy.downstream import Downstream
@@ -15,7 +16,7 @@ from ..proxy.runner import Run
 from ..proxy.services import Services
 from ..proxy.upstream import CHAT_HEADERS
 from ..proxy.watch import Receive, Watch
-from .access import Access, given_key
+from .access import Access, given_key, without_controls
 from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
@@ -31,7 +32,6 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
         b"expect",
         b"origin",
         b"cookie",
-        b"x-litellm-num-retries",  # attempts would multiply
         b"x-litellm-call-id",  # the request's id is that
     }
 )
@@ -78,10 +78,12 @@ class ChatCompletions:
         route = await self._route(services, parsed, controls.tier, controls.cloud, request)
         session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)
         exchange = Exchange(request.id, parsed, controls, session, route, started)
+        exchange.patience = patience(parsed.body, request.headers)
         if not parsed.stream:
             exchange.client_timeout = client_timeout(request.headers)
         exchange.owner = given_key(request)
-        up = [*passed_on(request.raw_headers, _NOT_SENT_UP), *CHAT_HEADERS]
+        own = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
+        up = [*own, *CHAT_HEADERS]
         headers, our_key = self._access.upstream_headers(up)
         run = Run(
             services,

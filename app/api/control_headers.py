@@ -17,10 +17,15 @@ def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
     return Controls(
         headers.get("x-mlx-stack-tier"),
         _choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
-        _choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on",
+        read_cloud(headers),
         _choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
         _bypass(headers, settings),
     )
+
+
+def read_cloud(headers: Mapping[str, str]) -> bool:
+    """Whether the client lets a request leave this machine. Raises :class:`ProxyError`."""
+    return _choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on"
 
 
 def client_timeout(headers: Mapping[str, str]) -> float | None:

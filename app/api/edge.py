@@ -59,6 +59,7 @@ class Edge:
             request = read_incoming(scope)
             log.request_id.set(request.id)
             self._access.check_origin(request)
+            _refuse_websocket(request)
             await self._route(request, scope, receive, downstream)
         except ProxyError as error:
             if not downstream.started:
@@ -147,6 +148,16 @@ class Edge:
     def _check_open(self) -> None:
         if self._services.life.stopping:
             raise shutting_down()
+
+
+def _refuse_websocket(request: Incoming) -> None:
+    """Who offers another protocol may have HTTP all the same; who wants a WebSocket wants no HTTP.
+
+    Raises :class:`ProxyError` (400).
+    """
+    for name, value in request.raw_headers:
+        if name == b"upgrade" and b"websocket" in value.lower():
+            raise invalid("WebSockets are not served here; use HTTP", "upgrade")
 
 
 def _break_off(scope: Scope) -> tuple[Callable[[], None], ...]:

@@ -1,16 +1,26 @@
-"""Every other path under ``/v1/``: there and back untouched, streamed both ways."""
+"""Every other path under ``/v1/``: there and back, streamed both ways.
+
+What goes up with the client's own key goes as it came: what may be asked is LiteLLM's to say. With
+our key only some paths are open (``core/passthrough_paths.py``), and what steers LiteLLM itself is
+taken out of the body (``core/litellm_controls.py``). So is it where a request is to stay on this
+machine, for then its model has to be one that does.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterator
+import re
 
 from .. import log
-from ..core import session_id
+from ..core import passthrough_body, passthrough_paths, session_id
 from ..core.blocks import Blocks
+from ..core.deadlines import impatient
+from ..core.passthrough_body import Asked
+from ..core.tiers import cloud_allowed, is_local_model
 from ..core.usage_tail import READABLE
-from ..errors import ProxyError, invalid, unreachable
+from ..core.verdicts import UpstreamFailed, Verdict
+from ..errors import INVALID_REQUEST, ProxyError, invalid, unreachable
+from ..frozen import frozen
 from ..proxy import response_headers
 from ..proxy.downstream import Downstream
 from ..proxy.headers import HOP_BY_HOP, RawHeaders, passed_on
@@ -18,21 +28,53 @@ from ..proxy.passthrough_books import PassthroughBooks
 from ..proxy.services import Services
 from ..proxy.upstream import BadTarget, Response, UpstreamError
 from ..proxy.watch import ClientLeft, Receive, Watch
-from .access import Access, given_key
+from .access import Access, given_key, without_controls
 from .body_memory import BodyMemory, HeldBody
-from .incoming import ClientGone, Incoming, check_length, read_body, too_large
+from .control_headers import read_cloud
+from .incoming import ClientGone, Incoming, check_length
+from .upload import Upload
 
-# For which upstream may take nothing of a request's body. Meanwhile nothing is read of the client
-# either, so that one who leaves is not noticed.
-STALL_SECONDS = 60.0
-# Ends of paths at which a model writes, and ends and beginnings of those at which none is asked.
+LARGE_BODY = 1024 * 1024
+# Methods with which a request can make a model work, or have one work later.
+_CHANGING = frozenset({"POST", "PUT", "PATCH"})
+# Ends of paths at which a model writes, and the paths at which none is asked.
 _WRITTEN = ("/completions", "/responses", "/messages")
-_FREE = ("/cancel", "/count_tokens")
-_STORED = frozenset({"files", "uploads", "batches", "vector_stores", "moderations"})
-_PART = 256 * 1024  # bytes of a body that is there, for which upstream has that time
+_FREE = re.compile(
+    r"/v1/(files|uploads)(/.*)?|/v1/moderations|/v1/messages/count_tokens"
+    r"|/v1/[a-z_]+(/[^/]+)+/cancel"
+)
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
     {b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"}
 )
+
+
+@frozen
+class _Way:
+    """How a request goes up. ``judged``: its body has to be read before; ``local_only``: its model
+    has to be one of this machine."""
+
+    target: str
+    headers: RawHeaders
+    judged: bool
+    local_only: bool
+
+
+class _Deadline:
+    """When the client no longer waits, if it said so. Times are the event loop's."""
+
+    def __init__(self) -> None:
+        self._started = asyncio.get_running_loop().time()
+        self._seconds: float | None = None
+
+    def set(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def due(self) -> float | None:
+        return None if self._seconds is None else self._started + self._seconds
+
+    def on_time(self, now: float) -> Verdict | None:
+        due = self.due()
+        return None if due is None or now < due else impatient(self._seconds)
 
 
 class Passthrough:
@@ -40,10 +82,13 @@ class Passthrough:
         self._services = services
         self._access = access
         self._bodies = bodies
+        opened = services.settings.server.passthrough_paths
+        self._allowed = passthrough_paths.AllowedPaths(opened)
 
     async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
         """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
         owner = self._access.check_key(request)
+        way = self._way(request)
         most = self._services.settings.server.max_body_bytes
         check_length(request, most)
         session = session_id.identify(request.headers, {}, owner, Blocks(()))
@@ -56,18 +101,22 @@ class Passthrough:
             asks=_asks(request),
             writes=_writes(request),
         )
-        up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
-        headers, _ = self._access.upstream_headers(up)
         watch = Watch(receive)
         held = HeldBody(self._bodies)
-        body = _Body(receive, most, watch, held) if _has_body(request) else None
+        deadline = _Deadline()
+
+        def whole() -> None:
+            watch.start(deadline.due, deadline.on_time)
+
+        body = Upload(receive, most, held, whole, books.sent) if _has_body(request) else None
         if body is None:
-            watch.start(_never, _nothing)
+            whole()
         response: Response | None = None
         try:
-            asked = await body.read() if body is not None and books.reserves else None
-            await books.admit(asked)
-            response = await self._open(request, headers, body, books)
+            content = await self._read(request, way, body, books, deadline)
+            watch.rearm()
+            await books.admit(content)
+            response = await self._open(request, way, body)
             metrics = self._services.metrics
             metrics.passthrough.inc(str(response.status))
             await self._relay(request, response, downstream, watch, books)
@@ -76,12 +125,11 @@ class Passthrough:
         except asyncio.CancelledError:
             if body is not None and body.stalled:
                 raise body.given_up() from None
-            if not watch.client_left:
-                raise
             try:
-                watch.interruption()
+                verdict = watch.interruption()
             except ClientLeft:
                 return
+            _end_early(verdict, downstream)
         finally:
             watch.stop()
             held.release()
@@ -89,17 +137,68 @@ class Passthrough:
                 await response.aclose()
             await books.close()
 
-    async def _open(
+    def _way(self, request: Incoming) -> _Way:
+        """Raises :class:`ProxyError` (400, 403, 404) for what may not go up at all."""
+        passthrough_paths.check(request.target)
+        settings = self._services.in_force().settings
+        local_only = not cloud_allowed(read_cloud(request.headers), settings)
+        up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
+        headers, our_key = self._access.upstream_headers(up)
+        if our_key and not self._allowed.has(request.method, request.path):
+            raise _not_open(request)
+        asks_model = request.method in _CHANGING or _has_body(request)
+        local_only = local_only and asks_model
+        serves = passthrough_paths.serves_models(request.method, request.path)
+        if local_only and not serves:
+            raise _may_leave("nothing says which model this path asks")
+        judged = our_key or local_only
+        target = request.target
+        if judged:
+            headers = [h for h in without_controls(headers) if h[0] != b"content-length"]
+            if serves:  # there LiteLLM takes a `model` of the query before the body's
+                target = target.partition("?")[0]
+        return _Way(target, headers, judged, local_only)
+
+    async def _read(
         self,
         request: Incoming,
-        headers: RawHeaders,
-        body: _Body | None,
+        way: _Way,
+        body: Upload | None,
         books: PassthroughBooks,
-    ) -> Response:
-        content = body.parts(books) if body is not None else None
+        deadline: _Deadline,
+    ) -> bytes | None:
+        """The body, where it has to be known before it goes up; else None, and it streams."""
+        if body is not None and not (way.judged or books.reserves):
+            return None
+        content = await body.read() if body is not None else None
+        if not way.judged:
+            return content
+        if content is not None and len(content) > LARGE_BODY:
+            asked = await asyncio.to_thread(passthrough_body.read, request.headers, content)
+        else:
+            asked = passthrough_body.read(request.headers, content or b"")
+        self._check_model(way, asked)
+        deadline.set(asked.patience)
+        if body is None:
+            return None
+        body.replace(asked.content)
+        return asked.content
+
+    def _check_model(self, way: _Way, asked: Asked) -> None:
+        if not way.local_only:
+            return
+        if asked.model is None:
+            raise _may_leave("the body names no model")
+        if not is_local_model(asked.model, self._services.in_force().settings):
+            raise _may_leave(f"model {asked.model[:64]!r} is not one of a local tier")
+
+    async def _open(self, request: Incoming, way: _Way, body: Upload | None) -> Response:
+        headers = way.headers
+        if way.judged and body is not None:
+            headers = [*headers, (b"content-length", str(body.size).encode())]
         try:
             return await self._services.upstream.send(
-                request.method, request.target, headers, content, call_id=request.id
+                request.method, way.target, headers, body, call_id=request.id
             )
         except BadTarget as error:
             raise invalid(f"this path can't be passed on: {error}", "path") from None
@@ -152,91 +251,20 @@ class Passthrough:
         await downstream.end(last)
 
 
-class _Body:
-    """A request body that streams upward, counted. At its end ``watch`` begins to listen.
-
-    ``stalled``: upstream took no more of it, so the task that made this has been cancelled.
-    """
-
-    def __init__(self, receive: Receive, most: int, watch: Watch, held: HeldBody) -> None:
-        self._receive = receive
-        self._held = held
-        self._most = most
-        self._watch = watch
-        self._task = asyncio.current_task()
-        self._read: bytes | None = None
-        self.complete = False
-        self.stalled = False
-        self.error: Exception | None = None
-
-    async def read(self) -> bytes:
-        """The whole of it, before upstream is asked. Raises as ``read_body()`` does."""
-        self._read = await read_body(self._receive, self._most, self._held)
-        self._is_complete()
-        return self._read
-
-    def _is_complete(self) -> None:
-        self.complete = True
-        self._watch.start(_never, _nothing)
-
-    async def parts(self, books: PassthroughBooks) -> AsyncIterator[bytes]:
-        if self._read is not None:
-            books.sent(len(self._read))
-            for at in range(0, len(self._read), _PART):
-                with self._patience():
-                    yield self._read[at : at + _PART]
-        size = 0
-        while not self.complete:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self.error = ClientGone()
-                raise self.error
-            part = message.get("body", b"")
-            size += len(part)
-            if size > self._most:
-                self.error = too_large(self._most)
-                raise self.error
-            if not message.get("more_body"):
-                books.sent(size)
-                self._is_complete()
-            if part:
-                with self._patience():
-                    yield part
-
-    @contextlib.contextmanager
-    def _patience(self) -> Iterator[None]:
-        """For as long as upstream takes a part."""
-        patience = asyncio.get_running_loop().call_later(STALL_SECONDS, self._stall)
-        try:
-            yield
-        finally:
-            patience.cancel()
-
-    def _stall(self) -> None:
-        if self._task is not None:
-            self.stalled = True
-            self._task.cancel()
-
-    def given_up(self) -> ProxyError:
-        """What a client is told whose body has ``stalled``; its task goes on."""
-        if self._task is not None:
-            self._task.uncancel()
-        said = f"LiteLLM took nothing more of the request's body for {STALL_SECONDS:g} s"
-        return ProxyError(502, "all_tiers_failed", said)
+def _not_open(request: Incoming) -> ProxyError:
+    what = f"{request.method} {request.path[:128]}"
+    sentence = f"{what} is not passed through here; the operator may add it to"
+    return ProxyError(404, INVALID_REQUEST, f"{sentence} server.passthrough_paths", param="path")
 
 
-def _never() -> None:
-    """No time matters here."""
-
-
-def _nothing(_: float) -> None:
-    """Nothing to do at any time."""
+def _may_leave(why: str) -> ProxyError:
+    sentence = f"{why}, so nothing says that the request stays on this machine, which was asked for"
+    return invalid(f"{sentence} (escalation.cloud, X-MLX-Stack-Cloud)", "model", status=403)
 
 
 def _uses(request: Incoming) -> bool:
     """Whether a request may use any tokens."""
-    stored = request.path.removeprefix("/v1/").partition("/")[0] in _STORED
-    return request.method == "POST" and not stored and not request.path.endswith(_FREE)
+    return request.method in _CHANGING and _FREE.fullmatch(request.path) is None
 
 
 def _asks(request: Incoming) -> bool:
@@ -270,6 +298,14 @@ def _length(request: Incoming, response: Response) -> int | None:
         return 0
     length = response.header(b"content-length")
     return int(length) if length.isdigit() else None
+
+
+def _end_early(verdict: Verdict, downstream: Downstream) -> None:
+    """The client's own time is over. Raises :class:`ProxyError` while nothing has been sent."""
+    assert isinstance(verdict, UpstreamFailed)
+    if not downstream.started:
+        raise ProxyError(504, "all_tiers_failed", verdict.message) from None
+    downstream.break_off()
 
 
 def _has_body(request: Incoming) -> bool:

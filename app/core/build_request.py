@@ -9,6 +9,7 @@ from ..settings import Settings, TierSettings
 from . import correction, hints
 from .budgets import fitting
 from .exchange import Exchange, Request
+from .litellm_controls import without_controls
 from .reply import Reply
 from .steps import Move, Retry
 from .usage import window_of
@@ -29,7 +30,7 @@ class Before:
 
 def build(exchange: Exchange, settings: Settings, before: Before | None) -> Request:
     """The request for ``exchange.tier``; stages may still rewrite it."""
-    body = dict(exchange.request.body)
+    body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
     if tier is not None:
         body["model"] = _model(exchange, tier, settings)

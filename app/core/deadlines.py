@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from ..settings import PASS_THROUGH, TierSettings
+from .exchange import Exchange
 from .verdicts import LeftOpen, UpstreamFailed
 
 # After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take
@@ -171,3 +172,16 @@ class Deadlines:
     def _long(self) -> float:
         """A silence that may mean something."""
         return min(self._patience, ASK_AFTER_SECONDS)
+
+
+def out_of_patience(exchange: Exchange, now: float) -> UpstreamFailed | None:
+    """What ends an exchange whose client wants no reply any more; it says nothing about a tier."""
+    if exchange.due is None or now < exchange.due:
+        return None
+    return impatient(exchange.patience)
+
+
+def impatient(seconds: float | None) -> UpstreamFailed:
+    """A request is not answered within the ``seconds`` that it gave itself."""
+    message = f"no end of the reply within {seconds:g} s, the request's own `timeout`"
+    return UpstreamFailed("timeout", message, blameless=True, final=True)

@@ -221,6 +221,7 @@ class Exchange:
       user message behind a tool result, so that words of ours go into that.
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
+    - ``patience``: seconds after which the client wants an end, by its own ``timeout``.
     - ``began_on``: the tier that it started on, where another could follow; else "". ``left_for``:
       the reason for which that one was left; "" while it was not.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
@@ -262,6 +263,7 @@ class Exchange:
     in_result: bool = False
     owner: str = ""
     client_timeout: float | None = None
+    patience: float | None = None
     began_on: str = ""
     left_for: str = ""
     escalated_from: str = ""
@@ -275,6 +277,11 @@ class Exchange:
     def text_is_out(self) -> bool:
         """Whether the client has something of a reply that stays with it."""
         return self.committed is not None and self.committed.stays
+
+    @property
+    def due(self) -> float | None:
+        """When the client's patience is over, on the clock of ``started``."""
+        return None if self.patience is None else self.started + self.patience
 
     @property
     def asked_about(self) -> LoopDetected | InvalidToolCall | None:

@@ -145,7 +145,7 @@ def _upstream_error(exchange: Exchange, verdict: UpstreamFailed) -> ProxyError:
         )
     if verdict.refused and _litellm_is_gone(exchange):
         return unreachable(verdict.message, _attempts(exchange))
-    return _all_failed(exchange, verdict.message, retry_after=verdict.retry_after)
+    return _all_failed(exchange, verdict.message, verdict.reason, verdict.retry_after)
 
 
 def _litellm_is_gone(exchange: Exchange) -> bool:
@@ -154,8 +154,12 @@ def _litellm_is_gone(exchange: Exchange) -> bool:
     return behind_it and all(one.refused for one in exchange.attempts)
 
 
-def _all_failed(exchange: Exchange, last: str, retry_after: float | None = None) -> ProxyError:
-    timed_out = exchange.attempts and all(a.reason == "timeout" for a in exchange.attempts)
+def _all_failed(
+    exchange: Exchange, last: str, reason: str = "", retry_after: float | None = None
+) -> ProxyError:
+    """``reason``: the last failure's, which may have kept any call from being made."""
+    reasons = [attempt.reason for attempt in exchange.attempts] or [reason]
+    timed_out = all(one == "timeout" for one in reasons)
     return ProxyError(
         504 if timed_out else 502,
         "all_tiers_failed",

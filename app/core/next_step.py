@@ -12,6 +12,7 @@ from typing import get_args
 from ..errors import invalid
 from ..settings import EscalationReason, Settings
 from . import hints, ladder
+from .deadlines import out_of_patience
 from .exchange import Exchange
 from .failures import error_of
 from .ladder import TierView
@@ -68,6 +69,8 @@ def after_waiting(
     The back-off or the tier's queue may have taken all the time there was, or as long as it took
     the tier's breaker to open.
     """
+    if impatient := out_of_patience(exchange, now):
+        return impatient
     tier = exchange.tier
     if _time_left(exchange, settings, now) <= 0:
         known = settings.tiers.get(tier)
@@ -116,10 +119,9 @@ def leaves_silent(
 
 def _time_for(exchange: Exchange, settings: Settings) -> float:
     """Seconds that an exchange has, or its client's patience, if that is less."""
-    limit = settings.reliability.escalation.exchange_timeout
-    if exchange.client_timeout is not None:
-        limit = min(limit, exchange.client_timeout)
-    return limit
+    own = settings.reliability.escalation.exchange_timeout
+    limits = (own, exchange.client_timeout, exchange.patience)
+    return min(limit for limit in limits if limit is not None)
 
 
 def _time_left(exchange: Exchange, settings: Settings, now: float) -> float:

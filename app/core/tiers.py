@@ -162,3 +162,9 @@ def _cheaper(first: str, listed: Collection[str] | None, settings: Settings) -> 
 def cloud_allowed(asked: bool, settings: Settings) -> bool:
     """Whether anything may leave this machine; ``asked``: what the client's header allows."""
     return asked and settings.reliability.escalation.cloud
+
+
+def is_local_model(model: str, settings: Settings) -> bool:
+    """Whether LiteLLM's model of this name is a tier's, and of none that isn't on this machine."""
+    local = [tier.local for tier in settings.tiers.values() if tier.model == model]
+    return bool(local) and all(local)

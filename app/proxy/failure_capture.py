@@ -48,7 +48,8 @@ _LOOKS_LIKE_A_KEY = re.compile(
     rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
     rb"|\b(?:sk|hf|gsk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z])[-_][A-Za-z0-9_-]{16,}"
     rb"|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
-    rb"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"  # a JSON Web Token
+    # A JSON Web Token.
+    rb"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"
     rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends JSON writes as \n
 )
 _KEPT_HEADERS = (b"content-type", b"retry-after")

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..core.attempt import Attempt
-from ..core.deadlines import Deadlines
+from ..core.deadlines import Deadlines, out_of_patience
 from ..core.exchange import Exchange
 from ..core.next_step import silent_until
-from ..core.verdicts import UpstreamFailed, Verdict
+from ..core.verdicts import LeftOpen, UpstreamFailed, Verdict
 from . import climbing
 from .answer import Answer
 from .questions import Questions
@@ -83,6 +83,8 @@ class Timers:
 
     def _next_due(self) -> float | None:
         times = [self._deadlines.next()] if self._deadlines is not None else []
+        if self._exchange.due is not None:
+            times.append(self._exchange.due)
         if self._keepalive:
             times.append(self._answer.last_write + self._keepalive)
         if self._deadlines is not None and self._attempt is not None:
@@ -92,6 +94,8 @@ class Timers:
         return min(times) if times else None
 
     def _on_time(self, now: float) -> Verdict | None:
+        if impatient := out_of_patience(self._exchange, now):
+            return LeftOpen() if self._has_finished else impatient
         if self._answer.busy:
             return self._client_is_slow(now)
         out = b""
@@ -108,6 +112,12 @@ class Timers:
         if out or (self._keepalive and now >= self._answer.last_write + self._keepalive):
             self._answer.send_later(out, now)
         return None
+
+    @property
+    def _has_finished(self) -> bool:
+        """Whether a call is running whose reply has its finish_reason."""
+        attempt = self._attempt
+        return self._deadlines is not None and attempt is not None and attempt.timing[1]
 
     def _hangs(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
         """A server that answers, and a model that says nothing: the next tier may do better."""

@@ -1,4 +1,4 @@
-"""LiteLLM over HTTP: the only module that imports httpx.
+"""LiteLLM over HTTP: the only module, with ``transport.py``, that imports httpx.
 
 Requests go straight to an httpx transport: a client's redirects, cookies and environment proxies
 have no place here, and cost more than the request itself. The transport is aiohttp's, by a few
@@ -14,17 +14,16 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Literal
 
 import aiohttp
 import httpx
-from aiohttp.client_proto import ResponseHandler
-from multidict import CIMultiDict
 from yarl import URL
 
 from ..settings import UpstreamSettings
 from .headers import RawHeaders
+from .transport import CALL_ID, KNOWN, URL_AS_OURS, Arriving, Content, Pieces, Transport, as_ours
 
 CHAT_PATH = "/v1/chat/completions"
 _LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
@@ -34,22 +33,10 @@ CHAT_HEADERS: RawHeaders = [
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
-CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, and gives it back
-_CALL_ID = CALL_ID.encode()
-# What aiohttp says where nobody else does; then it is not to be said at all.
-_AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-_UNDERSTOOD = (
-    b"",
-    b"chunked",
-)  # transfer codings; what is packed by one is not to be taken as it is
-CONNECT_SECONDS = 5.0
-READ_BUFFER = 64 * 1024
+# Transfer codings; what is packed by one is not to be taken as it is.
+_UNDERSTOOD = (b"", b"chunked")
 DRAIN_SECONDS = 1.0
 MAX_BODY = 64 * 1024 * 1024
-_URL = "mlx_stack_url"  # an extension of a request: its URL as our transport wants it
-# An agent sends the same headers to the same place each time, and making either costs as much as a
-# tenth of a request.
-KNOWN = 256
 
 
 @dataclass
@@ -71,112 +58,6 @@ class BadTarget(ValueError):
     """A path and query that no URL can hold: too long, or with bytes that may not be there."""
 
 
-class _Content(httpx.AsyncByteStream):
-    """A request's body: all of it, or what brings it piece by piece."""
-
-    def __init__(self, data: bytes | AsyncIterator[bytes]) -> None:
-        self.data = data
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if isinstance(self.data, bytes):
-            yield self.data
-            return
-        async for piece in self.data:
-            yield piece
-
-
-class _Arriving(httpx.AsyncByteStream):
-    """A response's body as it comes in: each read gives all that is there."""
-
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.read = response.content.readany  # gives nothing at the end
-
-    @property
-    def ended(self) -> bool:
-        """Whether all of it has come and been read."""
-        return self._response.content.at_eof()
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if data := await self.read():
-            return data
-        raise StopAsyncIteration
-
-    async def aclose(self) -> None:
-        await self._response.__aexit__(None, None, None)
-
-
-class _Connection(ResponseHandler):
-    """aiohttp's, which asks its parser for more only within a response that it has paused in.
-
-    From 3.14 on it does so after each piece that is read, which is a tenth of what a chunk of a
-    stream costs. Only what was paused keeps back what came: but that may be after reading went
-    on, for the parser remembers a pause until its next piece of a body.
-    """
-
-    _has_paused = False
-
-    def set_response_params(self, **params: Any) -> None:
-        self._has_paused = False  # a parser of its own
-        super().set_response_params(**params)
-
-    def pause_reading(self) -> None:
-        self._has_paused = True
-        super().pause_reading()
-
-    def resume_reading(self, *how: bool, **named: bool) -> None:
-        if self._has_paused:
-            super().resume_reading(*how, **named)
-
-
-class _Connector(aiohttp.TCPConnector):
-    """aiohttp's, with connections of ours."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._factory = partial(  # type: ignore[assignment]
-            _Connection, loop=asyncio.get_running_loop()
-        )
-
-
-class _Transport(httpx.AsyncBaseTransport):
-    """Sends httpx's requests by an aiohttp session; errors come as aiohttp raises them."""
-
-    def __init__(self, session: aiohttp.ClientSession) -> None:
-        self._session = session
-        self._named = lru_cache(KNOWN)(_named)
-
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        stream = request.stream
-        headers, unsaid = self._sent(request.headers.raw)
-        response = await self._session.request(
-            request.method,
-            request.extensions.get(_URL) or _url(request.url),
-            headers=headers,
-            skip_auto_headers=unsaid or None,
-            data=stream.data if isinstance(stream, _Content) else None,
-            allow_redirects=False,
-        )
-        return httpx.Response(
-            response.status, headers=response.raw_headers, stream=_Arriving(response)
-        )
-
-    def _sent(self, raw: list[tuple[bytes, bytes]]) -> tuple[CIMultiDict[str], frozenset[str]]:
-        """The headers as aiohttp takes them; and which of its own it is not to add."""
-        if raw and raw[-1][0] == _CALL_ID:  # the one that differs each time
-            headers, unsaid = self._named(tuple(raw[:-1]))
-            headers = headers.copy()
-            headers[CALL_ID] = raw[-1][1].decode("latin-1")
-            return headers, unsaid
-        return self._named(tuple(raw))
-
-    async def aclose(self) -> None:
-        await self._session.close()
-
-
 class Response:
     """An upstream answer whose body is still to be read. Close it in any case."""
 
@@ -185,7 +66,7 @@ class Response:
     def __init__(self, response: httpx.Response) -> None:
         stream = response.stream
         self._next: Callable[[], Awaitable[bytes]]
-        if isinstance(stream, _Arriving):
+        if isinstance(stream, Arriving):
             self._next = stream.read
         else:
             assert isinstance(stream, httpx.AsyncByteStream)
@@ -231,7 +112,7 @@ class Response:
 
     async def drain(self) -> None:
         """Read what little is left, so that the connection can serve the next request."""
-        if isinstance(self._stream, _Arriving) and self._stream.ended:
+        if isinstance(self._stream, Arriving) and self._stream.ended:
             return
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
@@ -278,15 +159,7 @@ class Upstream:
     def _open(self) -> httpx.AsyncBaseTransport:
         if self._transport is None:
             context = ssl.create_default_context() if self._base.startswith("https") else False
-            connector = _Connector(limit=self._limit, ssl=context, keepalive_timeout=30)
-            session = aiohttp.ClientSession(
-                connector=connector,
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=READ_BUFFER,
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            )
-            self._transport = _Transport(session)
+            self._transport = Transport(self._limit, context)
         return self._transport
 
     async def send(
@@ -294,7 +167,7 @@ class Upstream:
         method: str,
         target: str,
         headers: RawHeaders,
-        content: bytes | AsyncIterator[bytes] | None = None,
+        content: bytes | Pieces | None = None,
         *,
         call_id: str | None = None,
     ) -> Response:
@@ -308,8 +181,8 @@ class Upstream:
             method,
             url,
             headers=self._normalised(tuple(headers)),
-            stream=_Content(content) if content else httpx.ByteStream(b""),
-            extensions={_URL: ours},
+            stream=Content(content) if content else httpx.ByteStream(b""),
+            extensions={URL_AS_OURS: ours},
         )
         if call_id is not None:
             request.headers[CALL_ID] = call_id
@@ -349,20 +222,11 @@ class Upstream:
             url = httpx.URL(self._base + target)
         except httpx.InvalidURL as error:
             raise BadTarget(str(error)) from None
-        return url, _url(url)
+        return url, as_ours(url)
 
     async def aclose(self) -> None:
         if self._transport is not None:
             await self._transport.aclose()
-
-
-def _url(url: httpx.URL) -> URL:
-    return URL(str(url), encoded=True)
-
-
-def _named(raw: tuple[tuple[bytes, bytes], ...]) -> tuple[CIMultiDict[str], frozenset[str]]:
-    headers = CIMultiDict((name.decode("latin-1"), value.decode("latin-1")) for name, value in raw)
-    return headers, frozenset(name for name in _AUTOMATIC if name not in headers)
 
 
 _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (

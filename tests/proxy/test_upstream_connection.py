@@ -10,7 +10,8 @@ import pytest
 from aiohttp.client_proto import ResponseHandler
 
 from app.proxy.headers import RawHeaders
-from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, READ_BUFFER, Upstream
+from app.proxy.transport import READ_BUFFER
+from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, Upstream
 from app.settings import UpstreamSettings
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 

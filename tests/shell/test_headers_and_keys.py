@@ -112,8 +112,8 @@ async def test_without_api_keys_the_clients_own_goes_on(
     upstream.always(text_stream())
     await ask(proxy, bearer("sk-mine"))
     await ask(proxy)
-    await proxy.client.get("/v1/files", headers=bearer("sk-mine"))
-    await proxy.client.get("/v1/files")
+    await proxy.client.post("/v1/embeddings", json={}, headers=bearer("sk-mine"))
+    await proxy.client.post("/v1/embeddings", json={})
     found = [call.header("authorization") for call in upstream.calls]
     assert found == ["Bearer sk-mine", "Bearer sk-ours"] * 2
 

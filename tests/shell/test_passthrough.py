@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.api import passthrough
+from app.api import upload
 from tests.shell.asking import checked_error
 from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port
@@ -47,10 +47,9 @@ async def test_head_has_a_length_and_no_body(upstream: ScriptedServer, proxy: Ru
     "target",
     [
         "/v1/files?purpose=a%20b&x=1&x=2",
-        "/v1/files/a%2Fb%20c",
+        "/v1/files/a%20c",
         "/v1/x/?",
         "/v1/search?q=%C3%A9+%26",
-        "/v1/a//b",
         "/v1/vector_stores/vs:1/files@2",
     ],
 )
@@ -95,6 +94,14 @@ async def test_no_path_climbs_out_of_v1(
     for call in upstream.calls:
         assert call.target.startswith("/v1/")
         assert ".." not in call.target.lower().replace("%2e", ".")
+
+
+@pytest.mark.parametrize("path", ["/v1/files/a%2Fb", "/v1/files/a%5cb", "/v1//files", "/v1/a//b"])
+async def test_a_path_that_two_servers_may_read_differently_is_refused(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    checked_error(await proxy.client.get(path), 400, "invalid_request_error")
+    assert upstream.calls == []
 
 
 async def test_headers_both_ways(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -293,7 +300,7 @@ async def test_one_request_after_another_on_one_connection(
 async def test_an_upload_that_upstream_does_not_take_is_given_up(
     leaves: bool, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passthrough, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(upload, "STALL_SECONDS", 0.3)
     left = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

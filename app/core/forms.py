@@ -1,0 +1,89 @@
+"""Forms as they are uploaded (``multipart/form-data``, RFC 7578), read strictly.
+
+What is read here is judged by, and then read again by another server. So all that could be read in
+two ways is refused: what remains, everybody reads alike.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ..frozen import frozen
+
+_TYPE = re.compile(
+    r"""multipart/form-data\s*;\s*boundary=(?P<quote>"?)(?P<boundary>[\w'()+,./:=?-]{1,70})(?P=quote)"""
+    r"""(?:\s*;\s*charset="?utf-8"?)?""",
+    re.ASCII | re.IGNORECASE,
+)
+_LINE = re.compile(rb"([A-Za-z-]+):[ \t]*([^\r\n]*)")
+_DISPOSITION = re.compile(
+    rb'form-data; ?name="([\w.\[\]-]+)"'
+    rb'(; ?filename="[^"\r\n\\]*"(?:; ?filename\*=[^;"\s]*)?)?',
+    re.ASCII,
+)
+
+
+class BadForm(ValueError):
+    """No form, or one that could be read in more than one way."""
+
+
+@frozen
+class Field:
+    """One field. ``value``: None for a file. ``start``, ``end``: of its part, with the delimiter
+    before it, in the body."""
+
+    name: str
+    value: str | None
+    start: int
+    end: int
+
+
+def fields_of(content_type: str, body: bytes) -> list[Field]:
+    """The fields of a form, in order. Raises :class:`BadForm`."""
+    found = _TYPE.fullmatch(content_type.strip())
+    if found is None:
+        raise BadForm("its content type names no boundary, or more than that")
+    delimiter = b"--" + found["boundary"].encode()
+    if not body.startswith(delimiter + b"\r\n"):
+        raise BadForm("it does not begin with its boundary")
+    fields = []
+    start, at = 0, len(delimiter)
+    while (end := body.find(b"\r\n" + delimiter, at)) != -1:
+        fields.append(_field(body, at, end, start))
+        start, at = end + 2, end + 2 + len(delimiter)
+        if body.startswith(b"--", at):
+            if body[at + 2 :] not in (b"", b"\r\n"):
+                raise BadForm("something follows its end")
+            return fields
+    raise BadForm("it does not end")
+
+
+def _field(body: bytes, at: int, end: int, start: int) -> Field:
+    """The part between two delimiters: its headers, an empty line, its content."""
+    if not body.startswith(b"\r\n", at):
+        raise BadForm("something follows a boundary")
+    blank = body.find(b"\r\n\r\n", at, end + 2)
+    if blank == -1:
+        raise BadForm("a part has no end of its headers")
+    name, is_file = _named(body[at + 2 : blank])
+    content = body[blank + 4 : end]
+    try:
+        value = None if is_file else content.decode()
+    except UnicodeDecodeError:
+        raise BadForm("a field is no UTF-8") from None
+    return Field(name, value, start, end + 2)
+
+
+def _named(head: bytes) -> tuple[str, bool]:
+    """The name in a part's headers; whether it is a file's."""
+    dispositions = []
+    for line in head.split(b"\r\n"):
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise BadForm("a part has a header that is none")
+        if found[1].lower() == b"content-disposition":
+            dispositions.append(found[2])
+    given = _DISPOSITION.fullmatch(dispositions[0]) if len(dispositions) == 1 else None
+    if given is None:
+        raise BadForm("a part has no plain name")
+    return given[1].decode(), given[2] is not None

@@ -1,0 +1,254 @@
+"""What in a client's request steers LiteLLM itself, and so is not sent on.
+
+A request's own fields say what a model is to do. Beside them LiteLLM obeys fields that say what
+LiteLLM is to do: answer by itself, with whose key, at which address, how often to try again, how
+long to wait. An operator sets those (in LiteLLM's own configuration, or in a tier's ``params``).
+
+The names are LiteLLM 1.106.2's: ``all_litellm_params`` (``litellm/types/utils.py``), what its proxy
+refuses in a body (``_BANNED_REQUEST_BODY_PARAMS`` in ``litellm/proxy/auth/auth_utils.py``), and
+what its router takes out of a call (``litellm/router.py``). ``metadata`` may hold the same names.
+Where that LiteLLM is installed, a test holds this table to it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_HEADERS = (b"x-litellm-", b"litellm-")
+TIMEOUT_HEADER = "x-litellm-timeout"
+
+# Families of names: by how they begin, and by what they have in them.
+_BEGINNINGS = (
+    "_",
+    "adaptive_router_",
+    "anthropic_federation_",
+    "anthropic_identity_",
+    "anthropic_issuer_",
+    "anthropic_keycloak_",
+    "arize_",
+    "auto_router_",
+    "aws_",
+    "azure_",
+    "braintrust_",
+    "cache_creation_",
+    "cache_read_",
+    "complexity_router_",
+    "dd_",
+    "gcs_",
+    "humanloop_",
+    "langfuse_",
+    "langsmith_",
+    "litellm_",
+    "mock_",
+    "newrelic_",
+    "openai_identity_",
+    "posthog_",
+    "quality_router_",
+    "regional_",
+    "s3_",
+    "signoz_",
+    "slack_",
+    "user_api_key_",
+    "vertex_",
+    "wandb_",
+    "weave_",
+)
+_PARTS = (
+    "callback",
+    "cost_per",
+    "fallback",
+    "guardrail",
+    "ocr_cost",
+    "retries",
+    "retry",
+    "timeout",
+)
+_NAMES = frozenset(
+    {
+        # whose account, and where
+        "agentcore_runtime_session_id",
+        "anthropic-workspace-id",
+        "anthropic_disable_workload_identity_federation",
+        "anthropic_organization_id",
+        "anthropic_service_account_id",
+        "anthropic_workspace_id",
+        "api_base",
+        "api_key",
+        "api_version",
+        "azure",
+        "base_url",
+        "bedrock_tags",
+        "client",
+        "client_id",
+        "client_secret",
+        "configurable_clientside_auth_params",
+        "custom_llm_provider",
+        "data_residency",
+        "deployment_url",
+        "extra_headers",
+        "fireworks_forward_user_id",
+        "headers",
+        "lunary_public_key",
+        "nvcf_function_id",
+        "openai_service_account_id",
+        "organization",
+        "provider_affinity_header",
+        "provider_specific_header",
+        "region_name",
+        "sagemaker_base_url",
+        "secret_fields",
+        "shared_session",
+        "ssl_verify",
+        "tenant_id",
+        "use_litellm_proxy",
+        "use_ssl",
+        "use_xai_oauth",
+        "user_config",
+        "workspace_id",
+        # which deployment answers, and how
+        "acompletion",
+        "aembedding",
+        "aimg_generation",
+        "allm_passthrough_route",
+        "allowed_model_region",
+        "allowed_openai_params",
+        "async_call",
+        "atext_completion",
+        "attempted_targets",
+        "complete_response",
+        "cooldown_time",
+        "enable_tag_filtering",
+        "fastest_response",
+        "max_agentic_loops",
+        "model_alias_map",
+        "model_config",
+        "model_file_id_mapping",
+        "model_group",
+        "model_info",
+        "model_list",
+        "order",
+        "original_function",
+        "original_generic_function",
+        "passthrough_on_no_deployment",
+        "routing_strategy",
+        "routing_strategy_args",
+        "rust",
+        "search_tool_name",
+        "self",
+        "silent_model",
+        "specific_deployment",
+        "tag_regex",
+        "tags",
+        "text_completion",
+        "use_chat_completions_api",
+        "use_client",
+        "use_in_pass_through",
+        "weight",
+        # limits, caches and prices
+        "base_model",
+        "budget_duration",
+        "cache",
+        "cache_key",
+        "caching",
+        "caching_groups",
+        "default_api_key_rpm_limit",
+        "default_api_key_tpm_limit",
+        "enable_prompt_caching",
+        "itpm",
+        "max_budget",
+        "max_file_size_mb",
+        "max_parallel_requests",
+        "otpm",
+        "output_vector_size",
+        "preset_cache_key",
+        "rpm",
+        "tiered_pricing",
+        "tpm",
+        "ttl",
+        # what it adds to a prompt, or makes of a reply
+        "allow_client_keepalive_override",
+        "assistant_continue_message",
+        "bos_token",
+        "custom_prompt_dict",
+        "disable_add_transform_inline_image_block",
+        "enable_json_schema_validation",
+        "ensure_alternating_roles",
+        "eos_token",
+        "final_prompt_value",
+        "hf_model_name",
+        "keepalive_seconds",
+        "merge_reasoning_content_in_choices",
+        "policies",
+        "prompt_environment",
+        "prompt_id",
+        "prompt_label",
+        "prompt_variables",
+        "prompt_version",
+        "roles",
+        "stream_chunk_size",
+        "stream_response",
+        "supports_system_message",
+        "user_continue_message",
+        # what it logs
+        "completion_call_id",
+        "id",
+        "log_client_error_tracebacks",
+        "logger_fn",
+        "no-log",
+        "proxy_server_request",
+        "standard_logging_object",
+        "turn_off_message_logging",
+        "verbose",
+    }
+)
+
+
+_FAMILIES = re.compile(f"^(?:{'|'.join(_BEGINNINGS)})|{'|'.join(_PARTS)}")
+
+
+def is_control(name: str) -> bool:
+    """Whether a field of a body, or of its ``metadata``, is for LiteLLM itself."""
+    return name in _NAMES or _FAMILIES.search(name) is not None
+
+
+def is_control_header(name: bytes) -> bool:
+    """The same of a header; ``name`` in lower case."""
+    return name.startswith(_HEADERS)
+
+
+def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The body without what steers LiteLLM: itself, where there is nothing of that."""
+    kept = _kept(body)
+    metadata = body.get("metadata")
+    if isinstance(metadata, dict) and (theirs := _kept(metadata)) is not metadata:
+        kept = {**kept, "metadata": theirs}
+    return kept
+
+
+def _kept(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not any(map(is_control, fields)):
+        return fields
+    return {name: value for name, value in fields.items() if not is_control(name)}
+
+
+def patience(body: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
+    """How many seconds the client gives its whole request; None: as long as it takes.
+
+    ``headers``: names in lower case. What is no number of seconds says nothing.
+    """
+    said = (_seconds(body.get("timeout")), _seconds(headers.get(TIMEOUT_HEADER)))
+    found = [seconds for seconds in said if seconds is not None]
+    return min(found) if found else None
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        seconds = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if seconds > 0 and math.isfinite(seconds) else None

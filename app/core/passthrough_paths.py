@@ -1,0 +1,75 @@
+"""Which of LiteLLM's paths a client may use with a key that isn't its own.
+
+Under ``/v1/`` LiteLLM has its administration, too: servers that it starts, its configuration, what
+others have stored. With our key in it, a request may go where a model is served, and where the
+operator says (``server.passthrough_paths``). Paths are compared as LiteLLM's router sees them:
+percent-decoded once, case as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ..errors import invalid
+
+# Method and path; a part in braces is any one word.
+_SERVING = (
+    "POST /v1/embeddings",
+    "POST /v1/completions",
+    "POST /v1/responses",
+    "POST /v1/messages",
+    "POST /v1/messages/count_tokens",
+    "POST /v1/audio/{one}",
+    "POST /v1/images/{one}",
+    "POST /v1/rerank",
+    "POST /v1/moderations",
+)
+_ENCODED_SLASH = re.compile(r"%2f|%5c", re.IGNORECASE)
+_BRACES = re.compile(r"\{[^{}/]*\}")
+# One part of a path. What would still be decoded by somebody else is in none.
+_WORD = r"[^/%?#\s\\]+"
+
+
+def check(target: str) -> None:
+    """Refuse a path that two servers could read differently. Raises :class:`ProxyError` (400).
+
+    ``target``: path and query as they came. (``.`` and ``..`` are refused everywhere.)
+    """
+    path = target.partition("?")[0]
+    if _ENCODED_SLASH.search(path):
+        raise invalid("the path must not hold encoded slashes", "path")
+    if "//" in path:
+        raise invalid("the path must not hold empty segments (`//`)", "path")
+
+
+def serves_models(method: str, path: str) -> bool:
+    """Whether a model is asked there, by what the body says. ``path``: percent-decoded."""
+    return _serving(method, path)
+
+
+class AllowedPaths:
+    """What may be asked with our key. ``opened``: the operator's entries, as ``GET /v1/files``."""
+
+    def __init__(self, opened: Iterable[str]) -> None:
+        self._opened = _Paths(opened)
+
+    def has(self, method: str, path: str) -> bool:
+        """``path``: percent-decoded."""
+        return _serving(method, path) or self._opened(method, path)
+
+
+class _Paths:
+    def __init__(self, entries: Iterable[str]) -> None:
+        self._known = [_pattern(entry) for entry in entries]
+
+    def __call__(self, method: str, path: str) -> bool:
+        asked = f"{method} {path}"
+        return any(known.fullmatch(asked) for known in self._known)
+
+
+def _pattern(entry: str) -> re.Pattern[str]:
+    return re.compile(_WORD.join(map(re.escape, _BRACES.split(entry))))
+
+
+_serving = _Paths(_SERVING)

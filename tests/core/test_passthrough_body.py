@@ -1,0 +1,87 @@
+"""What a body that passes through asks, as LiteLLM reads it."""
+
+from __future__ import annotations
+
+import httpx
+import orjson
+import pytest
+
+from app.core.passthrough_body import read
+from app.errors import ProxyError
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize("kind", ["application/json", "", "text/plain", "application/json; form"])
+def test_what_is_no_form_is_json(kind: str) -> None:
+    body = b'{ "model": "m",  "input": "x" }'
+    asked = read({"content-type": kind}, body)
+    assert (asked.model, asked.patience) == ("m", None)
+    assert asked.content is body, "nothing was taken out, so it goes as it came"
+
+
+def test_the_last_of_two_models_counts() -> None:
+    """So do orjson and Python's json, with which LiteLLM reads."""
+    assert read(JSON, b'{"model": "local", "model": "cloud"}').model == "cloud"
+    assert read(JSON, b'{"model": "local", "\\u006dodel": "cloud"}').model == "cloud"
+
+
+@pytest.mark.parametrize("model", [None, 7, ["m"], {"m": 1}])
+def test_a_model_that_is_no_name(model: object) -> None:
+    assert read(JSON, orjson.dumps({"model": model})).model is None
+
+
+def test_what_steers_is_taken_out() -> None:
+    asked = read(JSON, b'{"model": "m", "timeout": 5, "api_base": "http://x", "input": "y"}')
+    assert orjson.loads(asked.content) == {"model": "m", "input": "y"}
+    assert asked.patience == 5
+
+
+def test_half_a_character_is_sent_as_it_was_read() -> None:
+    asked = read(JSON, b'{"model": "m", "input": "\\ud83d"}')
+    assert orjson.loads(asked.content) == {"model": "m", "input": "\ufffd"}
+
+
+@pytest.mark.parametrize("body", [b"[]", b"x", b'{"a": NaN}', b"\x1f\x8b\x08"])
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    with pytest.raises(ProxyError) as raised:
+        read(JSON, body)
+    assert raised.value.status == 400
+
+
+def test_a_form_that_nobody_uploads_is_refused() -> None:
+    with pytest.raises(ProxyError) as raised:
+        read({"content-type": "application/x-www-form-urlencoded"}, b"model=cloud")
+    assert raised.value.status == 415
+
+
+def form(data: dict[str, str | list[str]]) -> tuple[dict[str, str], bytes]:
+    files = {"file": ("a.wav", b"\x00\x01", "audio/wav")}
+    request = httpx.Request("POST", "http://x", data=data, files=files)
+    return {"content-type": request.headers["content-type"]}, request.read()
+
+
+def test_a_form() -> None:
+    headers, body = form({"model": "whisper", "language": "de"})
+    asked = read(headers, body)
+    assert (asked.model, asked.content) == ("whisper", body)
+
+
+def test_what_steers_is_taken_out_of_a_form() -> None:
+    headers, body = form({"model": "whisper", "timeout": "2", "metadata": "{}", "language": "de"})
+    asked = read(headers, body)
+    assert asked.patience == 2
+    again = read(headers, asked.content)
+    assert (again.model, again.content, again.patience) == ("whisper", asked.content, None)
+    assert b"timeout" not in asked.content and b"metadata" not in asked.content
+    assert b"language" in asked.content and b"\x00\x01" in asked.content
+
+
+def test_a_form_with_two_models_has_none() -> None:
+    headers, body = form({"model": ["whisper", "cloud"]})
+    assert read(headers, body).model is None
+
+
+def test_nothing_asks_nothing() -> None:
+    asked = read({"x-litellm-timeout": "3"}, b"")
+    assert (asked.content, asked.model, asked.patience) == (b"", None, 3)

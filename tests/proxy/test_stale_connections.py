@@ -1,0 +1,178 @@
+"""A connection that was idle may be closed by the server while the next request is sent on it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.client_reqrep import ClientRequest
+
+from app.proxy import transport
+from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
+from app.settings import UpstreamSettings
+from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer, Wait
+from tests.support.waiting import until
+
+OK = Reply.json({"ok": True})
+
+
+@pytest.fixture
+async def edge(upstream: ScriptedServer) -> AsyncIterator[Upstream]:
+    opened = Upstream(UpstreamSettings(base_url=upstream.url))
+    yield opened
+    await opened.aclose()
+
+
+class Body:
+    """Comes in pieces. ``kept``: whether it can begin anew."""
+
+    def __init__(self, *pieces: bytes, kept: bool = True) -> None:
+        self.pieces = pieces
+        self.kept = kept
+        self.begun = 0
+
+    def rewind(self) -> bool:
+        return self.kept
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        self.begun += 1
+        for piece in self.pieces:
+            yield piece
+            await asyncio.sleep(0)
+
+
+async def ask(edge: Upstream, content: bytes | Body | None = b"{}", method: str = "POST") -> int:
+    response = await edge.send(method, CHAT_PATH, CHAT_HEADERS, content)
+    while await response.next_bytes():
+        pass
+    await response.aclose()
+    return response.status
+
+
+def test_idle_connections_are_kept_for_less_than_uvicorn_keeps_them() -> None:
+    from uvicorn import Config
+
+    theirs = Config(app="").timeout_keep_alive
+    assert 0 < transport.IDLE_SECONDS < theirs - 1
+
+
+async def test_a_connection_is_used_again(upstream: ScriptedServer, edge: Upstream) -> None:
+    upstream.always(OK)
+    for _ in range(3):
+        assert await ask(edge) == 200
+    assert len(upstream.connections) == 1
+
+
+async def test_one_that_was_closed_unseen_is_not_used_again(
+    upstream: ScriptedServer, edge: Upstream
+) -> None:
+    """The end has come, and the loop was too busy to look."""
+    upstream.always(OK)
+    await ask(edge)
+    (connection,) = upstream.connections
+    assert connection.transport is not None
+    connection.transport.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+    assert await ask(edge) == 200
+    assert len(upstream.calls) == 2
+
+
+class Breaking:
+    """The connection breaks as a request's body is about to be written. ``at``: which request's."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+        self.calls = 0
+        theirs = ClientRequest.write_bytes
+
+        async def write(request: ClientRequest, writer: Any, conn: Any, *more: Any) -> None:
+            self.calls += 1
+            if self.calls == at:
+                conn.protocol.transport.abort()
+            await theirs(request, writer, conn, *more)
+
+        monkeypatch.setattr(ClientRequest, "write_bytes", write)
+
+
+@pytest.mark.parametrize(
+    "content", [b"{}", Body(b"{", b"}"), b"x" * 500_000], ids=["bytes", "pieces", "large"]
+)
+async def test_what_was_not_written_is_sent_on_a_new_connection(
+    content: bytes | Body, upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.always(OK)
+    Breaking(monkeypatch, at=2)
+    assert await ask(edge) == 200
+    assert await ask(edge, content) == 200
+    whole = [call for call in upstream.calls if call.whole.is_set()]
+    expected = content if isinstance(content, bytes) else b"".join(content.pieces)
+    assert [bytes(call.body) for call in whole] == [b"{}", expected]
+
+
+async def test_a_body_that_is_gone_is_not_sent_again(
+    upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.always(OK)
+    Breaking(monkeypatch, at=2)
+    await ask(edge)
+    with pytest.raises(UpstreamError):
+        await ask(edge, Body(b"{", b"}", kept=False))
+
+
+async def test_it_is_tried_once_more_and_not_on_another_old_one(
+    upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = asyncio.Event()
+    upstream.will(*[Reply(200, (), (Wait(go_on), b"ok"), "chunked")] * 3)
+    several = [asyncio.create_task(ask(edge)) for _ in range(3)]
+    for _ in several:
+        await upstream.next_call()
+    go_on.set()
+    await asyncio.gather(*several)
+    before = set(upstream.connections)
+    assert len(before) == 3
+    upstream.always(OK)
+    Breaking(monkeypatch, at=1)
+    assert await ask(edge) == 200
+    assert len(set(upstream.connections) - before) == 1
+
+
+async def test_on_a_new_connection_nothing_is_tried_again(
+    upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream.always(OK)
+    breaking = Breaking(monkeypatch, at=1)
+    with pytest.raises(UpstreamError):
+        await ask(edge)
+    assert breaking.calls == 1
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET], ids=["closed", "reset"])
+@pytest.mark.parametrize("content", [b"{}", Body(b"{}"), None], ids=["bytes", "pieces", "none"])
+async def test_what_was_written_is_not_sent_again(
+    end: Piece, content: bytes | Body | None, upstream: ScriptedServer, edge: Upstream
+) -> None:
+    """The server may have done what it was asked."""
+    upstream.will(OK, Reply.raw(end), OK)
+    await ask(edge)
+    with pytest.raises(UpstreamError):
+        await ask(edge, content)
+    assert len(upstream.calls) == 2
+
+
+async def test_nor_where_a_reply_has_begun(upstream: ScriptedServer, edge: Upstream) -> None:
+    upstream.will(OK, Reply.raw(b"HTTP/1.1 200", RESET), OK)
+    await ask(edge)
+    with pytest.raises(UpstreamError):
+        await ask(edge)
+    assert len(upstream.calls) == 2
+
+
+async def test_what_has_no_body_may_be_asked_again_by_get(
+    upstream: ScriptedServer, edge: Upstream
+) -> None:
+    upstream.will(OK, Reply.raw(CLOSE), OK)
+    await ask(edge)
+    assert await ask(edge, None, "GET") == 200
+    await until(lambda: len(upstream.calls) == 3)
