@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate kills soak fuzz score limits faults frameworks size schema references docs docs-commands package audit clean
+.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate deploy-test kills soak fuzz score limits faults frameworks size schema references docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -67,6 +67,10 @@ bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,
 
 bench-agents: $(DEV)  ## does it make a weak model reliable? an agent's tasks, without it and with it
 	@$(BIN)/python -m benchmarks.agents $(ARGS)
+
+# As root, on Debian; with its packages mmdebstrap, buildah, runc and systemd-container.
+deploy-test: $(DEV)  ## the image and the units, really run: two or three minutes, as root on Debian
+	$(BIN)/pytest -rs --durations=5 tests/deployed $(ARGS)
 
 kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, nothing counted twice
 	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py tests/shell/test_counts_survive.py $(ARGS)

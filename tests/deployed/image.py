@@ -213,6 +213,9 @@ def _build_in_chroot(base: Path, folder: Path, mounts: Mounts) -> tuple[Path, Co
                 run(*in_chroot(stages[-1], config, words, {}, mounts))
             case "COPY":
                 _copy(rest, stages, config)
+            case "WORKDIR":
+                config.folder = rest
+                (stages[-1] / rest.lstrip("/")).mkdir(parents=True, exist_ok=True)
             case _:
                 _configure(config, kind, rest)
     return stages[-1], config
@@ -245,8 +248,6 @@ def _configure(config: Config, kind: str, rest: str) -> None:
                 config.environ[name] = value.replace("$PATH", config.environ["PATH"])
         case "USER":
             config.user = rest
-        case "WORKDIR":
-            config.folder = rest
         case "ENTRYPOINT":
             config.entrypoint = tuple(json.loads(rest))
         case "CMD":
