@@ -92,11 +92,12 @@ class FailureCapture:
             return
         self._waiting += 1
         keys = (*self._keys, owner) if len(owner) >= SHORTEST_KEY else self._keys
-        self._worker.post(functools.partial(self._write, records, keys), self._written)
+        written = self._worker.do(functools.partial(self._write, records, keys))
+        written.add_done_callback(self._written)
 
-    def _written(self, _: Any, error: BaseException | None) -> None:
+    def _written(self, written: asyncio.Future[None]) -> None:
         self._waiting -= 1
-        if isinstance(error, Exception):
+        if isinstance(error := written.exception(), Exception):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:

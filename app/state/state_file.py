@@ -29,8 +29,8 @@ from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
 BUSY_SECONDS = 1.0  # how long another program's transaction on the file is waited for
-# Of the write-ahead log, after which a commit also moves them into the file: 16 MB. With SQLite's own
-# 1,000 a commit at 100,000 sessions takes a third more CPU.
+# Of the write-ahead log, after which a commit also moves them into the file: 16 MB. With SQLite's
+# own 1,000 a commit at 100,000 sessions takes a third more CPU.
 LOG_PAGES = 4_000
 LARGEST_LOG = 16 * 1024 * 1024  # bytes that the write-ahead log keeps on the disk when it is empty
 
