@@ -92,12 +92,12 @@ class FailureCapture:
             return
         self._waiting += 1
         keys = (*self._keys, owner) if len(owner) >= SHORTEST_KEY else self._keys
-        writing = self._worker.do(functools.partial(self._write, records, keys))
-        writing.add_done_callback(self._written)
+        written = self._worker.do(functools.partial(self._write, records, keys))
+        written.add_done_callback(self._written)
 
-    def _written(self, writing: asyncio.Future[None]) -> None:
+    def _written(self, written: asyncio.Future[None]) -> None:
         self._waiting -= 1
-        if isinstance(error := writing.exception(), Exception):
+        if isinstance(error := written.exception(), Exception):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:

@@ -14,7 +14,7 @@ from app.core.budgets import Limit
 from app.state import keeper, state_file
 from app.state.rows import Batch
 from app.state.sqlite import SqliteStore
-from app.state.store import EventQuery, SessionDelta, SessionState, Settlement, Sticky
+from app.state.store import EventQuery, SessionDelta, SessionState, Settlement, Sticky, StoreError
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows
@@ -205,6 +205,16 @@ async def test_a_file_that_was_deleted_is_written_anew(
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
     assert store.trouble is None
+
+
+async def test_a_file_that_was_deleted_while_it_failed_is_written_anew(
+    store: SqliteStore, path: Path
+) -> None:
+    await store.commit("a", ONE_TURN, NOW)
+    os.unlink(path)
+    store._keeper._fail(StoreError("disk I/O error"))
+    await until(lambda: store.trouble is None)
+    assert rows(path, "sessions") == 1
 
 
 async def test_a_file_that_was_replaced_is_written_anew(
