@@ -22,7 +22,7 @@ from . import log, main, open_files, settings_source, systemd_notify, workers
 from .api.http_protocol import BoundedProtocol
 from .proxy.services import Services
 from .reload import Given, Reloader
-from .settings import Settings
+from .settings import Settings, retired
 
 GC_YOUNG_OBJECTS = 50_000  # forty requests of 400 messages at once; Python's own 700 is for scripts
 GC_TICKS = 300  # of uvicorn's ten a second
@@ -138,6 +138,8 @@ class Server(uvicorn.Server):
         port = self.servers[0].sockets[0].getsockname()[1]  # another than asked for, if that is 0
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
+        if keys := retired(self._services.settings):
+            log.get().warning("settings_retired", keys=keys)
 
     def _say_stopping(self, sig: int) -> None:
         log.get().info(

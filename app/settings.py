@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -390,6 +390,42 @@ class Settings:
                 f"`server.host` (127.0.0.1, ::1, localhost), not on {self.server.host}"
             )
         return self
+
+
+_LOOPS = "reliability.loop_detection"
+# Keys of rules that are gone, below which section. They are accepted, and do nothing.
+RETIRED: Final[dict[str, tuple[str, ...]]] = {
+    _LOOPS: ("similarity_threshold",),
+    f"{_LOOPS}.tool_calls": (
+        *("key", "identical_warn", "window", "frequency_hard", "require_no_progress"),
+        *("name_cycle_min_length", "name_cycle_max_length", "name_cycle_warn", "name_cycle_hard"),
+    ),
+    f"{_LOOPS}.tool_calls.overrides.*": (
+        *("identical_warn", "frequency_hard", "name_cycle_warn", "name_cycle_hard"),
+    ),
+}
+
+
+def retired(settings: Settings) -> list[str]:
+    """The keys that do nothing any more and are set to something else than their default."""
+    found: list[str] = []
+    for path, keys in RETIRED.items():
+        for place, one in _sections(settings, path.split(".")):
+            given = [key for key in keys if getattr(one, key) != getattr(type(one)(), key)]
+            found += [".".join((*place, key)) for key in given]
+    return found
+
+
+def _sections(whole: Any, path: list[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The sections at a path, in which ``*`` is any name, each with its own path."""
+    if not path:
+        yield (), whole
+        return
+    names = list(whole) if path[0] == "*" else path[:1]
+    for name in names:
+        inner = whole[name] if isinstance(whole, Mapping) else getattr(whole, name)
+        for place, found in _sections(inner, path[1:]):
+            yield (name, *place), found
 
 
 def is_loopback(host: str) -> bool:

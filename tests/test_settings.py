@@ -9,7 +9,9 @@ import pytest
 
 from app.settings import (
     DEFAULT_TIERS,
+    Settings,
     TierSettings,
+    retired,
 )
 from app.settings_source import SettingsError, from_mapping, load
 from tests.settings_problems import (
@@ -199,3 +201,21 @@ def test_an_empty_section_means_its_defaults() -> None:
 
 def test_an_empty_name_of_a_file_is_none(empty_folder: Path) -> None:
     assert load(environ={"MLX_STACK_CONFIG": ""}) == load(environ={})
+
+
+def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
+    assert retired(Settings(tiers=DEFAULT_TIERS)) == []
+    loops = {
+        "similarity_threshold": 0.5,
+        "duplicate_threshold": 4,
+        "tool_calls": {
+            "key": "salient",
+            "overrides": {"bash": {"frequency_hard": 200, "frequency_warn": 100}},
+        },
+    }
+    given = Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})
+    assert retired(given) == [
+        "reliability.loop_detection.similarity_threshold",
+        "reliability.loop_detection.tool_calls.key",
+        "reliability.loop_detection.tool_calls.overrides.bash.frequency_hard",
+    ]

@@ -7,9 +7,8 @@ edited or a compacted transcript each go on from the longest beginning that was 
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +17,8 @@ import orjson
 from ..kept import kept
 from .blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
-from .progress import Brought, Counted, Progress, Tally
 from .turn import NOTHING_YET, Inputs, Result, Turn
-from .turns import MAX_TURNS, Transcript, output
+from .turns import MAX_TURNS, Shown, Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
 MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents
@@ -33,86 +31,49 @@ _STEPS_BACK: Final = 3
 class History:
     """``turns``: oldest first, the last 512 at most. ``pending``: what the next reply answers.
 
-    ``place``: names the transcript as it stands, the pending input included. Nobody changes one.
+    ``place``: names the transcript as it stands, the pending input included. ``task_start``: the
+    first turn of what the user asked for last; one past the end if nothing came yet. Nobody changes
+    one.
     """
 
-    __slots__ = ("_counted", "_task_start", "pending", "place", "turns")
+    __slots__ = ("_repeats", "pending", "place", "task_start", "turns")
 
     def __init__(
-        self, turns: tuple[Turn, ...] = (), pending: Inputs = NOTHING_YET, place: int = 0
+        self,
+        turns: tuple[Turn, ...] = (),
+        pending: Inputs = NOTHING_YET,
+        place: int = 0,
+        task_start: int = 0,
     ) -> None:
         self.turns = turns
         self.pending = pending
         self.place = place
-        self._task_start: int | None = None  # these two once somebody has asked
-        self._counted: Counted | None = None
+        self.task_start = len(turns) if pending.starts_task else task_start
+        self._repeats: bool | None = None  # once somebody has asked
 
     def results(self, position: int) -> tuple[Result | None, ...]:
         """The answers to the calls of a turn, in their order; empty where none can have come."""
+        return self.came(position).results
+
+    def came(self, position: int) -> Inputs:
+        """What came after a turn."""
         later = position + 1
-        inputs = self.turns[later].inputs if later < len(self.turns) else self.pending
-        return inputs.results
+        return self.turns[later].inputs if later < len(self.turns) else self.pending
 
     @property
-    def task_start(self) -> int:
-        """The first turn of what the user asked for last; one past the end if nothing came yet."""
-        if self._task_start is None:
-            self._task_start = self._start_of_task()
-        return self._task_start
-
-    def _start_of_task(self) -> int:
-        if self.pending.starts_task:
-            return len(self.turns)
-        for position in range(len(self.turns) - 1, -1, -1):
-            if self.turns[position].inputs.starts_task:
-                return position
-        return 0
-
-    @property
-    def counted(self) -> Counted:
-        """This task's calls."""
-        if self._counted is None:
-            task = () if self.pending.starts_task else self.turns[self.task_start :]
-            self._counted = Tally(task).counted(self.pending)
-        return self._counted
-
-    @property
-    def names(self) -> Sequence[str]:
-        """The tools called in this task, oldest first."""
-        return self.counted.names
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How often each tool was called in this task."""
-        return self.counted.counts
-
-    @property
-    def calls(self) -> Brought:
-        """This task's calls that can have been answered, oldest first, and which were progress."""
-        before, newest = self.counted.brought
-        return (*before, *newest)
-
-    def calls_backwards(self) -> Iterator[tuple[Call, Progress]]:
-        """The same, newest first: mostly the first few say all."""
-        before, newest = self.counted.brought
-        return itertools.chain(reversed(newest), reversed(before))
-
-    def counted_by(self, tally: Tally) -> History:
-        """This history, which need not count again what ``tally`` has counted."""
-        begun = 0 if self.pending.starts_task else tally.turns
-        self._task_start = len(self.turns) - begun
-        self._counted = tally.counted(self.pending)
-        return self
+    def repeats(self) -> bool:
+        """Whether the newest turn does what was done before in this task."""
+        if self._repeats is None:
+            actions = [turn.action for turn in self.turns[self.task_start :]]
+            self._repeats = bool(actions) and actions.index(actions[-1]) < len(actions) - 1
+        return self._repeats
 
     def closed_by(self, text: str, calls: Sequence[Call]) -> History:
         """The history with a reply as its newest turn."""
-        before = self.turns[-1].place if self.turns else 0
-        turn = output(text, calls, self.pending, before)
-        new = History((*self.turns[-MAX_TURNS + 1 :], turn), NOTHING_YET, self.place)
-        if len(new.turns) > len(self.turns):  # nothing was dropped: what is answered is the same
-            new._task_start = self.task_start
-            new._counted = self.counted.and_made(turn.calls)
-        return new
+        turn = output(text, calls, self.pending, self.turns[-1] if self.turns else None)
+        kept = self.turns[-MAX_TURNS + 1 :]
+        start = max(self.task_start - (len(self.turns) - len(kept)), 0)
+        return History((*kept, turn), NOTHING_YET, self.place, start)
 
 
 class HistoryReader:
@@ -139,13 +100,13 @@ class HistoryReader:
                 break
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
-            transcript = Transcript(Tally())
+            transcript = Transcript(Shown())
             for message in said:
                 transcript.add(message)
-        inputs = transcript.inputs()
+        inputs = transcript.pending()
         turns = transcript.turns
-        history = History(turns, inputs, hash((turns[-1].place if turns else 0, inputs.digest)))
-        return history if transcript.tally is None else history.counted_by(transcript.tally)
+        place = hash((turns[-1].place if turns else 0, inputs.digest))
+        return History(turns, inputs, place, transcript.task_start)
 
     def forget(self, session: str) -> None:
         self._taken(session)
@@ -174,7 +135,7 @@ class HistoryReader:
         if steps == len(branch) and branch:
             branches.remove(branch)  # it is gone on with; else they part here
         begun = branch[:steps]
-        transcript = _read_on(begun, blocks.said, names)
+        transcript = _read_on(begun, blocks.said, names, known.shown)
         branches.append(begun[-_STEPS_BACK - 1 :])
         del branches[: -self._max_branches]
         self._keep(session, known)
@@ -202,6 +163,7 @@ class _Session:
     """What is known of one, the branch that was read last at the end. ``size``: bytes, about."""
 
     branches: list[_Branch] = field(default_factory=list)
+    shown: Shown = field(default_factory=Shown)
     size: int = 0
 
 
@@ -223,12 +185,14 @@ def _longest(branches: Sequence[_Branch], names: _Names) -> tuple[_Branch, int]:
     return found
 
 
-def _read_on(branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names) -> Transcript:
+def _read_on(
+    branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names, shown: Shown
+) -> Transcript:
     """Read what is new behind the branch's end, and add it there."""
     start = branch[-1].length if branch else 0
     if branch and start == len(said):
         return branch[-1].transcript
-    transcript = branch[-1].transcript.continued() if branch else Transcript(Tally())
+    transcript = branch[-1].transcript.copy() if branch else Transcript(shown)
     replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
     keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
     for position in range(start, len(said)):
@@ -282,31 +246,34 @@ class _Names:
 
 def encoded(turn: Turn) -> bytes:
     """A turn for the store: digests and the names of tools, no text."""
-    calls = [[c.name, c.exact, c.loose, c.salient, c.writes] for c in turn.calls]
-    return kept(orjson.dumps([turn.inputs.digest, turn.text, turn.facts, calls]))
+    calls = [list(call) for call in turn.calls]
+    return kept(orjson.dumps([turn.inputs.digest, turn.exact, turn.action, calls]))
 
 
 def of_window(window: Sequence[bytes], asked: History) -> History:
     """The history of a session whose last turns were stored; ``asked``: its request alone.
 
-    A request with another input than the one before starts a count of its own.
+    Only turns with calls count: who asks the same single question again gets the same answer. A
+    request with another input than the one before starts a count of its own.
     """
     turns: list[Turn] = []
     for entry in window:
-        if (turn := _decoded(entry, turns[-1] if turns else None)) is not None:
+        if (turn := _decoded(entry, turns[-1] if turns else None)) is not None and turn.calls:
             turns.append(turn)
     same = bool(turns) and turns[-1].inputs.digest == asked.pending.digest
-    return History(tuple(turns), replace(asked.pending, starts_task=not same), asked.place)
+    starts = [at for at, turn in enumerate(turns) if turn.inputs.starts_task]
+    pending = replace(asked.pending, starts_task=not same)
+    return History(tuple(turns), pending, asked.place, starts[-1] if starts else 0)
 
 
 def _decoded(entry: bytes, before: Turn | None) -> Turn | None:
     try:
-        asked, text, facts, calls = orjson.loads(entry)
-        inputs = Inputs(int(asked), user=True)
+        asked, exact, action, calls = orjson.loads(entry)
+        inputs = Inputs(int(asked), int(asked), user=True)
         if before is None or before.inputs.digest != inputs.digest:
             inputs = replace(inputs, starts_task=True)
-        read = tuple(Call(str(n), int(e), int(lo), int(s), bool(w)) for n, e, lo, s, w in calls)
-        place = digest(str(before.inputs.digest if before else 0), entry)
-        return Turn(inputs, int(text), "", int(facts), read, place)
+        read = tuple(Call(str(name), int(one), int(loose)) for name, one, loose in calls)
+        place = digest(str(before.place if before else 0), entry)
+        return Turn(inputs, int(action), int(exact), read, place)
     except (ValueError, TypeError):
         return None  # another version's

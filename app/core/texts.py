@@ -1,36 +1,17 @@
-"""What an assistant's text says, brought into a form in which two texts can be compared."""
+"""What of a text is compared: an assistant's command, a result without its numbers."""
 
 from __future__ import annotations
 
-import functools
 import re
+import string
+from collections.abc import Callable
 from typing import Final
 
-from .call_keys import digest
-
-MAX_WORDS: Final = 4000  # characters kept of a text for comparing
-MAX_TEXT: Final = 65_536  # characters of a text that is looked into; longer ones only by digest
-_SENTENCE_ENDS: Final = re.compile(r"(?<=[.!?:;])\s+|(?<=[。！？；])|\n+")
-# What tells two texts apart however alike they are: calls written as text, quoted strings, paths,
-# names of files, numbers. An apostrophe within a word quotes nothing. Each has a sign without which
-# it needn't be looked for: most texts have few of them, and replies may be megabytes.
-_FACTS: Final[tuple[tuple[str | re.Pattern[str], str], ...]] = (
-    ("Action Input", r"^[ \t*#]*Action Input[ \t*]*:(?s:.*?)(?=\n[ \t]*Observation|\Z)"),
-    ("Action", r"^[ \t*#]*Action[ \t*]*:.*"),
-    ("```", r"```(?s:.*?)(?:```|\Z)"),
-    ("<code>", r"<code>(?s:.*?)(?:</code>|\Z)"),
-    ("</", r"<(?P<tag>\w{1,40})>[^<]{1,400}</(?P=tag)>"),
-    ("(", r"\b\w{1,64}\([^()\n]{1,200}\)"),
-    ('"', r"\"[^\"]{1,400}\""),
-    ("`", r"`[^`]{1,400}`"),
-    ("“", r"“[^”]{1,400}”"),
-    ("「", r"「[^」]{1,400}」"),
-    ("'", r"(?<!\w)'(?:[^'\n]|'(?=\w)){1,400}'(?!\w)"),
-    # Looked for where a word begins, and each word is read once.
-    (re.compile(r"[/\\]"), r"(?<![^\s\"'`])[^\s\"'`/\\]*+[/\\]\S*"),
-    (re.compile(r"\.[A-Za-z]"), r"(?<![\w-])[\w-]++\.[A-Za-z]\w*"),
-    (re.compile(r"\d"), r"\d+"),
-)
+MAX_TEXT: Final = 65_536  # characters of a result whose numbers are looked at
+_THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+_ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
+_NUMBER: Final = re.compile(r"[0-9]\w*+")
+_BEFORE_DIGITS: Final = string.ascii_letters + "_"
 
 
 def collapse(text: str) -> str:
@@ -40,32 +21,53 @@ def collapse(text: str) -> str:
     return " ".join(text.split())
 
 
-def sentences(text: str) -> str:
-    """A long text's sentences, each as a hash of this process's own."""
+def without_numbers(text: str) -> str:
+    """The text with each word that holds a digit (12, 0.3, a fresh id as 7c1f3a) as one sign."""
     if len(text) > MAX_TEXT:
+        return text
+    *words, last = _NUMBER.split(text)
+    return "#".join([*[one.rstrip(_BEFORE_DIGITS) for one in words], last])
+
+
+def action_in(text: str) -> str:
+    """What an assistant's text does: the command it ends with, else all of it.
+
+    An agent that has no tools writes its command into its text, behind a thought that is worded
+    anew each time.
+    """
+    visible = _THINKING.sub(" ", text) if "<think" in text else text
+    for find in _COMMANDS.values():
+        if found := find(visible).strip():
+            return found
+    return visible.strip()
+
+
+def _last_fence(text: str) -> str:
+    parts = text.split("```")
+    if len(parts) < 2:
         return ""
-    found = filter(None, map(collapse, _SENTENCE_ENDS.split(text)))
-    whole = " ".join([f"{hash(one) & 0xFFFFFFFF:x}" for one in found])
-    return whole if len(whole) <= MAX_WORDS else ""
+    closed = (len(parts) - 1) // 2
+    block = parts[2 * closed - 1] if closed else parts[-1]
+    info, newline, body = block.partition("\n")
+    return body if newline and (not info or info.strip().isalnum()) else block
 
 
-def facts(text: str) -> int:
-    """A digest of what tells two texts apart however alike they are; 0 where there is nothing."""
-    if len(text) > MAX_TEXT:
-        return 0
-    there = tuple(
-        [
-            pattern
-            for sign, pattern in _FACTS
-            if (sign in text if isinstance(sign, str) else sign.search(text))
-        ]
-    )
-    if not there:
-        return 0
-    found = [collapse(match.group()) for match in _any_of(there).finditer(text)]
-    return digest(*found) if found else 0
+def _last_action(text: str) -> str:
+    """The last `Action:` line and its input, up to what the model made up as the answer."""
+    if "Action" not in text:
+        return ""
+    begins = [match.start() for match in _ACTION.finditer(text)]
+    return text[begins[-1] :].partition("\nObservation")[0] if begins else ""
 
 
-@functools.lru_cache(maxsize=256)
-def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.MULTILINE)
+def _last_code(text: str) -> str:
+    begin = text.rfind("<code>")
+    return text[begin:].partition("</code>")[0] if begin >= 0 else ""
+
+
+# By the agent that was recorded with it, or whose public prompt asks for it.
+_COMMANDS: Final[dict[str, Callable[[str], str]]] = {
+    "SWE-agent, mini-swe-agent: the last fence": _last_fence,
+    "ReAct, as in LangChain: Action, Action Input": _last_action,
+    "smolagents' CodeAgent: code": _last_code,
+}

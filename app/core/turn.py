@@ -1,48 +1,43 @@
 """A turn: what came in, and what the assistant did about it.
 
 The messages since the previous assistant message, and the assistant message that answers them.
-Turns are small: digests of 64 bits, and the assistant's text where it is short enough to be
-compared word by word.
+Turns are small: they hold digests of 64 bits, and no text.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Final, NamedTuple
 
 from ..frozen import frozen
-from .call_keys import Call, digest
-from .texts import facts
+from .call_keys import Call
 
 
 class Result(NamedTuple):
-    """A tool's answer. ``error``: it says that the call failed; ``nothing``: that nothing was found
-    or done. ``empty``: there is no text in it, nor anything else. ``brief``: it can be no more than
-    a verdict ("alive", "200 OK").
+    """A tool's answer. ``shape``: its digest without numbers. ``error``: it says that it failed.
+
+    ``size``: characters, without blanks that say nothing.
     """
 
     digest: int
+    shape: int
     error: bool
-    empty: bool
-    nothing: bool = False
-    brief: bool = False
-
-
-# Whoever compares a text does so with many others.
-_facts: Final = functools.lru_cache(maxsize=256)(facts)
+    size: int = 0
 
 
 @frozen
 class Inputs:
     """What came since the last assistant message.
 
-    ``results``: the answers to that message's calls, in the order of its ``calls``; None where
-    none came. ``user``: a user message is among it. ``known`` False: nothing can have come yet.
-    ``starts_task``: the user speaks after an assistant message without calls, or first of all.
+    ``digest``, ``shape``: of the answers to its calls, or of all that came where there are none;
+    with numbers and without.
+    ``results``: those answers, in the order of its ``calls``; None where none came. ``user``: a
+    user message is among it. ``known`` False: nothing can have come yet. ``starts_task``: the user
+    speaks first of all, or after an agent that made calls has ended without one.
     ``interjected``: the user speaks beside tool results, where the input before had none of his.
     """
 
     digest: int = 0
+    shape: int = 0
     results: tuple[Result | None, ...] = ()
     user: bool = False
     known: bool = True
@@ -57,29 +52,15 @@ NOTHING_YET: Final = Inputs(known=False)
 class Turn:
     """``inputs`` and the assistant's output.
 
-    ``text``: digest of the text with whitespace collapsed; ``words``: that text, of a long one its
-    sentences' hashes, empty where it is too long for that or unknown; ``facts_in``: the text in
-    which :attr:`facts` are to be found, or those. ``calls``: in an order of their own, whichever
-    they came in. ``place``: names the transcript up to and with this turn, by what it says; this
-    process's own.
+    ``action``: what was done, as a digest: the calls without their noise, else the command in the
+    text, else the text, blanks apart. ``exact``: the same with noise and blanks. ``calls``: in an
+    order of their own, whichever they came in. ``place``: names what the assistant has said up to
+    and with this turn, whatever the client has since taken
+    out of its inputs; this process's own.
     """
 
     inputs: Inputs
-    text: int
-    words: str
-    facts_in: str | int
+    action: int
+    exact: int
     calls: tuple[Call, ...] = ()
     place: int = 0
-
-    @property
-    def facts(self) -> int:
-        """A digest of the text's numbers, paths, quoted strings and of calls written in it."""
-        found = self.facts_in
-        return found if isinstance(found, int) else _facts(found)
-
-    @property
-    def action(self) -> int:
-        """What was done, as a digest: the calls without their noise, else the text."""
-        if not self.calls:
-            return self.text
-        return digest(*(call.loose.to_bytes(8, "little") for call in self.calls))

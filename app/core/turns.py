@@ -2,43 +2,58 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from . import call_keys, told_calls
 from .blocks import dumped
 from .call_keys import Call, digest
 from .chunks import text_of
-from .progress import Tally
-from .texts import MAX_WORDS, collapse, facts, sentences
-from .tool_errors import is_error, may_be_verdict, says_nothing
+from .texts import action_in, collapse, without_numbers
+from .tool_errors import is_error
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-TURN_BYTES: Final = 512  # about what a turn takes, and each call in it, beside its words
-_THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
+MAX_SHOWN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
+TURN_BYTES: Final = 600  # about what a turn takes, and each call in it
 
 
-def output(text: str, calls: Iterable[Call], inputs: Inputs, before: int) -> Turn:
-    """The turn of an assistant message with this text and these calls.
+def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None) -> Turn:
+    """The turn of an assistant message with this text and these calls; ``before``: the one before.
 
-    ``before``: the place of the turn before it, 0 for the first.
+    The first one's place is told by what the user asked.
     """
-    visible = _THINKING.sub(" ", text) if "<think" in text else text
-    collapsed = collapse(visible)
-    said = digest(collapsed)
+    said = action_in(text)
+    exact, action = digest(said), digest(collapse(said))
     made = tuple(sorted(calls))
-    return Turn(
-        inputs,
-        said,
-        collapsed if len(collapsed) <= MAX_WORDS else sentences(visible),
-        # Seldom asked for; long texts are not kept for it.
-        visible if len(visible) <= MAX_WORDS else facts(visible),
-        made,
-        hash((before, inputs.digest, said, made)),
-    )
+    place = hash((before.place if before else inputs.digest, exact, made))
+    if made:
+        exact = digest(*[call.exact.to_bytes(8, "little") for call in made])
+        action = digest(*[call.loose.to_bytes(8, "little") for call in made])
+    return Turn(inputs, action, exact, made, place)
+
+
+class Shown:
+    """What a session's turns were shown when it was new, by the turn's place.
+
+    A client may since have cleared it from its transcript. Bounded: the oldest go first.
+    """
+
+    __slots__ = ("_inputs",)
+
+    def __init__(self) -> None:
+        self._inputs: OrderedDict[int, Inputs] = OrderedDict()
+
+    def new(self, place: int, inputs: Inputs) -> None:
+        self._inputs[place] = inputs
+        self._inputs.move_to_end(place)
+        if len(self._inputs) > MAX_SHOWN:
+            self._inputs.popitem(last=False)
+
+    def at(self, place: int, inputs: Inputs) -> Inputs:
+        """What came after the turn at this place, where ``inputs`` is in its stead by now."""
+        return self._inputs.get(place, inputs)
 
 
 class _Input(NamedTuple):
@@ -50,48 +65,48 @@ class _Input(NamedTuple):
 class Transcript:
     """Makes turns of messages, one message at a time. Copies are cheap.
 
-    ``tally``: of the turns' calls; None where it went along with a copy. ``size``: about how many
-    bytes of memory the turns take.
+    ``task_start``: the first turn of what the user asked for last. ``size``: about how many bytes
+    of memory the turns take.
     """
 
     __slots__ = (
+        "_acts",
         "_came",
         "_ids",
         "_inputs",
+        "_shown",
         "_told",
         "_user_beside_results",
         "size",
-        "tally",
+        "task_start",
         "turns",
     )
 
-    def __init__(self, tally: Tally | None) -> None:
+    def __init__(self, shown: Shown) -> None:
         self.turns: tuple[Turn, ...] = ()
+        self.task_start = 0
         self.size = 0
-        self.tally = tally
+        self._shown = shown
         self._inputs: list[_Input] = []
         self._told = False  # whether the last assistant message told its calls as text
+        self._acts = False  # whether calls were made in the task at hand
         self._came: Inputs | None = None  # what they come to, once somebody has asked
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
         # Whether the last input that held tool results held words of the user's, too.
         self._user_beside_results: bool | None = None
 
     def copy(self) -> Transcript:
-        """As it stands now, without the tally."""
-        new = Transcript(None)
+        """As it stands now."""
+        new = Transcript(self._shown)
         new.turns = self.turns
+        new.task_start = self.task_start
         new.size = self.size
         new._inputs = list(self._inputs)
         new._told = self._told
+        new._acts = self._acts
         new._came = self._came
         new._ids = self._ids  # never changed in place
         new._user_beside_results = self._user_beside_results
-        return new
-
-    def continued(self) -> Transcript:
-        """A copy to go on with, which takes the tally along."""
-        new = self.copy()
-        new.tally, self.tally = self.tally or Tally(self.turns), None
         return new
 
     def add(self, message: Mapping[str, Any]) -> None:
@@ -105,21 +120,27 @@ class Transcript:
             content = message.get("content")
             if self._told and not is_tool and (told := told_calls.result(content)) is not None:
                 content, is_tool = told, True
-            result = _result(content, of_tool=is_tool)
+            result = _result(content, message)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
             self._came = None
 
-    def inputs(self) -> Inputs:
-        """What has come since the last assistant message."""
-        if self._came is None:
-            self._came = self._read_inputs()
-        return self._came
+    def pending(self) -> Inputs:
+        """What has come since the last assistant message, the transcript's last one."""
+        inputs = self._read_inputs()
+        if self._inputs and self.turns and None not in inputs.results:
+            self._shown.new(self.turns[-1].place, inputs)
+        return inputs
 
     def _read_inputs(self) -> Inputs:
+        if self._came is None:
+            self._came = self._inputs_read()
+        return self._came
+
+    def _inputs_read(self) -> Inputs:
         last = self.turns[-1] if self.turns else None
         results: list[Result | None] = [None] * (len(last.calls) if last is not None else 0)
-        others: list[tuple[str, int]] = []
+        others: list[Result] = []
         user = answered = False
         for position, one in enumerate(self._inputs):
             at = self._place_of(one, position, results)
@@ -127,14 +148,15 @@ class Transcript:
                 results[at] = one.result
                 answered = True
             else:
-                others.append((one.role, one.result.digest))
+                others.append(one.result)
                 user = user or one.role == "user"
-        parts = [str(one.digest if one else 0) for one in results] if answered else []
+        came = results if answered else others
         return Inputs(
-            digest(*parts, *(f"{role} {content}" for role, content in others)),
+            digest(*[str(one.digest if one else 0) for one in came]),
+            digest(*[str(one.shape if one else 0) for one in came]),
             tuple(results),
             user,
-            starts_task=user and (last is None or not last.calls),
+            starts_task=user and (last is None or (self._acts and not last.calls)),
             interjected=user and answered and self._user_beside_results is False,
         )
 
@@ -148,7 +170,10 @@ class Transcript:
         return position if not one.call_id and position < len(results) else None
 
     def _take_output(self, message: Mapping[str, Any]) -> None:
-        inputs = self.inputs()
+        last = self.turns[-1] if self.turns else None
+        inputs = self._read_inputs()
+        if last is not None:
+            inputs = self._shown.at(last.place, inputs)
         if any(inputs.results):
             self._user_beside_results = inputs.user
         text = text_of(message.get("content"))
@@ -158,40 +183,35 @@ class Transcript:
         calls = [(_read(call), call.get("id")) for call in made or told]
         if len(calls) > 1:
             calls.sort(key=lambda pair: pair[0])
-        before = self.turns[-1].place if self.turns else 0
-        turn = output(text, [call for call, _ in calls], inputs, before)
-        self.size += _size(turn)
-        if self.tally is not None:
-            self.tally.take(turn)
-        if len(self.turns) == MAX_TURNS:
-            if self.tally is not None and self.tally.turns > MAX_TURNS:
-                self.tally.drop(self.turns[0])
-            self.size -= _size(self.turns[0])
-            self.turns = self.turns[1:]
-        self.turns += (turn,)
+        self._take(output(text, [call for call, _ in calls], inputs, last))
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
         self._inputs = []
         self._came = None
 
+    def _take(self, turn: Turn) -> None:
+        self._acts = bool(turn.calls) or (self._acts and not turn.inputs.starts_task)
+        if len(self.turns) == MAX_TURNS:
+            self.size -= _size(self.turns[0])
+            self.turns = self.turns[1:]
+            self.task_start = max(self.task_start - 1, 0)
+        if turn.inputs.starts_task:
+            self.task_start = len(self.turns)
+        self.size += _size(turn)
+        self.turns += (turn,)
+
 
 def _size(turn: Turn) -> int:
-    size = sys.getsizeof(turn.words) + TURN_BYTES * (1 + len(turn.calls))
-    if isinstance(turn.facts_in, str) and turn.facts_in is not turn.words:
-        size += sys.getsizeof(turn.facts_in)
-    return size + sum([len(call.name) for call in turn.calls])
+    return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
 
 
-def _result(content: Any, *, of_tool: bool) -> Result:
+def _result(content: Any, message: Mapping[str, Any]) -> Result:
     raw = text_of(content)
     text = collapse(raw)
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
-    failed = of_tool and is_error(raw)
-    empty = not text and not parts
-    nothing = of_tool and not parts and not empty and says_nothing(text)
-    brief = not parts and may_be_verdict(text)
-    return Result(digest(text, *parts), failed, empty, nothing, brief)
+    shape = digest(without_numbers(text), *parts)
+    return Result(digest(text, *parts), shape, is_error(raw, message), len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

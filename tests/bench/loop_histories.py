@@ -57,13 +57,14 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
     params = params or {}
     rules: Json = {}
     calls: Json = {}
+    # Where others count calls, we count laps: the first of the same calls is none.
     if (most := params.get("tool_threshold")) is not None:  # one threshold for everything
-        rules = {"warn_threshold": most, "duplicate_threshold": most}
-        calls = {"identical_warn": most, "identical_hard": most}
+        rules = {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
+    laps = {"warn": "warn_threshold", "hard": "duplicate_threshold"}
+    rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
     if (most := params.get("max_cycle")) is not None:
         rules["max_period"] = most
-    ours = {"warn": "identical_warn", "hard": "identical_hard", "window": "window"}
-    ours |= {"freq_warn": "frequency_warn", "freq_hard": "frequency_hard"}
+    ours = {"freq_warn": "frequency_warn", "freq_hard": "frequency_hard"}
     calls |= {ours[name]: value for name, value in params.items() if name in ours}
     overrides = {
         name.removeprefix("override_"): {"warn": value[0], "hard": value[1]}

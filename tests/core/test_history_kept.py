@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from app.core import turns as turns_module
 from app.core.blocks import Blocks
 from app.core.history import MAX_BRANCHES, History, HistoryReader
+from app.core.turn import Inputs
 from app.core.turns import MAX_TURNS
 from tests.core.histories import SYSTEM, USER, assistant, call, read, run, step, told, tool
 
@@ -148,10 +149,10 @@ def talk(turns: int, characters: int) -> list[Json]:
 
 
 def test_of_those_that_talk_much_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = Counting(monkeypatch, max_bytes=100_000)
+    reader = Counting(monkeypatch, max_bytes=30_000)
     for name in "abc":
-        reader.read_new(talk(10, 3_000), name)
-    again = [*talk(10, 3_000), *step(1)]
+        reader.read_new(talk(20, 3_000), name)
+    again = [*talk(20, 3_000), *step(1)]
     assert reader.read_new(again, "b") == 2
     assert reader.read_new(again, "a") == len(again), "forgotten: the oldest"
     reader.read_new(talk(100, 3_000), "large")
@@ -199,14 +200,20 @@ MESSAGES = st.lists(
 
 @given(st.lists(MESSAGES, min_size=1, max_size=6))
 def test_what_was_seen_before_never_changes_what_is_read(transcripts: list[list[Json]]) -> None:
+    """But for what was shown when it was new, and isn't there any more."""
+
+    def done(whole: History) -> list[Any]:
+        turns = [(turn.action, turn.exact, turn.calls, turn.place) for turn in whole.turns]
+        return [turns, whole.pending.digest, whole.place]
+
     reader = HistoryReader()
     for messages in transcripts:
-        assert told(reader.read("s", Blocks(messages))) == told(read(messages))
+        assert done(reader.read("s", Blocks(messages))) == done(read(messages))
         longer = [*messages, *transcripts[0]]
-        assert told(reader.read("s", Blocks(longer))) == told(read(longer))
+        assert done(reader.read("s", Blocks(longer))) == done(read(longer))
 
 
-def test_what_is_kept_up_is_what_counting_again_gives() -> None:
+def test_the_beginning_of_a_task_is_kept_up() -> None:
     """Turn by turn, with branches and new tasks: the same as a reader that sees all at once."""
     again = {"role": "user", "content": "And now the other one."}
     whole = [USER, *step(1), *step(2), *step(1), assistant(text="Done."), again]
@@ -214,18 +221,51 @@ def test_what_is_kept_up_is_what_counting_again_gives() -> None:
     reader = HistoryReader()
     for end in (3, 5, 7, 5, 8, 9, 11, 15, 13, 9, 15):
         kept, counted = reader.read("s", Blocks(whole[:end])), read(whole[:end])
-        for name in ("task_start", "names", "counts", "calls", "turns", "pending"):
-            assert getattr(kept, name) == getattr(counted, name), (end, name)
-        plain = History(counted.turns, counted.pending)
-        assert (plain.calls, plain.names) == (kept.calls, kept.names)
-        assert (plain.task_start, plain.counts) == (kept.task_start, kept.counts)
+        assert kept.task_start == counted.task_start, end
 
 
-def test_what_is_kept_up_of_a_task_longer_than_what_is_kept_of_it() -> None:
-    whole = [USER, *(message for number in range(MAX_TURNS + 20) for message in step(number))]
+def test_the_beginning_of_a_task_longer_than_what_is_kept_of_it() -> None:
+    whole = [USER, assistant(text="Yes?"), USER, *run(MAX_TURNS + 20)[1:]]
     reader = HistoryReader()
     for end in range(len(whole) - 8, len(whole) + 1, 2):
         history = reader.read("s", Blocks(whole[:end]))
-    assert len(history.turns) == len(history.names) == len(history.calls) == MAX_TURNS
-    assert sum(history.counts.values()) == MAX_TURNS
-    assert history.task_start == 0
+    assert (len(history.turns), history.task_start) == (MAX_TURNS, 0)
+
+
+# What a client clears
+
+
+def cleared(messages: list[Json], keep: int) -> list[Json]:
+    """As clients do that edit their context: old results are gone."""
+    old = [at for at, one in enumerate(messages) if one["role"] == "tool"][:-keep]
+    return [
+        {**one, "content": "(cleared)"} if at in old else one for at, one in enumerate(messages)
+    ]
+
+
+def test_what_a_client_has_cleared_is_still_known() -> None:
+    reader = HistoryReader()
+    whole = [USER, *[one for number in range(9) for one in step(number, f"found {number}")]]
+    for end in range(3, len(whole) + 1, 2):
+        history = reader.read("s", Blocks(cleared(whole[:end], keep=2)))
+        assert told(history) == told(read(whole[:end])), end
+        assert [turn.place for turn in history.turns] == [
+            turn.place for turn in read(whole[:end]).turns
+        ]
+
+
+def test_what_is_newest_is_believed_over_what_was_known() -> None:
+    """The same script again, in the same session: what it is shown now counts."""
+    reader = HistoryReader()
+    for said in ("first", "second"):
+        for end in (3, 5):
+            messages = [USER, *step(1, said), *step(2, said)][:end]
+            assert told(reader.read("s", Blocks(messages))) == told(read(messages))
+
+
+def test_what_a_session_was_shown_is_bounded() -> None:
+    shown = turns_module.Shown()
+    for place in range(3 * turns_module.MAX_SHOWN):
+        shown.new(place, Inputs(place))
+    assert len(shown._inputs) == turns_module.MAX_SHOWN
+    assert shown.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"

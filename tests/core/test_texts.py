@@ -1,14 +1,17 @@
-"""Texts in the form in which two of them are compared."""
+"""What of a text is compared."""
 
 from __future__ import annotations
 
 import sys
+import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.core import call_keys
 from app.core.call_keys import read
-from app.core.texts import collapse, facts
+from app.core.texts import MAX_TEXT, action_in, collapse, without_numbers
 
 WHITE = "".join(chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace())
 
@@ -18,14 +21,64 @@ def test_any_whitespace_is_collapsed(text: str) -> None:
     assert collapse(text) == " ".join(text.split())
 
 
-def test_the_facts_of_a_text_are_those_that_its_words_hide() -> None:
-    said = "I looked at it, and all is well so far."
-    assert facts(said) == 0
-    assert facts(f"{said} See page 3.") != facts(f"{said} See page 4.")
-    assert facts(f"{said} See page 3.") == facts(f"See page 3: {said}")
-
-
 @given(st.integers(0, 25))
 def test_long_numbers_are_told_apart_wherever_they_stand(blanks: int) -> None:
     one, other = (read("f", f'{" " * blanks}{{"n": 1{"0" * 19}{end}}}') for end in "12")
     assert one.exact != other.exact
+
+
+def test_long_names_of_parameters_stay_nowhere() -> None:
+    """A cache of so many names would else be as large as so many requests."""
+    before = call_keys._kept.cache_info().currsize
+    for number in range(50):
+        call_keys.read("f", {"path": "a", f"{'n' * 100_000}{number}": 1})
+    assert call_keys._kept.cache_info().currsize <= before + 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("bash: line 17871: cd: x/: no", "bash: line 17886: cd: x/: no"),
+        ("Chunk ID: 7c1f3a\nWall time: 0.0", "Chunk ID: f00ba4\nWall time: 12.5"),
+        ("[File: a.java (107 lines total)]", "[File: a.java (1120 lines total)]"),
+    ],
+)
+def test_numbers_and_fresh_ids_make_no_difference(one: str, other: str) -> None:
+    assert without_numbers(one) == without_numbers(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("3 files", "3 rows"), ("page 1 of a", "page 1 of b"), ("", "7")]
+)
+def test_words_do(one: str, other: str) -> None:
+    assert without_numbers(one) != without_numbers(other)
+
+
+THOUGHT = "I look at it again, {} this time."
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        (f"{THOUGHT}\n```\nls -la\n```", "ls -la"),
+        (f"{THOUGHT}\n```bash\nls -la\n```\nThat should do.", "ls -la"),
+        (f"{THOUGHT} Not `x`, but\n```\na\n```\nthen\n```\nb\n```", "b"),
+        (f"{THOUGHT}\n```\nls -la", "ls -la"),
+        (f"Thought: {THOUGHT}\nAction: search\nAction Input: x", "Action: search\nAction Input: x"),
+        (f"Thought: {THOUGHT}\n**Action:** search x\nObservation: made up", "**Action:** search x"),
+        (f"Thought: {THOUGHT}\n<code>\nlook('A')\n</code>", "<code>\nlook('A')"),
+        (f"<think>{THOUGHT}</think>Yes.", "Yes."),
+    ],
+)
+def test_the_command_is_compared_not_the_thought_around_it(text: str, action: str) -> None:
+    assert action_in(text.replace("{}", "closely")) == action
+    assert action_in(text.replace("{}", "for good")) == action
+
+
+def test_no_text_takes_long_to_read() -> None:
+    """Whole seconds, had one of the patterns a cost that grows with the square."""
+    began = time.process_time()
+    for text in ("a" * MAX_TEXT, "1" * MAX_TEXT, "a1" * (MAX_TEXT // 2), "*# " * 200_000):
+        without_numbers(text)
+        action_in(f"Action{text}")
+    assert time.process_time() - began < 5

@@ -41,18 +41,18 @@ def test_they_are_what_the_field_says_otherwise() -> None:
     )
     assert [turn.calls for turn in said.turns] == [turn.calls for turn in wire.turns]
     assert said.results(0) == wire.results(0)
-    assert [turn.text for turn in said.turns] == [turn.text for turn in wire.turns]
+    assert [turn.action for turn in said.turns] == [turn.action for turn in wire.turns]
 
 
 def test_ids_that_differ_make_no_difference() -> None:
     one, two = (read(told("get_order", ARGUMENTS, number)).turns[0] for number in (1, 2))
-    assert (one.calls, one.text, one.facts) == (two.calls, two.text, two.facts)
+    assert (one.calls, one.place) == (two.calls, two.place)
 
 
 def test_the_text_before_them_stays_text() -> None:
     said = read(told("get_order", {}, text="Let me look at A-1043."))
     wire = read(assistant(call("get_order", {}), text="Let me look at A-1043."))
-    assert (said.turns[0].text, said.turns[0].facts) == (wire.turns[0].text, wire.turns[0].facts)
+    assert said.turns[0].place == wire.turns[0].place
 
 
 def test_code_is_told_twice_and_is_text() -> None:
@@ -60,7 +60,7 @@ def test_code_is_told_twice_and_is_text() -> None:
     code = "Thought: once more.\n<code>\nprint(look('A'))\n</code>"
     said = read(told("python_interpreter", "print(look('A'))", text=code))
     assert said.turns[0].calls == ()
-    assert said.turns[0].text == read(assistant(text=code)).turns[0].text
+    assert said.turns[0].action == read(assistant(text=code)).turns[0].action
 
 
 def test_an_error_is_a_result_whatever_its_id() -> None:
@@ -69,7 +69,6 @@ def test_an_error_is_a_result_whatever_its_id() -> None:
 
     one, two = (read(told("get_order", {}), failed(number)).results(0)[0] for number in (1, 2))
     assert one == two is not None
-    assert one.error
 
 
 def test_another_picture_is_another_result() -> None:
@@ -85,13 +84,12 @@ def test_another_picture_is_another_result() -> None:
 def test_results_begin_no_new_count() -> None:
     said = read(told("get_order", {}), observed("paid"), told("get_order", {}), observed("paid"))
     assert said.task_start == 0
-    assert len(said.calls) == 2
+    assert [len(turn.calls) for turn in said.turns] == [1, 1]
 
 
 def test_a_user_that_speaks_of_observations_is_still_the_user() -> None:
     history = read(assistant(text="Tell me what you see."), observed("a quokka"))
     assert history.pending.user
-    assert history.pending.starts_task
 
 
 @pytest.mark.parametrize(

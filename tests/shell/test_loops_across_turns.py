@@ -182,13 +182,24 @@ async def test_nothing_of_a_reply_that_may_be_broken_goes_out_early(
 async def test_a_session_with_a_name_needs_no_transcript(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    upstream.otherwise = lambda call: text_stream("I do not know.")
+    upstream.otherwise = lambda call: calling("look")
     proxy = await start_proxy({f"{RULES}.on_break": "error"})
     named = {"X-MLX-Stack-Session": "run-7"}
-    first = [await ask(proxy, named) for _ in range(4)]
-    assert [one.status_code for one in first] == [200, 200, 422, 422]
-    assert first[2].headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
-    assert [(await ask(proxy)).status_code for _ in range(4)] == [200] * 4, "a batch is no loop"
+    first = [await ask(proxy, named, tools=TOOLS) for _ in range(5)]
+    assert [one.status_code for one in first] == [200, 200, 200, 422, 422]
+    assert first[3].headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    batch = [(await ask(proxy, tools=TOOLS)).status_code for _ in range(5)]
+    assert batch == [200] * 5, "a batch is no loop"
+
+
+async def test_a_session_with_a_name_may_ask_the_same_single_question_again(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A heartbeat: the third one was refused."""
+    upstream.otherwise = lambda call: text_stream("HEARTBEAT_OK")
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    named = {"X-MLX-Stack-Session": "run-8"}
+    assert [(await ask(proxy, named)).status_code for _ in range(6)] == [200] * 6
 
 
 async def test_loops_are_counted(upstream: ScriptedServer, start_proxy: StartProxy) -> None:

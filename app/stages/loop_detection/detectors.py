@@ -1,43 +1,52 @@
-"""The detectors, in the order in which a loop gets its name."""
+"""The detectors, in the order in which a loop gets its name. Each can be left out by itself.
+
+A detector is a function of a history, seen from its newest turn: what its results are isn't known
+where that is a reply which is judged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, Protocol
 
+from ...core.call_keys import digest
 from ...core.history import History
 from ...settings import LoopDetectionSettings
-from . import overrides
-from .finding import Detector, Finding, State
-from .identical_calls import IdenticalCalls
-from .name_cycle import NameCycle
-from .repetition import Repetition
-from .same_error import SameError
-from .tool_frequency import ToolFrequency
+from . import overrides, runs, tools
+from .finding import Finding, State, times
 
-_REPETITION: Final = Repetition()
-DETECTORS: Sequence[Detector] = (
-    _REPETITION,
-    IdenticalCalls(),
-    NameCycle(),
-    ToolFrequency(),
-    SameError(),
-)
-# All others look at calls, and find nothing where the newest turn makes none.
-_OF_TEXT: Sequence[Detector] = (_REPETITION,)
+# So many laps whose results differ in numbers alone count as one: it may be a poll that moves.
+NUMBERS: Final = 4
+
+
+class Detector(Protocol):
+    def __call__(self, history: History, rules: LoopDetectionSettings) -> Finding | None: ...
+
+
+def repetition(history: History, rules: LoopDetectionSettings) -> Finding | None:
+    """The newest turns go round: the same actions bring the same."""
+    return _going_round(history, runs.newest(history, _exactly(rules), rules), rules, 1)
+
+
+def numbers(history: History, rules: LoopDetectionSettings) -> Finding | None:
+    """The same, where the results differ in their numbers, and for longer."""
+    run = runs.newest(history, runs.but_for_numbers, rules)
+    return _going_round(history, run, rules, NUMBERS)
+
+
+DETECTORS: Final[dict[str, Detector]] = {
+    "repetition": repetition,
+    "numbers": numbers,
+    "tool_frequency": tools.frequency,
+    "same_error": tools.same_error,
+}
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """What the detectors find in a history, seen from its newest turn."""
-    turns = history.turns
-    for detector in DETECTORS if turns and turns[-1].calls else _OF_TEXT:
-        if (found := detector.find(history, rules)) is not None:
+    for detector in DETECTORS.values() if history.turns else ():
+        if (found := detector(history, rules)) is not None:
             yield found
-
-
-def state(history: History, rules: LoopDetectionSettings) -> State:
-    """How things stand."""
-    return max((found.level for found in findings(history, rules)), default=State.NORMAL)
 
 
 def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
@@ -48,13 +57,66 @@ def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
     return None
 
 
-def could_break(history: History, rules: LoopDetectionSettings, *, calls: bool = True) -> bool:
-    """Whether the next reply may be one that has to be broken.
+def could_break(history: History, rules: LoopDetectionSettings) -> bool:
+    """Whether the next reply may be one that has to be broken."""
+    for came, factor in ((_exactly(rules), 1), (runs.but_for_numbers, NUMBERS)):
+        run = runs.newest(history, came, rules)
+        _, hard = overrides.repetition(run.tools, rules)
+        if run.circle(factor * hard, rules.max_period, more=1 + _early(rules)):
+            return True
+    return False
 
-    Where not, none is that makes one call at most. ``calls`` False: it is known to make none.
-    """
-    if not calls:
-        return _REPETITION.could_break(history, rules)
-    return overrides.breaks_at_once(rules) or any(
-        detector.could_break(history, rules) for detector in DETECTORS
+
+def _exactly(rules: LoopDetectionSettings) -> runs.Came:
+    return runs.whatever if rules.compare == "output" else runs.exactly
+
+
+def _early(rules: LoopDetectionSettings) -> int:
+    return int(rules.compare == "output")
+
+
+def _going_round(
+    history: History, run: runs.Run, rules: LoopDetectionSettings, factor: int
+) -> Finding | None:
+    judged = not history.pending.known
+    limit = factor * overrides.repetition(run.tools, rules)[judged]
+    circle = run.circle(limit, rules.max_period, more=_early(rules))
+    if circle is None:
+        return None
+    laps = circle.begun if judged and not _early(rules) else circle.made
+    return Finding(
+        "repetition",
+        State.CIRCUIT_BREAK if judged else State.WARNING,
+        laps,
+        next(iter(_tools(circle)), ""),
+        f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
+        _hint(circle, laps),
+        circle.turns[0].place,
+        sure=factor == 1,
+        length=len(circle.turns),
+    )
+
+
+def _tools(circle: runs.Circle) -> list[str]:
+    return list(dict.fromkeys([call.name for turn in circle.turns for call in turn.calls]))
+
+
+def _hint(circle: runs.Circle, laps: int) -> str:
+    tools = _tools(circle)
+    if not tools:
+        return (
+            f"You have given the same answer {times(laps)}. Do not repeat it: say something new, "
+            "do the next step, or finish."
+        )
+    shown = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
+    if circle.period == 1:
+        return (
+            f"You have called {shown} with the same arguments {times(laps)} and got the same "
+            "result. Do not call it again: use the result you have, call something else, or answer "
+            "with what you know."
+        )
+    return (
+        f"Your last {len(circle.turns)} steps only repeat {circle.period} steps that you made "
+        f"before ({shown}), with the same results. Do not go round again: use the results you "
+        "have, take another approach, or answer with what you know."
     )

@@ -1,13 +1,10 @@
-"""What a detector is asked, and what it finds."""
+"""What a detector finds."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Protocol
 
-from ...core.history import History
 from ...frozen import frozen
-from ...settings import LoopDetectionSettings
 
 
 class State(IntEnum):
@@ -24,9 +21,9 @@ class Finding:
 
     ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
     ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
-    tell the model. ``place``: where in the transcript the run began. ``actions``: what is done in
-    it, as :attr:`Turn.action`. ``confidence``: a judge's, from 0 to 1; ``reasoning``: what it said
-    to it, where that may be kept.
+    tell the model. ``place``: where in the transcript the run began. ``sure``: no result moved,
+    not even a number in it. ``length``: turns of the run. ``confidence``: a judge's, from 0 to 1;
+    ``reasoning``: what it said to it, where that may be kept.
     """
 
     detector: str
@@ -36,26 +33,10 @@ class Finding:
     pattern: str
     hint: str
     place: int
-    actions: frozenset[int] = frozenset()
+    sure: bool = True
+    length: int = 0
     confidence: float | None = None
     reasoning: str = ""
-
-
-class Detector(Protocol):
-    """A rule about histories; it keeps nothing between two questions."""
-
-    name: str
-
-    def find(self, history: History, rules: LoopDetectionSettings) -> Finding | None:
-        """The loop that the newest turn is part of, at ``warn`` or ``break`` level."""
-        ...
-
-    def could_break(self, history: History, rules: LoopDetectionSettings) -> bool:
-        """Whether the next reply, if it makes one call at most, could be found at ``break`` level.
-
-        Where a limit is 1, every call could be.
-        """
-        ...
 
 
 def times(count: int) -> str:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Final
 
 from ...core.history import History
 from ...core.turn import Turn
 from ...settings import LoopDetectionSettings
 from .finding import Finding, State
+
+# Characters of a result that may be a page, and how many times longer than its call it is.
+_PAGE: Final = 2_000
+_SHARE: Final = 20
 
 
 def may_be_wanted(history: History, names: Sequence[str], rules: LoopDetectionSettings) -> bool:
@@ -23,10 +28,12 @@ def may_be_wanted(history: History, names: Sequence[str], rules: LoopDetectionSe
     return len(last) == len(names) and sorted(call.name for call in last) == sorted(names)
 
 
-def wanted(history: History, rules: LoopDetectionSettings) -> Finding | None:
+def wanted(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
     """Whether the newest turn only makes the last one's calls again, whose results are all there.
 
-    Not where the user has spoken since, nor where the results of these calls have moved before.
+    Not where the user has spoken since, nor where these calls have brought something else before,
+    nor where a short call brought a page: there may be a next one. ``written``: characters of the
+    calls' arguments.
     """
     if not rules.second_opinion or len(history.turns) < 2:
         return None
@@ -34,21 +41,23 @@ def wanted(history: History, rules: LoopDetectionSettings) -> Finding | None:
     results = new.inputs.results
     if new.inputs.user or not results or None in results or not _same(new, last, rules):
         return None
-    if any(turn.inputs.results != results for turn in run_of(history, rules)[:-1]):
+    size = sum([result.size for result in results if result is not None])
+    if _moved(history) or size > max(_PAGE, _SHARE * written):
         return None
-    pattern = f"{new.action:016x}"
     tool = new.calls[0].name
-    place, actions = last.place, frozenset({new.action})
-    return Finding("repetition", State.WARNING, 2, tool, pattern, "", place, actions)
+    *_, begin = takewhile(lambda turn: turn.action == new.action, reversed(history.turns))
+    return Finding("repetition", State.WARNING, 2, tool, f"{new.action:016x}", "", begin.place)
 
 
-def run_of(history: History, rules: LoopDetectionSettings) -> list[Turn]:
-    """The turns before the newest that made its calls one after the other, the last first."""
-    new = history.turns[-1]
-    return list(takewhile(lambda turn: _same(new, turn, rules), reversed(history.turns[:-1])))
+def _moved(history: History) -> bool:
+    """Whether the newest turn's action has brought different things in this task."""
+    action = history.turns[-1].action
+    made = range(history.task_start, len(history.turns) - 1)
+    brought = {history.came(at).digest for at in made if history.turns[at].action == action}
+    return len(brought) > 1
 
 
 def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
     if not one.calls or any(call.name in rules.exempt_tools for call in one.calls):
         return False
-    return sorted(call.exact for call in one.calls) == sorted(call.exact for call in other.calls)
+    return [call.exact for call in one.calls] == [call.exact for call in other.calls]

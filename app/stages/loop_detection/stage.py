@@ -19,7 +19,7 @@ from ...core.pipeline import StageState
 from ...core.reply import ChoiceReply, Reply
 from ...core.verdicts import LoopDetected, Verdict
 from ...settings import Settings
-from . import detectors, identical_calls, judge, second_opinion
+from . import detectors, judge, overrides, second_opinion
 from .finding import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .generation.written_calls import before_calls
@@ -95,9 +95,9 @@ class LoopDetection:
 
         def take(text: str | None) -> bool:
             answer = None if text is None else judge.read_answer(text)
-            remembered.look_again(judge.after(schedule, history, answer, rules))
+            remembered.schedules[schedule.task] = judge.after(schedule, history, answer, rules)
             if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
-                remembered.note_judged(schedule.task, found)
+                remembered.judged[schedule.task] = found
             return answer is not None
 
         take(None)  # so that nobody asks a second time meanwhile
@@ -117,31 +117,20 @@ class _State(StageState):
 
     def hold_whole(self) -> bool:
         """One step before a break nothing may go out that would have to be taken back."""
-        return self._could_break()
-
-    def _could_break(self, *, calls: bool = True) -> bool:
-        """Whether the next reply may be broken: surely known where it makes one call at most.
-
-        ``calls`` False: where it makes none.
-        """
-        return bool(self._history.turns) and (
-            self._judged is not None
-            or (self._could_close if calls else self._could_close_with_text())
-            or self._stage.remembered(self._exchange).could_break(self._history)
-        )
+        return self._may_break
 
     @functools.cached_property
-    def _could_close(self) -> bool:
-        return detectors.could_break(self._history, self._rules)
-
-    def _could_close_with_text(self) -> bool:
-        return detectors.could_break(self._history, self._rules, calls=False)
+    def _may_break(self) -> bool:
+        """Whether the next reply may be broken: surely known where it makes one call at most."""
+        return bool(self._history.turns) and (
+            self._judged is not None or detectors.could_break(self._history, self._rules)
+        )
 
     def on_request(self, request: Request) -> None:
         self._watch.on_request(request)
         exchange = self._exchange
         if isinstance(doubt := exchange.asked_about, LoopDetected):
-            self._stage.remembered(exchange).ask(doubt.pattern, doubt.place)
+            self._stage.remembered(exchange).asked[doubt.place] = None
             detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
             labels = doubt.detector, "second_opinion"
             exchange.incidents.append(Incident("loop_warning", labels, detail))
@@ -184,13 +173,13 @@ class _State(StageState):
             if self._is_kept:
                 self._exchange.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
-                doubted = self._doubted(closed) or doubted
+                doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
                 return LoopDetected(found.detector, found.repeats, _message(found))
             elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
             else:
-                self._stop(reply, index, closed, found)
+                self._stop(reply, index, found)
         return doubted
 
     def _is_harmless(self, choice: ChoiceReply) -> bool:
@@ -200,7 +189,7 @@ class _State(StageState):
             len(calls) < 2
             and not second_opinion.may_be_wanted(self._history, calls, self._rules)
             and not self._is_kept
-            and not self._could_break(calls=bool(calls))
+            and not self._may_break
         )
 
     # The hint
@@ -216,7 +205,7 @@ class _State(StageState):
         due: list[Finding] = []
         for one in sorted(found, key=lambda one: -one.level):
             first, tell = remembered.tell(one, self._history)
-            if not tell or any(_says_the_same(other, one) for other in found):
+            if not tell:
                 continue
             due.append(one)
             if first:
@@ -233,22 +222,26 @@ class _State(StageState):
         if not self._history.turns:
             return None
         found = detectors.breaks(closed, self._rules)
-        if found is None:
-            found = self._stage.remembered(self._exchange).broken_before(closed)
+        if found is not None and not found.sure and not self._may_doubt:
+            found = None
         if found is None and not judge.ends_it(closed):
             found = self._judged
         return found
 
+    @property
+    def _may_doubt(self) -> bool:
+        """Whether a loop that may be a poll is broken: once an exchange, and never for good."""
+        before = self._exchange.model_failure
+        return self._rules.on_break == "escalate" and not isinstance(before, LoopDetected)
+
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
-        believable = bool(choice.tool_calls) and not identical_calls.is_exhausted(
-            closed, self._rules
-        )
-        believed = believable and remembered.is_believed(closed)
+        believable = bool(choice.tool_calls) and not self._is_exhausted(closed, found)
+        believed = believable and remembered.is_believed(found)
         if believed:
             self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
         else:
-            self._note_break(found, closed)
+            self._note_break(found)
             self._exchange.notes["Loop"] = f"circuit_break;detector={found.detector}"
         return LoopDetected(
             found.detector,
@@ -263,14 +256,21 @@ class _State(StageState):
             ),
         )
 
-    def _doubted(self, closed: History) -> LoopDetected | None:
+    def _is_exhausted(self, closed: History, found: Finding) -> bool:
+        """Whether the newest turn's calls were made so often that nobody is to be believed."""
+        new = closed.turns[-1]
+        names = [call.name for call in new.calls]
+        same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
+        return found.sure and same >= overrides.identical_hard(names, self._rules)
+
+    def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
         """The doubt about a call that is made again, unless another tier has been asked already."""
-        found = second_opinion.wanted(closed, self._rules)
+        written = sum([len(call.arguments) for call in choice.tool_calls])
+        found = second_opinion.wanted(closed, written, self._rules)
         if found is None:
             return None
-        if self._exchange.asked_about is None and self._stage.remembered(self._exchange).is_asked(
-            found.pattern, second_opinion.run_of(closed, self._rules)
-        ):
+        asked = self._stage.remembered(self._exchange).asked
+        if self._exchange.asked_about is None and found.place in asked:
             return None
         return LoopDetected(
             found.detector,
@@ -281,21 +281,20 @@ class _State(StageState):
             place=found.place,
         )
 
-    def _stop(self, reply: Reply, index: int, closed: History, found: Finding) -> None:
+    def _stop(self, reply: Reply, index: int, found: Finding) -> None:
         choice = reply.choices[index]
         self._exchange.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
         _take_out(choice, found)
         reply.mended.add(index)
-        stopped = self._history.closed_by(choice.text, ()).turns[-1]
-        self._note_break(found, closed, stopped.action)
+        self._note_break(found)
 
-    def _note_break(self, found: Finding, closed: History, stopped: int | None = None) -> None:
+    def _note_break(self, found: Finding) -> None:
         self._note("loop_break", found, "circuit_break")
         remembered = self._stage.remembered(self._exchange)
         if found is self._judged:
             remembered.judged.pop(judge.task_of(self._history), None)
         else:
-            remembered.note_break(found, closed, stopped)
+            remembered.broken[found.place] = found.length
 
     @property
     def _is_kept(self) -> bool:
@@ -314,15 +313,6 @@ class _State(StageState):
 
 def _has_assistant(exchange: Exchange) -> bool:
     return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
-
-
-def _says_the_same(said: Finding, other: Finding) -> bool:
-    """Whether a hint would only say of the same calls what another says already."""
-    if said.detector != "repetition":
-        return False
-    return other.detector == "name_cycle" or (
-        other.detector == "identical_calls" and other.actions <= said.actions
-    )
 
 
 def _message(found: Finding) -> str:

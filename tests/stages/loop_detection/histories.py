@@ -12,7 +12,7 @@ from app.core.blocks import Blocks
 from app.core.history import History, HistoryReader
 from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
 from app.stages.loop_detection import detectors
-from app.stages.loop_detection.finding import Finding, State
+from app.stages.loop_detection.finding import Finding
 
 Json = dict[str, Any]
 TASK: Json = {"role": "user", "content": "Find out why the build is red."}
@@ -104,8 +104,7 @@ class Run:
                 self.told.append((number, one.detector))
             if message is None:
                 return
-            calls = bool(message.get("tool_calls"))
-            if detectors.could_break(before, settings, calls=calls):
+            if detectors.could_break(before, settings):
                 self.nearly.append(number)
             broken = detectors.breaks(closed(messages[:at], message), settings)
             if broken is not None:
@@ -114,7 +113,3 @@ class Run:
     @property
     def is_silent(self) -> bool:
         return not self.told and not self.broken
-
-
-def state(messages: Sequence[Json], **changes: Any) -> State:
-    return detectors.state(history(messages), rules(**changes))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from app.stages.loop_detection import LoopDetection
 from tests.bench import loop_histories
+from tests.stages.loop_detection.asking import NAMED, asked, judged
 from tests.stages.loop_detection.histories import (
     TASK,
     Json,
@@ -15,18 +17,40 @@ from tests.stages.loop_detection.histories import (
     answers,
     calls,
     says,
+    settings,
     step,
     steps,
     user,
 )
 
+WORDS = ["quokka", "wombat", "koala", "numbat", "bilby", "dingo", "emu", "galah", "lory", "ibis"]
+PAIRS = list(enumerate(f"{one} and {other}" for one in WORDS for other in WORDS))
+
 
 def test_a_poll_whose_answer_moves() -> None:
     """qwen-code#9450, Roo#9502."""
-    poll = [("job_status", {"id": 7}, f"running, {percent} %") for percent in range(40)]
-    run = Run([TASK, *steps(*poll)])
-    assert not run.broken
-    assert {name for _, name in run.told} <= {"tool_frequency"}, "told once, at its count"
+    poll = [("job_status", {"id": 7}, f"step {word} is running") for word in WORDS]
+    assert Run([TASK, *steps(*poll)]).is_silent
+
+
+def test_a_poll_in_which_only_a_number_moves_is_asked_about_once_and_never_refused() -> None:
+    """Twelve laps are no proof: what comes then goes out, whoever makes it."""
+    stage = LoopDetection(settings())
+    messages = [TASK]
+    broken = []
+    for percent in range(40):
+        reply = calls(("job_status", {"id": 7}))
+        whole = asked(messages)
+        verdict = judged(stage, messages, reply, whole)
+        if verdict is not None and not verdict.doubt:
+            broken.append(verdict.believable)
+            whole.model_failure = verdict
+            again = judged(stage, messages, reply, whole)
+            assert again is None or again.believed or again.doubt
+        messages += [reply, *answers(reply, f"running, {percent} %")]
+    assert broken and all(broken)
+    for on_break in ("error", "stop"):
+        assert judged(LoopDetection(settings(on_break=on_break)), messages, reply) is None
 
 
 def test_a_call_that_is_made_twice_is_asked_about_at_most() -> None:
@@ -37,9 +61,48 @@ def test_a_call_that_is_made_twice_is_asked_about_at_most() -> None:
 
 
 def test_a_slow_poll_gets_the_count_anew_with_each_answer_that_moves() -> None:
-    poll = [("job_status", {"id": 7}, f"running, {at // 2} of 9") for at in range(18)]
-    run = Run([TASK, *steps(*poll)])
-    assert run.is_silent
+    poll = [("job_status", {"id": 7}, f"step {word}") for word in WORDS for _ in "12"]
+    assert not Run([TASK, *steps(*poll)]).broken
+
+
+def test_pages_whose_words_look_like_errors() -> None:
+    """An agent that gets on was broken for them."""
+    pages = ["Forbidden City …", "failed: 0, passed: 20", "usage: 34%", "Error handling in Rust"]
+    made = [
+        one
+        for word in WORDS
+        for one in (
+            ("search", {"query": word}, f"no. of rows: 12, {word}"),
+            ("fetch", {"url": f"http://x/{word}"}, f"{pages[len(word) % 4]} {word}"),
+        )
+    ]
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
+def test_pages_of_a_file() -> None:
+    """`scroll_down`, `scroll_down`: nobody is asked about a page that may have a next one."""
+    page = [("bash", {"command": "scroll_down"}, f"{word} " * 400) for word in WORDS]
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(*page[:1])]
+    assert judged(stage, messages, calls(page[1][:2])) is None
+    assert Run([TASK, *steps(*page)]).is_silent
+
+
+def test_a_shell_alone() -> None:
+    """It does all with one tool: that is no reason for a hint."""
+    made = [("bash", {"command": f"cat {n}.py"}, f"code of {word}") for n, word in PAIRS[:60]]
+    assert Run([TASK, *steps(*made)]).is_silent
+
+
+def test_a_session_with_a_name_that_asks_the_same_single_question_again() -> None:
+    """Heartbeats, batches, a test run with a name: the third one was refused."""
+    stage = LoopDetection(settings(on_break="error"))
+    window: list[bytes] = []
+    for _ in range(6):
+        whole = asked([user("HEARTBEAT: anything to do?")], NAMED)
+        whole.window = tuple(window)
+        assert judged(stage, [], says("HEARTBEAT_OK"), whole) is None
+        window.append(whole.turn)
 
 
 def test_waiting_for_a_process_with_a_tool_that_waits() -> None:
@@ -173,32 +236,18 @@ def test_a_look_at_the_screen_after_each_act(act: str) -> None:
     assert Run([TASK, *steps(*made)]).is_silent
 
 
-@pytest.mark.parametrize(
-    ("tool", "answer", "broken"),
-    [
-        ("move_file", "File moved.", False),
-        ("move_file", "Nothing to move.", True),
-        ("move_file", "Error: no such file", True),
-        ("ask_oracle", "No good result was found", True),
-        ("get_record", "ok", True),
-    ],
-)
-def test_what_a_batch_is_not(tool: str, answer: str, broken: bool) -> None:
-    """Fifty calls that say that nothing came of them, or that only look at things."""
-    made = [(tool, {"n": n}, answer) for n in range(55)]
-    assert bool(Run([TASK, *steps(*made)]).broken) is broken
-
-
-def test_a_batch_of_the_same_few_calls_is_none() -> None:
-    made = [("move_file", {"n": n % 17, "to": "b"}, "File moved.") for n in range(60)]
-    assert Run([TASK, *steps(*made)], tool_calls={"identical_hard": 99}).broken
+def test_a_batch_is_told_once_at_most_and_never_broken() -> None:
+    """Whether "Nothing to move." is what was wanted, no structure says."""
+    for answer in ("File moved.", "Nothing to move.", '{"error": "no such file"}'):
+        made = [("move_file", {"n": n}, answer) for n in range(55)]
+        assert not Run([TASK, *steps(*made)]).broken
 
 
 def test_an_answer_that_moves_in_between_is_a_reason_to_call_again() -> None:
     """The same label for one tweet after the other; a list of tasks read between files."""
     made = []
-    for n in range(9):
-        made += [("next_tweet", {}, f"tweet {n}"), ("label", {"label": "positive"}, "ok")]
+    for word in WORDS:
+        made += [("next_tweet", {}, f"tweet of a {word}"), ("label", {"label": "positive"}, "ok")]
     assert Run([TASK, *steps(*made)]).is_silent
 
 
@@ -257,16 +306,10 @@ def test_a_user_who_asks_again_starts_a_new_count() -> None:
 @pytest.mark.parametrize("said", ["Run the tests again.", "HEARTBEAT: is there anything to do?"])
 def test_a_user_who_asks_for_the_same_each_time_may_get_the_same_again(said: str) -> None:
     """The agent acts on it and comes to an end each time: it is the user who goes round."""
-    asked = [user(said), *step("bash", {"command": "make test"}, "3 passed"), says("All pass.")]
-    run = Run(asked * 6)
+    ask = [user(said), *step("bash", {"command": "make test"}, "3 passed"), says("All pass.")]
+    run = Run(ask * 6)
     assert run.is_silent
     assert not run.nearly
-    assert not Run(asked * 6, compare="output").is_silent
-
-
-def test_a_stuck_agent_that_its_framework_prods_is_in_a_loop() -> None:
-    prodded = [*step("read", {"path": "a.py"}, "x = 1"), says("I have read it."), user("Go on.")]
-    assert not Run([TASK, *prodded * 4]).is_silent
 
 
 def test_tools_that_only_say_ok_are_broken_no_earlier() -> None:

@@ -16,7 +16,6 @@ from tests.stages.loop_detection.histories import (
     Json,
     Run,
     closed,
-    history,
     rules,
     says,
     step,
@@ -135,14 +134,6 @@ def mixed(made: list[int], alike: bool) -> list[Json]:
         arguments = {"query": number // 2, "reason": str(at if alike else 0)}
         messages += step(NAMES[number % 3], arguments, str(number % 2))
     return messages
-
-
-@given(st.lists(st.integers(0, 5), max_size=14), CHANGES, st.booleans())
-@example([0, 0, 0], {}, True)
-def test_who_is_not_asked_would_find_nothing(made: list[int], changes: Json, alike: bool) -> None:
-    whole, settings = history(mixed(made, alike)), rules(**changes)
-    of_all = [detector.find(whole, settings) for detector in detectors.DETECTORS]
-    assert list(detectors.findings(whole, settings)) == [one for one in of_all if one is not None]
 
 
 @given(st.lists(st.integers(0, 2), max_size=20), st.data())

@@ -1,0 +1,127 @@
+"""The one question of loop detection: how many of the newest turns only repeat?
+
+A turn repeats where the same action brought the same before in this task. Another action, or
+another result, is news, and so is what comes after a wait or a word of the user's. In a circle of
+three steps all turns but the first three repeat, in whatever order they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...core.history import History
+from ...core.turn import Inputs, Turn
+from ...frozen import frozen
+from ...settings import LoopDetectionSettings
+
+
+class Circle(NamedTuple):
+    """``period``: after so many turns it comes round. ``turns``: those that repeat."""
+
+    period: int
+    turns: Sequence[Turn]
+
+    @property
+    def begun(self) -> int:
+        """How many laps were begun, without the first one, in which all was new."""
+        return -(-len(self.turns) // self.period)
+
+    @property
+    def made(self) -> int:
+        """How many laps are done, with the first one."""
+        return len(self.turns) // self.period + 1
+
+
+@frozen
+class Run:
+    """The newest turns that only repeat: those of the task from ``start`` on, its end if none."""
+
+    task: Sequence[Turn]
+    start: int
+
+    @property
+    def tools(self) -> list[str]:
+        turns = self.task[self.start :]
+        return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
+
+    def circle(self, laps: int, max_period: int, *, more: int = 0) -> Circle | None:
+        """The circle with which the newest turn goes on after so many laps, the first included.
+
+        Where there is no order in them, it takes one lap more. ``more``: so many turns are still
+        to come.
+        """
+        actions = [turn.action for turn in self.task]
+        most = len(actions) - self.start
+        for period in range(1, min(max_period, self.start) + 1):
+            length = _matching(actions, period, most)
+            if length and length + more > (laps - 1) * period:
+                return Circle(period, self.task[len(actions) - length :])
+        different = len(set(actions[self.start :]))
+        if different <= max_period and most + more > laps * max(different, 1):
+            return Circle(different, self.task[self.start :])
+        return None
+
+
+def _matching(actions: Sequence[int], period: int, most: int) -> int:
+    """How many of the newest actions are the same as the one a period before; at most ``most``."""
+    count = 0
+    while count < most and actions[-1 - count] == actions[-1 - count - period]:
+        count += 1
+    return count
+
+
+NO_RUN = Run((), 0)
+Came = Callable[[Inputs], int]
+
+
+def exactly(inputs: Inputs) -> int:
+    return inputs.digest
+
+
+def but_for_numbers(inputs: Inputs) -> int:
+    return inputs.shape
+
+
+def whatever(inputs: Inputs) -> int:
+    """For ``compare: output``."""
+    return 0
+
+
+def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
+    """The run that the newest turn is part of; what a reply brings that is judged isn't known."""
+    if not history.repeats:
+        return NO_RUN  # as nearly always
+    begin = max(history.task_start, len(history.turns) - _looks_back(rules))
+    turns = history.turns[begin:]
+    actions = [turn.action for turn in turns]
+    inputs = [turn.inputs for turn in turns[1:]]
+    brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
+    first: dict[tuple[int, int], int] = {}
+    keys = list(zip(actions, brought, strict=False))
+    for at, key in enumerate(keys):
+        first.setdefault(key, at)
+    start = len(turns)
+    if start > len(keys):  # what it brings isn't known yet
+        start -= _is_known(turns) and _goes_on(turns[-1], rules)
+        if start == len(turns):
+            return NO_RUN
+    while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
+        start -= 1
+    return Run(turns, start)
+
+
+def _is_known(turns: Sequence[Turn]) -> bool:
+    """Whether a reply does what was done before: to the letter, or as variously as it was then."""
+    new = turns[-1]
+    before = {turn.exact for turn in turns[:-1] if turn.action == new.action}
+    return new.exact in before or len(before) > 1
+
+
+def _looks_back(rules: LoopDetectionSettings) -> int:
+    return rules.window_size if rules.compare == "output" else 1 << 30
+
+
+def _goes_on(turn: Turn, rules: LoopDetectionSettings) -> bool:
+    waits = any(call.name in rules.exempt_tools for call in turn.calls)
+    return not waits and not turn.inputs.interjected
