@@ -16,10 +16,8 @@ import jsonschema_rs
 import orjson
 
 from app.tool_calls.clean_schema import clean
-from app.tool_calls.plausibility import Plan, make_plan
 from app.tool_calls.recent import Recent
 from app.tool_calls.tool_list import made_of
-from app.tool_calls.vocabulary import Vocabulary
 
 MAX_TOOL_SETS: Final = 128
 MAX_SCHEMAS: Final = 1_024
@@ -54,7 +52,6 @@ class CompiledSchema:
         self.required: tuple[str, ...] = tuple(cleaned.schema.get("required", ()))
         self.declared = frozenset(cleaned.schema.get("properties", ())) | frozenset(self.required)
         self._validator = self._compile()
-        self._plan: tuple[Vocabulary, Plan] | None = None
 
     def _compile(self) -> Any:
         if not self.schema:
@@ -78,6 +75,10 @@ class CompiledSchema:
                 return bool(self._validator.is_valid(without_surrogates(value)))
             except (ValueError, TypeError, RecursionError, OverflowError):
                 return True
+
+    def names(self, value: str) -> bool:
+        """Whether the schema, as the client sent it, holds this text, be it as a default."""
+        return json.dumps(value) in json.dumps(self.raw)
 
     def errors(self, value: Any, limit: int) -> list[Any]:
         """The first `limit` errors, as `jsonschema_rs.ValidationError`s."""
@@ -107,12 +108,6 @@ class CompiledSchema:
             return iter(self._validator.iter_errors(value))
         except (ValueError, TypeError, RecursionError, OverflowError):
             return iter(self._validator.iter_errors(without_surrogates(value)))
-
-    def plan(self, vocabulary: Vocabulary) -> Plan:
-        """Where a plausible call must name something, by this vocabulary."""
-        if self._plan is None or self._plan[0] is not vocabulary:
-            self._plan = (vocabulary, make_plan(self.raw, vocabulary))
-        return self._plan[1]
 
 
 class ToolSet:

@@ -206,6 +206,14 @@ SAMPLES: dict[str, list[str]] = {
     ],
 }
 EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
+# Those that are no JSON and no Python list by themselves, nor in a fence of no format's own.
+MARKED = [
+    (name, text)
+    for name, text in EACH
+    if name != "bare_json"
+    and not text.startswith(("```json", "```\n", "```xml"))
+    and not (name == "pythonic" and text.startswith("["))
+]
 
 
 def calls(found: Rescued) -> list[tuple[str, Any]]:
