@@ -38,6 +38,7 @@ class Options:
     validate_schema: bool = True
     validate_tool_names: bool = True
     repair: bool = True
+    off: frozenset[str] = frozenset()  # repairs that are left out, by name
     max_chars: int = 1_000_000  # of one call's arguments
     max_depth: int = 64  # levels of nesting
     max_mended: int = 250_000  # characters; larger broken arguments are not mended
@@ -136,7 +137,9 @@ class _Call:
         self.repair = self.repair and len(text) <= self.options.max_mended
         self.most_errors = self.options.most_errors(text)
         mended = self._mended(text, schema)
-        if mended is not None and not self.failures:
+        if self.failures or not self.options.off.isdisjoint(self.rules):
+            mended = None
+        if mended is not None:
             return Checked(self.tool, mended, tuple(dict.fromkeys(self.rules)))
         failures = self.failures[: self.options.max_failures]
         return Checked(self.name, self.arguments, (), tuple(failures))

@@ -42,9 +42,6 @@ class Conversation:
         return False
 
 
-conversation_lookup = Conversation
-
-
 def _calls(message: Any) -> Iterator[Mapping[str, Any]]:
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     for call in calls if isinstance(calls, list) else ():

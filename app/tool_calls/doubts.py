@@ -21,10 +21,11 @@ from ..frozen import frozen
 MAX_NODES: Final = 2_000  # of a call's arguments that are looked at
 MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
 MAX_MARKED: Final = 400  # characters; longer values are texts that may be about markup
+_TAIL: Final = 100  # characters at the end of a text that may be a mark
 MAX_AROUND: Final = 2  # words of a placeholder beside the parameter's own name
 
 _DOTS: Final = re.compile(r"\.{2,}|…")
-_BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\[[^\[\]\d\"',]*\]|\{+[\w .-]*\}+")
+_BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\[[^\[\]\d\"',]*\]")
 _WORDS_ONLY: Final = re.compile(r"[\w -]+")
 _APART: Final = re.compile(r"[\s_-]+")
 _TYPE: Final = "string"  # what a schema calls the type of all these values
@@ -100,9 +101,9 @@ def _stands_for_a_value(text: str, parameter: str) -> bool:
 def _leaked(call: Valid) -> Iterator[str]:
     """A mark of some format in a parameter's name or a short value, or behind a value."""
     for path, keys, value, _ in _strings(call):
-        marked = (_MARK if len(value) <= MAX_MARKED else _END_MARK).search(value)
-        marked = marked or _END_MARK.search(value, max(0, len(value) - 100))
-        marked = marked or _MARK.search(keys[-1]) or ("<" in keys[-1] and _MARK.search(f"<{path}"))
+        marked = _MARK.search(keys[-1]) or _END_MARK.search(value, max(0, len(value) - _TAIL))
+        if marked is None and len(value) <= MAX_MARKED:
+            marked = _MARK.search(value)
         if marked and not call.said(marked[0].strip()):
             yield explain.implausible("leaked_markup", path, marked[0], call.tool)
 

@@ -36,6 +36,8 @@ PATIENCE = 4_096
 # Behind a JSON value: neither another one nor what may close it or follow a call.
 _GOES_ON = re.compile(r"[\s,;\[\]}]*+[^\s{<,;\[\]}]")
 
+NONE: frozenset[str] = frozenset()
+
 
 @frozen
 class FoundCall:
@@ -69,23 +71,26 @@ class Rescued:
     exhausted: bool = field(default=False, compare=False)
 
 
-def rescue(text: str, tools: Tools) -> Rescued:
-    """The calls in `text`, by the formats of the table, and the rest of it. Never raises."""
-    holdback = Holdback(tools)
+def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+    """The calls in `text`, by the formats of the table but those `off`, and the rest of it.
+
+    Never raises.
+    """
+    holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
     rest = holdback.finish()
     return Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.exhausted)
 
 
-def rescue_cut(text: str, tools: Tools) -> Rescued:
+def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
     """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
 
     The last call is whole only where its arguments are a JSON object, closed by its own bracket:
     of tags and keywords more might have come, and half a file must not be written.
     """
-    found = rescue(text, tools)
+    found = rescue(text, tools, off)
     calls = whole_calls(found, text)
-    holdback = Holdback(tools)
+    holdback = Holdback(tools, off)
     content = holdback.feed(found.content)
     if not holdback.begins_call:
         content = found.content
@@ -129,8 +134,8 @@ class Holdback:
 
     __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
 
-    def __init__(self, tools: Tools) -> None:
-        self._scanner = Scanner("", SpelledTools(tools))
+    def __init__(self, tools: Tools, off: frozenset[str] = NONE) -> None:
+        self._scanner = Scanner("", SpelledTools(tools), off=off)
         self._off = not tools
         self._blank = True  # nothing but whitespace has come
         self._candidate: Candidate | None = None

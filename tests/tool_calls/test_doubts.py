@@ -63,8 +63,6 @@ def test_texts_within_objects_and_lists() -> None:
         "<any thing>",
         "[insert city]",
         "[city]",
-        "{city}",
-        "{{ city }}",
         "string",
         "YOUR_CITY_HERE",
         "example_city",

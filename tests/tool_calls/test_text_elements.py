@@ -145,31 +145,6 @@ def test_what_names_something_has_no_blanks_around_it() -> None:
     assert calls(rescue(text, TOOLS)) == [("read_file", {"path": "src/a b.txt"})]
 
 
-@pytest.mark.parametrize(
-    ("inside", "expected"),
-    [
-        ("<todo><task>a</task><done>true</done></todo>\n<todo>\n<task>b</task>\n</todo>",
-         [{"task": "a", "done": True}, {"task": "b"}]),
-        ('[{"task": "a"}]', [{"task": "a"}]),
-        # Anything else is text, which the schema refuses: the model has to say it anew.
-        ("<todo><task>a</task></todo> and more", "<todo><task>a</task></todo> and more"),
-        ("<task>a</task><done>true</done>", "<task>a</task><done>true</done>"),
-    ],
-)  # fmt: skip
-def test_lists_and_objects_of_elements_are_read(inside: str, expected: Any) -> None:
-    text = f"<write_todos>\n<todos>\n{inside}\n</todos>\n</write_todos>"
-    assert calls(rescue(text, TOOLS)) == [("write_todos", {"todos": expected})]
-
-
-def test_a_list_of_texts_is_read() -> None:
-    found = rescue(
-        "<ask_user>\n<question>Which?</question>\n<suggestions>\n<suggestion>A b</suggestion>\n"
-        "<suggestion>C</suggestion>\n</suggestions>\n</ask_user>",
-        TOOLS,
-    )
-    assert calls(found) == [("ask_user", {"question": "Which?", "suggestions": ["A b", "C"]})]
-
-
 def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
     text = (
         "<use_mcp_tool>\n<server_name>s</server_name>\n<tool_name>forecast</tool_name>\n"

@@ -127,9 +127,7 @@ SAMPLES: dict[str, list[str]] = {
         f"<find_book>{ARGUMENTS}</find_book>",
         f"<tool_call>\n<find_book>\n{_ELEMENTS}</find_book>\n</tool_call>",
         f"<tool_call>\n<function>find_book</function>\n{ARGUMENTS}\n</tool_call>",
-        f"<tool_call>find_book\n{_ELEMENTS}</tool_call>",
         f'<tool_call name="find_book">\n{ARGUMENTS}\n</tool_call>',
-        f'<tool name="find_book">\n{_ELEMENTS}</tool>',
         "<tool_use>\n<tool_name>find_book</tool_name>\n"
         f"<parameters>\n{_ELEMENTS}</parameters>\n</tool_use>",
         "<use_mcp_tool>\n<server_name>library</server_name>\n<tool_name>find_book</tool_name>\n"

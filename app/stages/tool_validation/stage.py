@@ -59,6 +59,7 @@ class ToolValidation:
             validate_schema=rules.validate_schema,
             validate_tool_names=rules.validate_tool_names,
             repair=rules.repair == "safe",
+            off=off,
         )
 
     def open(self, exchange: Exchange) -> StageState:
@@ -101,7 +102,7 @@ class _State(StageState):
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
 
     def text_hold(self) -> TextHold | None:
-        return Holdback(self._schemas()) if self._rescues else None
+        return Holdback(self._schemas(), self._stage.off) if self._rescues else None
 
     def mend(self, reply: Reply) -> None:
         mended = {
@@ -132,12 +133,12 @@ class _State(StageState):
     def _doubts(self, reply: Reply) -> list[CallFailure]:
         """What is doubted of a reply that is valid: the model is asked once about it."""
         exchange, choice = self._exchange, reply.choices.get(0)
-        if choice is None or len(reply.choices) > 1:
+        if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
         if exchange.doubted:
             return self._no_answer(choice)
         if choice.tool_calls:
-            return self._doubted_calls(choice) if self._stage.rules.validate_plausibility else []
+            return self._doubted_calls(choice)
         return self._unread(choice)
 
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
@@ -207,7 +208,7 @@ class _State(StageState):
         return not check_response_format(behind_thoughts(text), wanted, options).failures
 
     def _rescue(self, index: int, new: _Mended) -> None:
-        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas())
+        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas(), self._stage.off)
         new.failures += self._unknown_calls(index, new.text, found)
         new.text = found.content
         if not found.calls:

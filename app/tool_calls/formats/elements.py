@@ -46,7 +46,6 @@ _SERVER = re.compile(r"\s*+<server_name>[^<\n]{0,200}+</server_name>")
 _CALLED = re.compile(rf"\s*+<({'|'.join(_NAMES)})>\s*+([^<>\n]{{1,200}}?)\s*+</\1>")
 _GIVEN = re.compile(r"\s*+<(arguments|parameters|args|input|params|tool_input)>")
 _OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
-_WORD = re.compile(r"\s*+([A-Za-z_][\w.-]{0,199})\s*+(?=<)")
 _NAMED = re.compile(r"<(\w++) name=\s*+(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]{1,200})\s*+>")
 _NAME_VALUE = re.compile(r"\s*+(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]{1,200})\s*+>")
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
@@ -58,7 +57,7 @@ _TAGS = Tags(
         r"(?:\s++name\s*+=\s*+(?P<key>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]++))?\s*+>"
     ),
     trim="element",
-    nested=True,
+    named=True,
 )
 
 
@@ -159,10 +158,7 @@ def _read_inside(src: Source, pos: int, closer: str) -> tuple[Call, int] | None:
         own = f"</{tag.group(1)}>"
         found = _read_arguments(src, tag.group(1), tag.end(), own)
         return (found[0], close(src.text, found[1], (own,))) if found else None
-    word = _WORD.match(src.text, pos)
-    if word is None or not src.tools.properties(word.group(1)):
-        return None
-    return _read_arguments(src, word.group(1), word.end(), closer)
+    return None
 
 
 def _read_arguments(src: Source, name: str, pos: int, closer: str) -> tuple[Call, int] | None:
@@ -176,14 +172,6 @@ def _read_arguments(src: Source, name: str, pos: int, closer: str) -> tuple[Call
         end = src.find_first(last, pos)
         found = Call(name, src.text[pos:end].strip()), end
     return found[0], close(src.text, found[1], last[:-1])
-
-
-def read_listed(src: Source, start: int) -> Block | None:
-    """The same as in `read_wrapped`, of which only what is right in all is a call."""
-    block = read_wrapped(src, start) if _begins_line(src.text, start) else None
-    if block is None or _is_in_document(src.text, block.end):
-        return None
-    return block if all(_fits(src, call) for call in block.calls) else None
 
 
 def follow_tool(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -213,19 +201,11 @@ def _follow_wrapper() -> Follow:
     wanted = tuple(f"<{name}>" for name in ("server_name", *_NAMES))
 
     def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
-        """A name's element, or a tool's; or what a tool's name and its parameter's element are."""
+        """A name's element, or a tool's."""
         at = skip_space(text, pos)
         if at == len(text):
             return Begins.MAYBE
-        if text[at] == "<":
-            return one_of(text, at, (*wanted, *(f"<{name}>" for name in tools.schemas)))
-        word = _WORD.match(text, at)
-        if word is not None:
-            keys = tuple(f"<{key}>" for key in tools.properties(word.group(1)))
-            return one_of(text, word.end(), keys)
-        rest = text[at : at + 240].strip()
-        begun = rest.strip("_.-").isalnum() and len(rest) < 240 and tools.could_start(rest)
-        return Begins.MAYBE if begun else Begins.NO
+        return one_of(text, at, (*wanted, *(f"<{name}>" for name in tools.schemas)))
 
     return follow
 
@@ -233,8 +213,6 @@ def _follow_wrapper() -> Follow:
 FORMATS = (
     Format(NAME, (TOOL_CALL, *_BARE), read_wrapped, follow=_follow_wrapper()),
     Format(NAME, tuple(f"<{one} name=" for one in WRAPPERS), read_wrapped, follow=follow_named),
-    # Lists of tools have it, too.
-    Format(NAME, ("<tool name=",), read_listed, follow=follow_named),
 )
 # Its openers are the tools' own names.
 TOOL = Format(NAME, (), read_tool, Where.LINE, follow_tool)

@@ -97,13 +97,15 @@ class Scanner:
     Everything before `pos` is decided. `floor` is the index after the last call: what stands
     before it says nothing about what follows it. `reasoning_end` is the index after the last tag
     that closes reasoning which was not opened in this text: all before it was reasoning.
-    `every_mark`: also marks that something stands behind which no format has there.
+    `off`: names of formats that are left out. `every_mark`: also marks that something stands
+    behind which no format has there.
     """
 
     __slots__ = (
         "_every_mark",
         "_json",
         "_matches",
+        "_off",
         "_own",
         "_skipped",
         "_triggers",
@@ -115,9 +117,17 @@ class Scanner:
         "tools",
     )
 
-    def __init__(self, text: str, tools: SpelledTools, *, every_mark: bool = False) -> None:
+    def __init__(
+        self,
+        text: str,
+        tools: SpelledTools,
+        *,
+        off: frozenset[str] = frozenset(),
+        every_mark: bool = False,
+    ) -> None:
         self.text = text
         self._every_mark = every_mark
+        self._off = off
         self.tools = tools
         self.pos = 0
         self.floor = 0
@@ -314,7 +324,8 @@ class Scanner:
         """What each row says of the text behind its opener; rows that share a judge ask it once."""
         begins: list[Begins] = []
         for index, row in enumerate(rows):
-            if row.where is Where.LINE and not self._starts_line(start):
+            at_line = row.where is not Where.LINE or self._starts_line(start)
+            if row.name in self._off or not at_line:
                 begins.append(Begins.NO)
             elif row.follow is None:
                 begins.append(Begins.YES)
@@ -354,6 +365,8 @@ class Scanner:
         return self._judged(end)
 
     def _follow_fence(self, row: Format, end: int) -> Begins:
+        if row.name in self._off:
+            return Begins.NO
         return Begins.YES if row.follow is None else row.follow(self.text, end, self.tools)
 
     def _enter(self, region: Region, start: int) -> None:

@@ -26,7 +26,7 @@ from app.tool_calls.formats.json_calls import close, object_text
 from app.tool_calls.formats.json_tags import TOOL_CALL, TOOL_CALL_END, follow_tool_call
 from app.tool_calls.formats.literals import object_of, skip_space
 from app.tool_calls.formats.named_json import DEEPSEEK_CALL, DEEPSEEK_HEAD, DEEPSEEK_SEP
-from app.tool_calls.formats.typed import may_be_text, set_off, typed, typed_elements
+from app.tool_calls.formats.typed import may_be_text, set_off, typed
 
 # Tags like its own that one value may hold.
 MAX_INNER = 24
@@ -43,14 +43,14 @@ class Tags:
     it), `key` (None: it is the same) and optionally `text` (what the tag itself says: "true" for
     text, else JSON). `trim`: what goes from around a text: "line", one line break on each side;
     "all", whitespace; "xml", the same or a CDATA wrapper, and entities are what they stand for;
-    "element", what sets it off from its tags, CDATA and entities; "none". `nested`: lists and
-    objects may be elements, too.
+    "element", what sets it off from its tags, CDATA and entities; "none". `named`: each
+    parameter's element has its name.
     """
 
     parameter: re.Pattern[str]
     trim: str = "line"
     known_only: bool = False
-    nested: bool = False
+    named: bool = False
 
 
 def read_call(
@@ -94,7 +94,7 @@ def key_of(parameter: re.Match[str], properties: Mapping[str, Any]) -> str:
 def _typed(raw: str, allowed: Any, schema: Any, parameter: re.Match[str], tags: Tags) -> Any:
     if parameter.groupdict().get("text") == "true" and may_be_text(allowed, schema):
         return raw
-    return typed_elements(raw, allowed, schema) if tags.nested else typed(raw, allowed, schema)
+    return typed(raw, allowed, schema)
 
 
 class _Body:
@@ -133,7 +133,7 @@ class _Body:
 
     def _next_parameter(self, pos: int, like: str) -> int:
         """Where the next tag stands that opens another parameter of the tool; -1: nowhere."""
-        at = -1 if self.tags.nested else self.src.find(like, pos)
+        at = -1 if self.tags.named else self.src.find(like, pos)
         match = self.tags.parameter.match(self.text, at) if at >= 0 else None
         if match is None:
             return -1
@@ -168,7 +168,7 @@ class _Body:
         if pos == len(self.text) or self.text.startswith(self.last, pos):
             return True
         match = self.tags.parameter.match(self.text, pos)
-        any_key = not self.tags.nested or not self.properties
+        any_key = not self.tags.named or not self.properties
         return match is not None and (any_key or key_of(match, self.properties) in self.properties)
 
 

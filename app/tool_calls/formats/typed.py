@@ -13,9 +13,6 @@ from app.tool_calls.references import look_up
 
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\Z")
 _MISSING = object()
-_OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
-_MAX_DEPTH = 4
-_MAX_NESTED = 50_000  # characters of a list or an object of elements
 
 
 def typed(raw: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
@@ -79,33 +76,6 @@ def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None)
     return types
 
 
-def typed_elements(text: str, schema: Any, root: Mapping[str, Any], depth: int = 0) -> Any:
-    """The value that a text stands for where lists and objects may be XML elements."""
-    allowed = types_of(schema, root)
-    children = None
-    if text.lstrip().startswith("<") and depth < _MAX_DEPTH and len(text) <= _MAX_NESTED:
-        children = _children(text) if allowed & {"array", "object"} - {"string"} else None
-    if children is None or "string" in allowed:
-        return typed(text, schema, root)
-    node = _resolved(schema, root)
-    properties = node.get("properties")
-    properties = properties if isinstance(properties, Mapping) else {}
-    keys = {key for key, _ in children}
-    if (
-        "object" in allowed
-        and len(keys) == len(children)
-        and not (properties and keys - {*properties})
-    ):
-        return {
-            key: typed_elements(set_off(inside), properties.get(key), root, depth + 1)
-            for key, inside in children
-        }
-    if "array" in allowed and len(keys) == 1:
-        items = node.get("items")
-        return [typed_elements(inside.strip(), items, root, depth + 1) for _, inside in children]
-    return typed(text, schema, root)
-
-
 def set_off(text: str) -> str:
     """An element's text without what only sets it off from its tags.
 
@@ -119,40 +89,6 @@ def set_off(text: str) -> str:
         line = text.rstrip(" \t")
         text = line if line.endswith("\n") else text
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-
-
-def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
-    reference = schema.get("$ref") if isinstance(schema, Mapping) else None
-    found = look_up(root, reference) if isinstance(reference, str) else schema
-    return found if isinstance(found, Mapping) else {}
-
-
-def _children(text: str) -> list[tuple[str, str]] | None:
-    """The elements that a text consists of; None where there is anything else in it."""
-    children: list[tuple[str, str]] = []
-    text = text.strip()
-    while text:
-        opening = _OPENING.match(text)
-        end = _closing(text, opening) if opening else -1
-        if opening is None or end < 0:
-            return None
-        children.append((opening.group(1), text[opening.end() : end]))
-        text = text[end + len(opening.group()) + 1 :].lstrip()
-    return children
-
-
-def _closing(text: str, opening: re.Match[str]) -> int:
-    """Where the tag stands that closes an element, others of its name in it being closed."""
-    begin, end = opening.group(), f"</{opening.group(1)}>"
-    at, opened, since = text.find(end, opening.end()), 0, opening.end()
-    while at >= 0:
-        opened += text.count(begin, since, at)
-        if not opened:
-            return at
-        opened -= 1
-        since = at + len(end)
-        at = text.find(end, since)
-    return -1
 
 
 def _parse(raw: str, allowed: set[str]) -> Any:
