@@ -51,7 +51,10 @@ def corrected(
         messages += _replayed(choice, [f for f in verdict.failures if f.choice == index])
     elif choice is not None:
         quoted = _quoted(choice)
-    text = _sentence(body, verdict.failures, quoted, with_schema=with_schema)
+    if verdict.doubt:
+        text = _doubt(verdict.failures, quoted)
+    else:
+        text = _sentence(body, verdict.failures, quoted, with_schema=with_schema)
     return hints.place(messages, text, role=role, placement=placement)
 
 
@@ -118,6 +121,25 @@ def _quoted(choice: ChoiceReply) -> str:
     parts = [choice.text] if choice.text.strip() else []
     parts += [f"{call.name}({call.arguments})" for call in choice.tool_calls]
     return abridged("\n".join(parts), MAX_QUOTED)
+
+
+def _doubt(failures: tuple[CallFailure, ...], quoted: str) -> str:
+    """What a model is asked about a reply that may be what it meant."""
+    errors = list(dict.fromkeys(failure.error for failure in failures))
+    lines = [
+        "Your previous response was not delivered yet, for it may not be what you meant:",
+        *(f"{error}." for error in errors),
+    ]
+    if quoted:
+        lines.append(f"The response was: {quoted}")
+    if any(failure.position >= 0 for failure in failures):
+        lines.append(
+            "If you meant the call exactly as it is, make it again. If not, make the call that "
+            "you meant, or answer with text."
+        )
+    else:
+        lines.append("If you meant a tool call, make it. If that was your answer, give it again.")
+    return "\n".join(lines)
 
 
 def _sentence(

@@ -290,7 +290,7 @@ class Exchange:
         if failure is None:  # nearly always
             return None
         match failure:
-            case LoopDetected(doubt=True) | InvalidToolCall(ask_next=True):
+            case LoopDetected(doubt=True) | InvalidToolCall(doubt=True):
                 return failure
         return None
 

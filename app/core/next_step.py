@@ -143,16 +143,9 @@ class _Rules:
     running: int = 0
 
     def step(self, verdict: Verdict) -> Step:
-        exchange = self.exchange
-        if exchange.asked_about is not None:
-            return Deliver(doubted=True)  # asked once: what is no reply is no opinion
-        step = self._step_after(verdict)
-        # Nothing was surely wrong with that reply. A bad call is one all the same: it is corrected.
-        kept = exchange.doubted and (exchange.doubt_is_out or not self.text_is_out)
-        no_better = not isinstance(step, Deliver) and not isinstance(verdict, InvalidToolCall)
-        return Deliver(doubted=True) if kept and (no_better or isinstance(step, Fail)) else step
-
-    def _step_after(self, verdict: Verdict) -> Step:
+        if self.exchange.asked_about is not None:
+            # The second opinion failed: deliver the first reply, and don't ask again.
+            return Deliver(doubted=True)
         match verdict:
             case Cut() | LeftOpen():
                 return Deliver()
@@ -183,10 +176,8 @@ class _Rules:
         rules = self.settings.reliability.tool_validation
         reason = "tool_validation_failure"
         done = exchange.retried.get(reason, 0)
-        if verdict.ask_next:
-            return self._second_opinion(reason)
         if verdict.doubt:
-            return self._ask_again(reason, done)
+            return self._ask_again(reason, next_tier=verdict.ask_next)
         # After committed text one retry is all: what it adds can still join what the client has.
         spoilt = self.text_is_out and exchange.text_retried
         if done < rules.max_retries and not spoilt and self._may_retry():
@@ -199,12 +190,17 @@ class _Rules:
             return Deliver()
         return Fail(error_of(exchange, verdict))
 
-    def _ask_again(self, reason: str, done: int) -> Step:
-        """One retry for a reply that may be fine, and only where none was needed before."""
-        rules = self.settings.reliability.tool_validation
-        if not done and rules.max_retries and not self.exchange.doubted and self._may_retry():
-            return Retry(reason, 1, correct=rules.retry_with_correction)
-        return Deliver(doubted=self.exchange.doubt_is_out)
+    def _ask_again(self, reason: str, *, next_tier: bool) -> Step:
+        """One more attempt about a reply that may be fine, if none was needed before."""
+        exchange, rules = self.exchange, self.settings.reliability.tool_validation
+        if exchange.doubted:
+            return Deliver()
+        tier = self._guessed_tier(reason) if next_tier and not self.text_is_out else None
+        if tier is not None:
+            return Move(tier, reason)
+        if exchange.retried or not rules.max_retries or not self._may_retry():
+            return Deliver()
+        return Retry(reason, 1, correct=rules.retry_with_correction)
 
     def _after_loop(self, verdict: LoopDetected) -> Step:
         exchange = self.exchange

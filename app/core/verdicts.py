@@ -65,8 +65,8 @@ class CallFailure:
 class InvalidToolCall:
     """At least one call of the reply, or its JSON, can't be delivered.
 
-    ``doubt``: it may well be right, and goes out where no better one is to be had. ``ask_next``: by
-    the next tier, told nothing, where the same one would only make the same slip again.
+    ``doubt``: it may well be right; the model is asked once more, and what comes then goes out.
+    ``ask_next``: the next tier is, told nothing, for the same one would make the same slip again.
     """
 
     failures: tuple[CallFailure, ...]

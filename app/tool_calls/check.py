@@ -1,7 +1,7 @@
 """One tool call of a reply, checked against the tools of its request and mended where that is sure.
 
     tools = tool_set(body["tools"])
-    checked = check_call("search", '{"query": "x",}', tools, Options(), lookup)
+    checked = check_call("search", '{"query": "x",}', tools, Options())
 
 A call that is right comes back byte for byte. One that is not is mended by the rules of `repair`,
 if the result passes every check and has lost nothing; else `failures` says what is wrong, and the
@@ -18,15 +18,12 @@ import orjson
 
 from app.tool_calls import explain
 from app.tool_calls.json_text import Unreadable, parse, write
-from app.tool_calls.leaks import may_hold_markup
 from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
-from app.tool_calls.plausibility import Lookup, implausible, leaked_markup
 from app.tool_calls.repair.loss import keeps_everything
 from app.tool_calls.repair.shape import Mender, is_misplaced
 from app.tool_calls.repair.text import Reading, read
 from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, WRAPPERS, may_wrap, surely_wrapped, unwrap
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
-from app.tool_calls.vocabulary import DEFAULT, Vocabulary
 
 from ..frozen import frozen
 
@@ -40,9 +37,8 @@ class Options:
     validate_json: bool = True
     validate_schema: bool = True
     validate_tool_names: bool = True
-    validate_plausibility: bool = True
     repair: bool = True
-    vocabulary: Vocabulary = DEFAULT
+    off: frozenset[str] = frozenset()  # repairs that are left out, by name
     max_chars: int = 1_000_000  # of one call's arguments
     max_depth: int = 64  # levels of nesting
     max_mended: int = 250_000  # characters; larger broken arguments are not mended
@@ -88,22 +84,15 @@ _WORDS: Final = re.compile(r"[\w$.-]+")
 _ANYTHING: Final = compile_schema(None)
 
 
-def nothing_known(_: str) -> bool:
-    """A lookup for a conversation that holds nothing."""
-    return False
-
-
 def check_call(
     name: str,
     arguments: str,
     tools: ToolSet,
     options: Options = DEFAULT_OPTIONS,
-    known: Lookup = nothing_known,
 ) -> Checked:
     """Check one call, and mend it where exactly one reading is right.
 
-    `known` says whether a value stands in the conversation (`conversation.conversation_lookup`
-    over the client's own messages). Linear in the size of `arguments`; never raises.
+    Linear in the size of `arguments`; never raises.
     """
     known_name = isinstance(name, str) and name in tools
     schema = tools.compiled(name) if known_name else None
@@ -118,53 +107,30 @@ def check_call(
             if isinstance(value, dict):
                 if options.validate_schema and not schema.is_checkable(value):
                     return Checked(name, arguments, unchecked=True)
-                if _is_good(
-                    value, arguments, tool=name, schema=schema, options=options, known=known
-                ):
+                if _is_good(value, name, schema, options):
                     return Checked(name, arguments)
             elif not options.validate_json:
                 return Checked(name, arguments)
-    return _Call(name, arguments, tools, options, known).checked()
+    return _Call(name, arguments, tools, options).checked()
 
 
-def _is_good(
-    value: dict[str, Any],
-    text: str,
-    *,
-    tool: str,
-    schema: CompiledSchema,
-    options: Options,
-    known: Lookup,
-) -> bool:
+def _is_good(value: dict[str, Any], tool: str, schema: CompiledSchema, options: Options) -> bool:
     """Whether a parsed call passes every check that is switched on."""
     if options.validate_schema and not schema.accepts(value):
         return False
-    declared = schema.declared
-    looked = options.repair and may_wrap(value, declared)
-    if looked and surely_wrapped(value, tool, declared, options.max_depth):
-        return False
-    if options.validate_plausibility:
-        plan = schema.plan(options.vocabulary)
-        if plan and next(implausible(value, plan, known), None) is not None:
-            return False
-        if may_hold_markup(text) and leaked_markup(value, options.vocabulary, known) is not None:
-            return False
-    return True
+    looked = options.repair and may_wrap(value, schema.declared)
+    return not (looked and surely_wrapped(value, tool, schema.declared, options.max_depth))
 
 
 class _Call:
     """A call that did not pass at first sight: what can be made of it, or what to say of it."""
 
-    def __init__(
-        self, name: str, arguments: str, tools: ToolSet, options: Options, known: Lookup
-    ) -> None:
+    def __init__(self, name: str, arguments: str, tools: ToolSet, options: Options) -> None:
         self.name = name if isinstance(name, str) else ""
         self.arguments = arguments
         self.tools = tools
         self.options = options
-        self.known = known
         self.repair = options.repair
-        self.marked = True  # the arguments may hold markup
         self.most_errors = options.max_failures
         self.tool = self.name  # the name of the tool that is meant
         self.rules: list[str] = []
@@ -172,11 +138,12 @@ class _Call:
 
     def checked(self) -> Checked:
         text, schema = self._named()
-        self.marked = may_hold_markup(text)
         self.repair = self.repair and len(text) <= self.options.max_mended
         self.most_errors = self.options.most_errors(text)
         mended = self._mended(text, schema)
-        if mended is not None and not self.failures:
+        if self.failures or not self.options.off.isdisjoint(self.rules):
+            mended = None
+        if mended is not None:
             return Checked(self.tool, mended, tuple(dict.fromkeys(self.rules)))
         failures = self.failures[: self.options.max_failures]
         return Checked(self.name, self.arguments, (), tuple(failures))
@@ -242,15 +209,7 @@ class _Call:
         if unclear is not None:
             return self._unreadable(unclear)
         self.rules += reading.rules
-        good = _is_good(
-            reading.value,
-            text,
-            tool=self.tool,
-            schema=schema,
-            options=options,
-            known=self.known,
-        )
-        if good:
+        if _is_good(reading.value, self.tool, schema, options):
             if not reading.rules and value is not None:
                 return text
             return reading.text if reading.text is not None else write(reading.value)
@@ -293,11 +252,6 @@ class _Call:
         if options.validate_schema:
             for error in schema.errors(value, self.most_errors):
                 self._fail(*explain.schema_error(error, tool, schema.declared))
-        if options.validate_plausibility:
-            found = list(implausible(value, schema.plan(options.vocabulary), self.known))
-            leaked = leaked_markup(value, options.vocabulary, self.known) if self.marked else None
-            for one in [*found, *([leaked] if leaked else [])][: options.max_failures]:
-                self._fail(one.kind, explain.implausible(one.kind, one.path, one.value, tool))
 
 
 def _reshape(

@@ -1,30 +1,64 @@
-"""Whether a value stands in the conversation, looked up only when something hangs on it."""
+"""What was said and called before a reply, looked up only when something hangs on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+import orjson
 
 MAX_CHARS: Final = 4_000_000  # the end of a longer conversation is looked at
 # What may stand around a run of dots that is a value: "wait..." mentions none.
 _APART: Final = frozenset(("", " ", "\n", "\t", '"', "'", "`"))
 
 
-def conversation_lookup(messages: Iterable[Any]) -> Callable[[str], bool]:
-    """A lookup over the texts of `messages`, in OpenAI's form; nothing is read until it is asked.
+class Conversation:
+    """The messages before a reply, in OpenAI's form; nothing is read until it is asked.
 
-    The assistant's own calls don't count: an earlier bad call would excuse the next. Give the
-    client's messages, not a retry's. Letters match in any case, at the start of a word.
+    Give the client's messages, not a retry's: a call that was asked about would excuse the next.
     """
-    text: list[str] = []
 
-    def stands(value: str) -> bool:
-        if not text:
-            joined = "\n".join(texts(messages))
-            text.append(joined[-MAX_CHARS:].casefold())
-        return _stands_in(value.strip().casefold(), text[0])
+    __slots__ = ("_messages", "_text")
 
-    return stands
+    def __init__(self, messages: Iterable[Any] = ()) -> None:
+        self._messages = messages
+        self._text: str | None = None
+
+    def __call__(self, value: str) -> bool:
+        """Whether `value` was said, by anybody: in any case, at the start of a word.
+
+        The assistant's own calls don't count.
+        """
+        if self._text is None:
+            self._text = "\n".join(texts(self._messages))[-MAX_CHARS:].casefold()
+        return _stands_in(value.strip().casefold(), self._text)
+
+    def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
+        """Whether an earlier call of `tool` has an empty or blank text behind these names."""
+        for message in self._messages:
+            for call in _calls(message):
+                if call.get("name") == tool and _is_blank(call.get("arguments"), keys):
+                    return True
+        return False
+
+
+def _calls(message: Any) -> Iterator[Mapping[str, Any]]:
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping):
+            yield function
+
+
+def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
+    try:
+        value = orjson.loads(arguments)
+    except (orjson.JSONDecodeError, TypeError):
+        return False
+    for key in keys:
+        value = value[0] if isinstance(value, list) and value else value
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return isinstance(value, str) and not value.strip()
 
 
 def _stands_in(value: str, text: str) -> bool:

@@ -91,22 +91,24 @@ def _alternatives(kind: Any) -> str:
 
 
 def implausible(kind: str, path: str, value: str, tool: str) -> str:
-    """A value that names nothing."""
+    """A value that may stand for nothing, or for another one."""
     if kind == "empty_value":
-        return f'field "{path}" in function "{tool}" is empty; give its real value'
+        return f'field "{path}" in function "{tool}" is empty'
     if kind == "placeholder":
-        return (
-            f'field "{path}" in function "{tool}" holds the placeholder {_quoted(value)}; '
-            "give its real value"
-        )
-    return f'the arguments of function "{tool}" hold tool-call markup: {_quoted(value)}'
+        return f'field "{path}" in function "{tool}" holds {_quoted(value)}, as a placeholder would'
+    return f'field "{path}" in function "{tool}" holds tool-call markup: {_quoted(value)}'
+
+
+def unread(tool: str) -> str:
+    """A text that may hold a call."""
+    return f'a call of "{shortened(tool)}" stands in the text, and none was made'
 
 
 def miscopied(path: str, value: str, meant: str, tool: str) -> str:
     """An id that is hardly the one that is meant."""
     return (
         f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
-        f"conversation; did you mean {_quoted(meant)}?"
+        f"conversation, where {_quoted(meant)} does"
     )
 
 

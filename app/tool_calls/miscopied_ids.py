@@ -1,11 +1,11 @@
 """Ids that a call copies with a slip: `61211` for `612111`, `I4YDQTS` for `T4YDQTS`.
 
 Weak models misread what they copy, most of all runs of the same digit and letters between digits.
-No schema sees it, and the tool that is called may well know the other id. So a value of a parameter
-that names an id, and that stands nowhere in the conversation, is compared with what does. What is
-one edit apart is mostly a slip; what is counted up (A-1001, A-1002), given a suffix or filled up
-with zeros is meant. The rules are judgement: whoever is told must be ready to take the same call
-for an answer.
+No schema sees it, and the tool that is called may well know the other id. So a value that has the
+form of an id, and that stands nowhere in the conversation, is compared with what does. What is one
+edit apart is mostly a slip; what is counted up (A-1001, A-1002), given a suffix or filled up with
+zeros is meant. The rules are judgement: whoever is told must be ready to take the same call for an
+answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final
 import orjson
 
 from app.tool_calls.conversation import texts
-from app.tool_calls.names import words
 
 from ..frozen import frozen
 
@@ -34,23 +33,12 @@ _LONG_SEGMENT: Final = 6  # characters between separators
 _LONG_MIXED: Final = 8  # letters and digits, as a hash or half a UUID has them
 
 _ID: Final = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*")
-_HAS_DIGIT: Final = re.compile(r"\d")
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9]+(?:[_-]+[A-Za-z0-9]+)*")
 _SEGMENT: Final = re.compile(r"[a-z0-9]+")
 _HASH: Final = re.compile(r"(?=(?:\d*[a-f]){2})[0-9a-f]{8,}")
 _DIGITS: Final = re.compile(r"[0-9]+")
 # What JSON in JSON, and a terminal, put before a word.
 _GLUE: Final = re.compile(rb"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
-_NAMING: Final = frozenset(
-    {"id", "ids", "uuid", "uuids", "guid", "guids", "identifier", "identifiers", "iban", "sha"}
-)
-# … behind another word: an `order_number` is an id, a `number` may be what is reckoned with,
-_NAMING_LAST: Final = frozenset({"number", "numbers", "no", "ref", "reference", "code", "key"})
-# and behind these it names no single thing.
-_OF_MANY: Final = frozenset(
-    {"area", "cache", "color", "colour", "country", "currency", "error", "exit", "language", "line"}
-    | {"page", "phone", "port", "post", "postal", "row", "status", "version", "zip"}
-)
 
 
 @frozen
@@ -77,17 +65,9 @@ class Ids:
         self._lowered = b""  # the same,
         self._own = b""  # and what the model said and called
 
-    def miscopied(self, arguments: str) -> Miscopied | None:
-        """The first id of a call that is copied with a slip. ``arguments``: JSON, as it came."""
-        if not self._left or not _HAS_DIGIT.search(arguments):
-            return None
-        try:
-            given = orjson.loads(arguments)
-        except orjson.JSONDecodeError:
-            return None
-        if not isinstance(given, dict):
-            return None
-        for path, value in itertools.islice(_ids(given), self._left):
+    def miscopied(self, arguments: Mapping[str, Any]) -> Miscopied | None:
+        """The first id of a call that is copied with a slip."""
+        for path, value in itertools.islice(_ids(arguments), self._left):
             self._left -= 1
             if self._was_just_told(value):
                 continue
@@ -139,17 +119,17 @@ class Ids:
 
 
 def _ids(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The values that look like ids, of parameters whose names say so: path and value."""
-    left: list[tuple[str, str, Any]] = [(key, key, value) for key, value in arguments.items()]
+    """The values that have the form of an id: path and value."""
+    left: list[tuple[str, Any]] = list(arguments.items())
     for _ in range(MAX_NODES):
         if not left:
             break
-        path, key, value = left.pop(0)
+        path, value = left.pop(0)
         if isinstance(value, dict):
-            left += [(f"{path}.{sub}", sub, inside) for sub, inside in value.items()]
+            left += [(f"{path}.{sub}", inside) for sub, inside in value.items()]
         elif isinstance(value, list):
-            left += [(f"{path}[{at}]", key, item) for at, item in enumerate(value[:MAX_VALUES])]
-        elif isinstance(value, (str, int)) and _is_id(text := str(value)) and _names_id(key):
+            left += [(f"{path}[{at}]", item) for at, item in enumerate(value[:MAX_VALUES])]
+        elif isinstance(value, (str, int)) and _is_id(text := str(value)):
             yield path, text
 
 
@@ -157,13 +137,6 @@ def _is_id(text: str) -> bool:
     if not LEAST <= len(text) <= _MOST or not _ID.fullmatch(text):
         return False
     return any(map(str.isdigit, text))
-
-
-def _names_id(parameter: str) -> bool:
-    said = [word for word in words(parameter) if not word.isdecimal()]
-    if not said or said[-1] in _NAMING:
-        return bool(said)
-    return len(said) > 1 and said[-1] in _NAMING_LAST and said[-2] not in _OF_MANY
 
 
 def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:

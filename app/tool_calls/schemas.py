@@ -18,7 +18,6 @@ import orjson
 
 from app.tool_calls.clean_schema import clean
 from app.tool_calls.explain import UNEXPLAINED
-from app.tool_calls.plausibility import Plan, make_plan
 from app.tool_calls.recent import Recent
 from app.tool_calls.validation_cost import (
     MAX_EXPLAINING,
@@ -29,7 +28,6 @@ from app.tool_calls.validation_cost import (
     has_alternatives,
     unfolded,
 )
-from app.tool_calls.vocabulary import Vocabulary
 
 MAX_TOOL_SETS: Final = 128
 MAX_SCHEMAS: Final = 1_024
@@ -66,7 +64,6 @@ class CompiledSchema:
         self._validator = self._compile()
         self._may_cost = unfolded(self.schema, self.definitions) > MAX_UNFOLDED
         self._branches = has_alternatives(self.schema, self.definitions)
-        self._plan: tuple[Vocabulary, Plan] | None = None
 
     def _compile(self) -> Any:
         if not self.schema:
@@ -101,6 +98,10 @@ class CompiledSchema:
             except (ValueError, TypeError, RecursionError, OverflowError):
                 return True
 
+    def names(self, value: str) -> bool:
+        """Whether the schema, as the client sent it, holds this text, be it as a default."""
+        return json.dumps(value) in json.dumps(self.raw)
+
     def errors(self, value: Any, limit: int) -> list[Any]:
         """The first `limit` errors: `jsonschema_rs.ValidationError`s.
 
@@ -134,12 +135,6 @@ class CompiledSchema:
             return iter(self._validator.iter_errors(value))
         except (ValueError, TypeError, RecursionError, OverflowError):
             return iter(self._validator.iter_errors(without_surrogates(value)))
-
-    def plan(self, vocabulary: Vocabulary) -> Plan:
-        """Where a plausible call must name something, by this vocabulary."""
-        if self._plan is None or self._plan[0] is not vocabulary:
-            self._plan = (vocabulary, make_plan(self.raw, vocabulary))
-        return self._plan[1]
 
 
 class ToolSet:

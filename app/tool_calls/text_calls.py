@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 from dataclasses import field
 
 from app.tool_calls.formats import literals
 from app.tool_calls.formats.base import (
     MAX_CALLS,
+    WINDOW,
     Block,
     Exhausted,
     Format,
@@ -22,16 +24,19 @@ from app.tool_calls.formats.base import (
     SpelledTools,
     Tools,
     Where,
+    behind_tail,
 )
-from app.tool_calls.formats.context import WINDOW, Shown, is_in_sentence
 from app.tool_calls.formats.scanner import SPECIAL, Candidate, Scanner, fence_end
-from app.tool_calls.formats.tails import skip_tail
 
 from ..frozen import frozen
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
 PATIENCE = 4_096
+# Behind a JSON value: neither another one nor what may close it or follow a call.
+_GOES_ON = re.compile(r"[\s,;\[\]}]*+[^\s{<,;\[\]}]")
+
+NONE: frozenset[str] = frozenset()
 
 
 @frozen
@@ -66,23 +71,26 @@ class Rescued:
     exhausted: bool = field(default=False, compare=False)
 
 
-def rescue(text: str, tools: Tools) -> Rescued:
-    """The calls in `text`, by the formats of the table, and the rest of it. Never raises."""
-    holdback = Holdback(tools)
+def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+    """The calls in `text`, by the formats of the table but those `off`, and the rest of it.
+
+    Never raises.
+    """
+    holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
     rest = holdback.finish()
     return Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.exhausted)
 
 
-def rescue_cut(text: str, tools: Tools) -> Rescued:
+def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
     """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
 
     The last call is whole only where its arguments are a JSON object, closed by its own bracket:
     of tags and keywords more might have come, and half a file must not be written.
     """
-    found = rescue(text, tools)
+    found = rescue(text, tools, off)
     calls = whole_calls(found, text)
-    holdback = Holdback(tools)
+    holdback = Holdback(tools, off)
     content = holdback.feed(found.content)
     if not holdback.begins_call:
         content = found.content
@@ -126,8 +134,8 @@ class Holdback:
 
     __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
 
-    def __init__(self, tools: Tools) -> None:
-        self._scanner = Scanner("", SpelledTools(tools))
+    def __init__(self, tools: Tools, off: frozenset[str] = NONE) -> None:
+        self._scanner = Scanner("", SpelledTools(tools), off=off)
         self._off = not tools
         self._blank = True  # nothing but whitespace has come
         self._candidate: Candidate | None = None
@@ -139,7 +147,7 @@ class Holdback:
     def begins_call(self) -> bool:
         """Whether what waits begins with a marker that nobody writes by chance."""
         rows = self._candidate.rows if self._candidate is not None else ()
-        return bool(rows) and all(row.where in (Where.SPECIAL, Where.TAG) for row in rows)
+        return bool(rows) and all(row.where is Where.MARK for row in rows)
 
     def feed(self, delta: str) -> str:
         """What of the text up to and with `delta` may flow now: "" while it may become a call."""
@@ -231,7 +239,8 @@ class Holdback:
         """Whether a bare or fenced JSON value is whole, and no call."""
         if not _ends_early(candidate):
             return False
-        src = Source(self._scanner.text, self._scanner.tools)
+        scanner = self._scanner
+        src = Source(scanner.text, scanner.tools, scanner.floor)
         start = candidate.start
         try:
             if candidate.fence:
@@ -240,7 +249,7 @@ class Holdback:
                     return False
             else:
                 value = literals.json_value(src, start)
-                if value is None or value[1] >= len(src.text):
+                if value is None or not _GOES_ON.match(src.text, value[1]):
                     return False
             return not any(_calls(src, row, candidate.start)[1] for row in candidate.rows)
         except Exception:
@@ -295,6 +304,7 @@ class _Collector:
         try:
             while len(self._calls) < MAX_CALLS:
                 candidate = scanner.advance(final=True)
+                self._src.floor = scanner.floor
                 self._forget_reasoning()
                 if candidate is None:
                     break
@@ -328,21 +338,17 @@ class _Collector:
             block, known, unknown = _calls(self._src, row, candidate.start)
             if block is None:
                 continue
-            if known or row.where in (Where.SPECIAL, Where.TAG):
+            if known or row.where is Where.MARK:
                 self._unknown += unknown
-            if known and not is_in_sentence(
-                scanner.text, candidate.start, block.end, row.where, scanner.floor
-            ):
+            if known:
                 self._pieces.append(scanner.text[self._last : candidate.start])
                 if block.text:
                     self._pieces.append(block.text)
                 self._calls += known
-                scanner.pos = scanner.floor = skip_tail(scanner.text, block.end)
+                scanner.pos = scanner.floor = behind_tail(scanner.text, block.end)
                 self._last = scanner.pos
             else:
                 scanner.reject(candidate)
                 scanner.pos = max(scanner.pos, block.end)
-                if known:
-                    scanner.shown = Shown(scanner.pos)
             return
         scanner.reject(candidate)

@@ -15,7 +15,6 @@ from typing import Any
 
 from app.tool_calls import schemas
 from app.tool_calls.check import check_call
-from app.tool_calls.conversation import conversation_lookup
 from app.tool_calls.schemas import tool_set
 
 ROUNDS = 15
@@ -78,7 +77,6 @@ def main() -> int:
     tools = tool_set(offered)
     good = json.dumps(ARGUMENTS)
     long = json.dumps({**ARGUMENTS, "new_string": "x = 1\n" * 3_000})
-    known = conversation_lookup([{"role": "user", "content": "Edit it. " * 1_000}])
     cases = {
         "a good call": good,
         "a good call of 18 KB": long,
@@ -88,9 +86,9 @@ def main() -> int:
         "number as string": json.dumps({**ARGUMENTS, "count": "5"}),
     }
     for name, text in cases.items():
-        cost = per_call(lambda text=text: check_call("edit_file_7", text, tools, known=known), 300)  # type: ignore[misc]
+        cost = per_call(lambda text=text: check_call("edit_file_7", text, tools), 300)  # type: ignore[misc]
         print(f"{name:32} {cost:8.1f} µs")
-    cost = per_call(lambda: check_call("edit_fil", good, tools, known=known), 30)
+    cost = per_call(lambda: check_call("edit_fil", good, tools), 30)
     print(f"{'unknown tool of 40':32} {cost:8.1f} µs")
     print(
         f"{'finding a known set of 40 tools':32} {per_call(lambda: tool_set(offered), 300):8.1f} µs"

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from app.tool_calls.check import Checked, check_call
-from app.tool_calls.conversation import conversation_lookup
-from app.tool_calls.schemas import tool_set
+from app.tool_calls.check import Checked, Failure, check_call
+from app.tool_calls.conversation import Conversation
+from app.tool_calls.doubts import Valid, call_doubts
+from app.tool_calls.miscopied_ids import Ids
+from app.tool_calls.schemas import ToolSet, tool_set
 from tests.bench.corpora import CORPORA
 
 
@@ -51,19 +53,31 @@ def score(corpora: Path = CORPORA) -> Score | None:
         return None
     total = Score()
     for row in _rows(corpora / "bfcl.jsonl"):
-        tools, known = tool_set(row["tools"]), conversation_lookup(row["messages"])
+        tools = tool_set(row["tools"])
         for call in row["valid_calls"]:
             for arguments in _spellings(call["arguments"]):
-                checked = check_call(call["name"], arguments, tools, known=known)
+                checked = _checked(call["name"], arguments, tools, row["messages"])
                 _count_valid(total, row["id"], arguments, checked)
     for row in _rows(corpora / "mutations.jsonl"):
-        tools, known = tool_set(row["tools"]), conversation_lookup(row["messages"])
-        checked = check_call(row["raw_name"], row["raw_arguments"], tools, known=known)
+        tools = tool_set(row["tools"])
+        checked = _checked(row["raw_name"], row["raw_arguments"], tools, row["messages"])
         _count_mutation(total, row, checked)
     for row in _rows(corpora / "issues_malformed.jsonl"):
         if row["where"] in ("name", "arguments"):
             _count_issue(total, row)
     return total
+
+
+def _checked(name: str, arguments: str, tools: ToolSet, messages: list[Any]) -> Checked:
+    """A call's check; what is doubted of it is a failure here, for it is asked about once more."""
+    checked = check_call(name, arguments, tools)
+    schema = tools.compiled(checked.name)
+    if checked.failures or schema is None:
+        return checked
+    given = json.loads(checked.arguments)
+    valid = Valid(checked.name, given, schema, Conversation(messages), Ids(messages))
+    failures = tuple(Failure(checked.name, one.kind, one.error) for one in call_doubts(valid))
+    return replace(checked, failures=failures)
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
@@ -120,7 +134,7 @@ def _count_issue(total: Score, row: dict[str, Any]) -> None:
     tools = tool_set([{"function": {"name": call["name"], "parameters": parameters}}])
     in_name = row["where"] == "name"
     name = row["text_or_arguments"] if in_name else call["name"]
-    checked = check_call(name, "{}" if in_name else row["text_or_arguments"], tools)
+    checked = _checked(name, "{}" if in_name else row["text_or_arguments"], tools, [])
     line = total.table[f"issue  {row['expected_action']}"]
     line.cases += 1
     wants_retry = row["expected_calls"] is None

@@ -109,23 +109,31 @@ MISSED = replace(INVALID, doubt=True)
 SLIP = replace(INVALID, doubt=True, ask_next=True)
 
 
-@pytest.mark.parametrize(
-    ("doubt", "reason"), [(DOUBT, "loop_detected"), (SLIP, INVALID_REASON)], ids=["loop", "slip"]
-)
-def test_a_doubted_reply_goes_out_unless_a_next_local_tier_can_be_asked(
-    doubt: Verdict, reason: str
-) -> None:
-    assert step(climbing(reason), doubt) == Move("standard", reason)
-    text = Committed("Let me look.")
+def test_a_doubted_call_goes_out_unless_a_next_local_tier_can_be_asked() -> None:
+    reason = "loop_detected"
+    assert step(climbing(reason), DOUBT) == Move("standard", reason)
     for whole in (
         after(reason),  # there is no other tier
-        climbing(reason, committed=text),
-        climbing(reason, model_failure=MISSED, doubted=True),  # asked for another reason
+        climbing(reason, committed=Committed("Let me look.")),
+        climbing(reason, doubted=True),  # asked for another reason
         climbing(reason, controls=Controls(escalation=False)),
         climbing(reason, tiers=("standard", "premium")),
     ):
-        assert step(whole, doubt) == Deliver()
-    assert step(climbing(reason), doubt, escalation={"escalate_on": ["timeout"]}) == Deliver()
+        assert step(whole, DOUBT) == Deliver()
+    assert step(climbing(reason), DOUBT, escalation={"escalate_on": ["timeout"]}) == Deliver()
+
+
+def test_a_slip_is_asked_of_the_next_local_tier_else_of_the_same() -> None:
+    reason = INVALID_REASON
+    assert step(climbing(reason), SLIP) == Move("standard", reason)
+    assert step(climbing(reason, doubted=True), SLIP) == Deliver()
+    for whole in (
+        after(reason),
+        climbing(reason, committed=Committed("Let me look.")),
+        climbing(reason, controls=Controls(escalation=False)),
+        climbing(reason, tiers=("standard", "premium")),
+    ):
+        assert step(whole, SLIP) == Retry(reason, 1, correct=True)
 
 
 @pytest.mark.parametrize("doubt", [DOUBT, SLIP], ids=["loop", "slip"])
@@ -170,34 +178,6 @@ def test_a_reply_that_means_a_call_is_tried_once_more_and_then_goes_out() -> Non
         after(*[INVALID_REASON] * 10),
     ):
         assert step(whole, MISSED) == Deliver()
-
-
-@pytest.mark.parametrize("verdict", [INVALID, LOOP, FAILED, CLIENTS])
-def test_a_doubted_reply_goes_out_where_what_follows_fails(verdict: Verdict) -> None:
-    rules = {
-        "tool_validation": {"max_retries": 1},
-        "escalation": {"max_retries_before_escalate": 0},
-    }
-    known = {"doubted": True, "retried": {INVALID_REASON: 1, "loop_detected": 1}}
-    assert step(after(INVALID_REASON, **known), verdict, **rules) == Deliver(doubted=True)
-    text = {"committed": Committed("I will."), "text_retried": True}
-    mine = after(INVALID_REASON, **known, **text, doubt_is_out=True)
-    assert step(mine, verdict, **rules) == Deliver(doubted=True)
-    others = after(INVALID_REASON, **known, **text)
-    assert isinstance(step(others, verdict, **rules), (Fail, PassOn))
-
-
-@pytest.mark.parametrize("verdict", [LOOP, FAILED, EmptyResponse(), TRUNCATED, CLIENTS])
-def test_a_doubted_reply_is_asked_about_once_however_many_tiers_there_are(verdict: Verdict) -> None:
-    whole = climbing(INVALID_REASON, doubted=True, retried={INVALID_REASON: 1})
-    assert step(whole, verdict) == Deliver(doubted=True)
-    # What is a call, if a bad one, is corrected like any other.
-    assert step(whole, INVALID) == Retry(INVALID_REASON, 2, correct=True)
-
-
-def test_what_the_client_has_read_is_not_said_again() -> None:
-    whole = after(INVALID_REASON, committed=Committed("I will."), doubted=True, doubt_is_out=True)
-    assert step(whole, MISSED) == Deliver(doubted=True)
 
 
 # Cut by a limit that was not the client's

@@ -118,7 +118,6 @@ FAILURES = {
     "a bad call": BAD_CALL,
     "cut by a limit": CUT_SHORT,
     "a text without end": endless({"content": STUCK}),
-    "a call announced": text_stream('I will call look with {"key": "x"} now.'),
 }
 
 

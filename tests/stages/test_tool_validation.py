@@ -221,25 +221,23 @@ def test_prose_about_an_unknown_tool_stays_prose() -> None:
     assert outcome.choice["message"]["content"] == said
 
 
-ANNOUNCED = f"I will call search with {GOOD} now."
+BEHIND_PROSE = f'So: {{"name": "search", "arguments": {GOOD}}}'
+UNREAD = "<tool_call>\nsearch: quokka\n</tool_call>"
 UNREADABLE = '```json\n{"name": "search", "arguments": {"query": ["quokka"}}\n```'
 OF_NO_TOOL = '```json\n{"name": "find", "arguments": {"query": "quokka"}}\n```'
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [(ANNOUNCED, "announced_call"), (OF_NO_TOOL, "unknown_tool"), (UNREADABLE, "invalid_json")],
-)
-def test_a_text_that_means_a_call_is_doubted(text: str, kind: str) -> None:
+@pytest.mark.parametrize("text", [BEHIND_PROSE, UNREAD, OF_NO_TOOL, UNREADABLE])
+def test_a_text_that_may_hold_a_call_is_doubted(text: str) -> None:
     outcome = judged(message(text=text))
-    assert outcome.kinds == [kind]
+    assert outcome.kinds == ["unread_call"]
     assert isinstance(outcome.verdict, InvalidToolCall)
     assert outcome.verdict.doubt
-    assert outcome.incidents == [("tool_call_invalid", (kind,))]
+    assert outcome.incidents == [("tool_call_invalid", ("unread_call",))]
 
 
-@pytest.mark.parametrize("text", [ANNOUNCED, OF_NO_TOOL])
-def test_a_text_that_means_a_call_is_what_it_is_elsewhere(text: str) -> None:
+@pytest.mark.parametrize("text", [BEHIND_PROSE, OF_NO_TOOL])
+def test_a_text_that_may_hold_a_call_is_what_it_is_elsewhere(text: str) -> None:
     said = message(text=text)
     one_more = message(text="Nothing.")["choices"][0]
     for reply, body, rules in (
@@ -250,11 +248,60 @@ def test_a_text_that_means_a_call_is_what_it_is_elsewhere(text: str) -> None:
         (said, {"tool_choice": "none"}, {}),
         (said, {"response_format": {"type": "text"}}, {}),
         (said, {}, {"rescue_text_calls": False}),
-        (said, {}, {"validate_tool_names": False}),
     ):
         assert judged(reply, asked(**body), **rules).verdict is None
-    wanted = asked(messages=[{"role": "user", "content": "Which function would you call?"}])
-    assert judged(message(text=ANNOUNCED), wanted).verdict is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Let me try something like this:\n",
+        "Right:\n",
+        "Good:\n",
+        "I'll do it like this:\n",
+        "Here is one more example search to run:\n",
+        "For example:\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>{"name": "search", "arguments": {"query": "quokka"}}</tool_call>',
+        '[TOOL_CALLS]search[ARGS]{"query": "quokka"}',
+        '<|tool_call>call:search{query:<|"|>quokka<|"|>}<tool_call|>',
+        "```tool_code\nsearch(query='quokka')\n```",
+    ],
+)
+def test_a_marked_call_is_one_whatever_is_said_before_it(text: str, call: str) -> None:
+    outcome = judged(message(text=text + call))
+    assert outcome.calls == [("search", {"query": "quokka"})]
+    assert outcome.choice["message"]["content"] == text
+
+
+def test_marked_calls_with_prose_between_them_are_all_calls() -> None:
+    one = '<|tool_call>call:search{query:<|"|>quokka<|"|>}<tool_call|>'
+    two = "<|tool_call>call:list_files{}<tool_call|>"
+    outcome = judged(message(text=f"First this.\n{one}\nThen that:\n{two}"))
+    assert outcome.calls == [("search", {"query": "quokka"}), ("list_files", {})]
+    assert outcome.choice["message"]["content"] == "First this.\n\nThen that:\n"
+
+
+EMPTY = message(call("write_file", '{"path": "a.txt", "content": ""}'))
+
+
+def test_a_required_text_that_is_empty_is_doubted_and_refused_never() -> None:
+    outcome = judged(EMPTY)
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert (outcome.kinds, outcome.verdict.doubt) == (["empty_value"], True)
+    assert not outcome.verdict.ask_next
+    again = asked()
+    again.doubted = True
+    again.model_failure = outcome.verdict
+    assert judged(EMPTY, again).verdict is None
+    said = EMPTY["choices"][0]["message"]
+    before = [{"role": "user", "content": "Empty a.txt and b.txt."}, said]
+    assert judged(EMPTY, asked(messages=before)).verdict is None
+    assert judged(EMPTY, validate_plausibility=False).verdict is None
 
 
 GET = tool("get_order", parameters("order_id", order_id="string"))
@@ -272,7 +319,7 @@ def test_an_id_that_is_copied_with_a_slip_is_doubted_and_the_next_tier_asked() -
         (
             "miscopied_id",
             'field "order_id" in function "get_order" is "887449", which stands nowhere in the '
-            'conversation; did you mean "8874449"?',
+            'conversation, where "8874449" does',
         )
     ]
     assert outcome.incidents == [("tool_call_invalid", ("miscopied_id",))]

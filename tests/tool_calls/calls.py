@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from app.tool_calls.check import Checked, Options, check_call, nothing_known
-from app.tool_calls.plausibility import Lookup
-from app.tool_calls.schemas import ToolSet, tool_set
+from app.tool_calls.check import Checked, Options, check_call
+from app.tool_calls.conversation import Conversation
+from app.tool_calls.doubts import Valid, call_doubts
+from app.tool_calls.miscopied_ids import Ids
+from app.tool_calls.schemas import ToolSet, compile_schema, tool_set
 
 OPTIONS = Options()
 STRING = {"type": "string"}
+NONE: frozenset[str] = frozenset()
 
 
 def tool(name: str, parameters: Any = None) -> dict[str, Any]:
@@ -45,9 +49,8 @@ def check(
     tools: ToolSet = TOOLS,
     name: str | None = None,
     options: Options = OPTIONS,
-    known: Lookup = nothing_known,
 ) -> Checked:
-    return check_call(name or tools.names[0], arguments, tools, options, known)
+    return check_call(name or tools.names[0], arguments, tools, options)
 
 
 def mended(
@@ -64,20 +67,23 @@ def kinds(
     tools: ToolSet = TOOLS,
     name: str | None = None,
     options: Options = OPTIONS,
-    known: Lookup = nothing_known,
 ) -> list[str]:
     """The kinds of what is wrong; a failing call comes back as it came."""
-    checked = check(arguments, tools, name, options, known)
+    checked = check(arguments, tools, name, options)
     if checked.failures:
         assert checked.arguments == arguments
         assert checked.repairs == ()
     return [failure.kind for failure in checked.failures]
 
 
-def of(name: str, value: str, schema: Any = STRING, options: Options | None = None) -> list[str]:
-    """The kinds of what is wrong with `value` for a required parameter `name`."""
-    tools = one(parameters(name, **{name: schema}))
-    return kinds(json.dumps({name: value}), tools, options=options or Options())
+def doubted(
+    given: dict[str, Any], schema: Any, messages: Sequence[Any] = (), off: frozenset[str] = NONE
+) -> list[str]:
+    """The kinds of what is doubted of a valid call of `f`, whose parameters are `schema`."""
+    assert check(json.dumps(given), one(schema)).failures == ()
+    compiled = compile_schema(schema)
+    call = Valid("f", given, compiled, Conversation(messages), Ids(messages))
+    return [doubt.kind for doubt in call_doubts(call, off)]
 
 
 def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:

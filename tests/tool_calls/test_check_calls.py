@@ -149,8 +149,6 @@ def test_each_check_can_be_switched_off() -> None:
     assert kinds("[]", options=Options(validate_json=False)) == []
     assert kinds("{}", options=Options(validate_schema=False)) == []
     assert kinds("{}", name="nope", options=Options(validate_tool_names=False)) == []
-    assert kinds('{"query": ""}') == ["empty_value"]
-    assert kinds('{"query": ""}', options=Options(validate_plausibility=False)) == []
 
 
 def test_repair_can_be_switched_off() -> None:

@@ -30,7 +30,7 @@ def called(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
-    return Ids(messages or (USER, RESULT), tools).miscopied(orjson.dumps(arguments).decode())
+    return Ids(messages or (USER, RESULT), tools).miscopied(arguments)
 
 
 def said(content: str) -> dict[str, Any]:
@@ -118,25 +118,16 @@ def test_a_number_may_be_an_id() -> None:
     "arguments",
     [
         {"amount": 11250},
-        {"number": 61211, "key": "I4YDQTS", "code": "I4YDQTS"},
-        {"query": "I4YDQTS"},
-        {"text": "C-61211"},
         {"path": "notes/I4YDQTS"},
         {"order_id": "the order I4YDQTS"},
         {"order_id": "idabcdef"},
         {"order_id": None, "id": True, "ids": [], "ref": {}},
         {"order_id": "t4ydqts"},  # the same in another case
         {"order_id": "612111"},  # a part that stands by itself
-        ["I4YDQTS"],
-        "I4YDQTS",
     ],
 )
 def test_what_is_no_such_id(arguments: Any) -> None:
     assert found(arguments) is None
-
-
-def test_arguments_that_nobody_can_read_are_not_read() -> None:
-    assert Ids([USER]).miscopied('{"order_id": "I4YDQTS"') is None
 
 
 def test_what_was_called_before_is_not_doubted_again() -> None:
@@ -191,18 +182,11 @@ def test_an_id_that_a_schema_names_is_meant() -> None:
     assert found({"order_id": "I4YDQTS"}, tools=[{"x": 2**70}]) is not None
 
 
-@pytest.mark.parametrize(
-    "name", ["zip_code", "portNumber", "color_code", "cache_key", "error_code"]
-)
-def test_numbers_that_name_no_single_thing(name: str) -> None:
-    assert found({name: "887449"}, said("8874449")) is None
-
-
 def test_a_reply_with_many_ids_is_looked_through_once() -> None:
     ids = Ids([said("T4YDQTS")])
-    new = [f'{{"id": "NEW{number:05}X"}}' for number in range(8)]
+    new = [{"id": f"NEW{number:05}X"} for number in range(8)]
     assert not any(map(ids.miscopied, new))
-    assert ids.miscopied('{"id": "I4YDQTS"}') is None
+    assert ids.miscopied({"id": "I4YDQTS"}) is None
 
 
 def test_parts_of_content_are_read() -> None:

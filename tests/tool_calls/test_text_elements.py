@@ -140,48 +140,9 @@ def test_a_text_is_what_was_meant(content: str, expected: str) -> None:
     assert streamed(text) == rescue(text, TOOLS)
 
 
-def test_a_text_that_speaks_of_tags_does_not_swallow_the_next_call() -> None:
-    first, second = "begin with <content> always", "and end with </content> always"
-    found = calls(rescue(f"{written(first)}\n{written(second)}", TOOLS))
-    assert [call[1]["content"] for call in found] == [first, second]
-
-
-def test_a_model_escapes_all_values_or_none() -> None:
-    text = "<edit_file><path>a</path><old_string>{}</old_string><new_string>{}</new_string>"
-    ((_, given),) = calls(rescue(text.format("a &amp; b", "<b>a</b>"), TOOLS))
-    assert given["old_string"] == "a &amp; b"
-    ((_, given),) = calls(rescue(text.format("a &amp; b", "a &lt; b"), TOOLS))
-    assert (given["old_string"], given["new_string"]) == ("a & b", "a < b")
-
-
 def test_what_names_something_has_no_blanks_around_it() -> None:
     text = "<read_file>\n<path>\n    src/a b.txt\n  </path>\n</read_file>"
     assert calls(rescue(text, TOOLS)) == [("read_file", {"path": "src/a b.txt"})]
-
-
-@pytest.mark.parametrize(
-    ("inside", "expected"),
-    [
-        ("<todo><task>a</task><done>true</done></todo>\n<todo>\n<task>b</task>\n</todo>",
-         [{"task": "a", "done": True}, {"task": "b"}]),
-        ('[{"task": "a"}]', [{"task": "a"}]),
-        # Anything else is text, which the schema refuses: the model has to say it anew.
-        ("<todo><task>a</task></todo> and more", "<todo><task>a</task></todo> and more"),
-        ("<task>a</task><done>true</done>", "<task>a</task><done>true</done>"),
-    ],
-)  # fmt: skip
-def test_lists_and_objects_of_elements_are_read(inside: str, expected: Any) -> None:
-    text = f"<write_todos>\n<todos>\n{inside}\n</todos>\n</write_todos>"
-    assert calls(rescue(text, TOOLS)) == [("write_todos", {"todos": expected})]
-
-
-def test_a_list_of_texts_is_read() -> None:
-    found = rescue(
-        "<ask_user>\n<question>Which?</question>\n<suggestions>\n<suggestion>A b</suggestion>\n"
-        "<suggestion>C</suggestion>\n</suggestions>\n</ask_user>",
-        TOOLS,
-    )
-    assert calls(found) == [("ask_user", {"question": "Which?", "suggestions": ["A b", "C"]})]
 
 
 def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
@@ -211,9 +172,6 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
         "<details>\n<summary>More</summary>\nSome text.\n</details>",
         # Without what the tool needs it is no call yet, and could be anything.
         "<write_file>\n<path>a.txt</path>\n</write_file>",
-        "<read_file>\n<path>a.txt</path>\n<path>b.txt</path>\n</read_file>",
-        f"For example:\n{READ}",
-        f"To read a file, you would write:\n\n{READ}\n",
         "The `<read_file><path>x</path></read_file>` format is Cline's.",
         "I would use <read_file> with a <path> inside.",
         "<tool_use> is what Claude writes.",
@@ -235,10 +193,6 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
         f"<config>\n<version>2</version>\n{READ}\n</config>",
         f"<steps>\n<step>1</step>\n\n{READ}\n\n{READ}\n</steps>\nThat is all.",
         f"<h1>Help</h1>\n<div class='x'>\n<p>Read:</p>\n{READ}\n</div>",
-        # … or of what is told of the tool.
-        f"## read_file\nReads it.\n\n{READ}",
-        f"In Cline sieht ein Aufruf so aus:\n\n{READ}",
-        f"Previously:\n{READ}",
         "<get_time>",
         "The tag is\n<get_time>",
         # A list of tools.

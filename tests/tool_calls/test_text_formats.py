@@ -11,18 +11,23 @@ from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.schemas import tool_set
 from app.tool_calls.text_calls import Rescued, rescue, rescue_cut
 from tests.tool_calls.calls import check, tool
-from tests.tool_calls.test_text_samples import ARGUMENTS, EACH, JSON, MOMO, SAMPLES, TOOLS, calls
+from tests.tool_calls.test_text_samples import (
+    ARGUMENTS,
+    EACH,
+    JSON,
+    MARKED,
+    MOMO,
+    SAMPLES,
+    TOOLS,
+    calls,
+)
 
-# These must stand at the beginning of a line, or fill a reply's last part.
-AT_LINE_START = {
-    "pythonic",
-    "xml_elements",
-    "react",
-    "functionary",
-    "gemma_tool_code",
-    "json_fence",
-    "bare_json",
-}
+# These must stand at the beginning of a line.
+AT_LINE_START = {"xml_elements", "react", "functionary", "gemma_tool_code", "json_fence"}
+
+
+# What stands behind these belongs to them: a message, an observation, the reply's last lines.
+AS_A_WHOLE = {"harmony", "react", "gemma4"}
 
 
 @pytest.mark.parametrize(("name", "text"), EACH)
@@ -33,7 +38,7 @@ def test_a_call_is_read_and_named_after_its_format(name: str, text: str) -> None
     assert found.content.strip() in ("", "Thought: look it up.")
 
 
-@pytest.mark.parametrize(("name", "text"), EACH)
+@pytest.mark.parametrize(("name", "text"), MARKED)
 def test_prose_before_a_call_stays_as_it_is(name: str, text: str) -> None:
     before = "I'll look for the book.\n" if name in AT_LINE_START else "I'll look for the book."
     found = rescue(before + text, TOOLS)
@@ -49,9 +54,19 @@ def test_calls_after_reasoning_count_and_calls_in_it_do_not(name: str, text: str
     assert rescue(f"Maybe this:\n{text}\n</think>\n\nNo, there is no need.", TOOLS).calls == ()
 
 
-@pytest.mark.parametrize(("name", "text"), EACH)
-def test_two_calls_on_two_lines(name: str, text: str) -> None:
-    assert calls(rescue(f"{text}\n{text}", TOOLS)) == [MOMO, MOMO]
+@pytest.mark.parametrize(("name", "text"), MARKED)
+@pytest.mark.parametrize("between", ["\n", "\nand then:\n"])
+def test_two_calls_with_or_without_prose_between_them(name: str, text: str, between: str) -> None:
+    if name in AS_A_WHOLE:
+        return
+    assert calls(rescue(f"{text}{between}{text}", TOOLS)) == [MOMO, MOMO]
+
+
+@pytest.mark.parametrize(("name", "text"), [one for one in EACH if one not in MARKED])
+def test_without_a_mark_a_call_is_the_whole_reply_or_text(name: str, text: str) -> None:
+    assert calls(rescue(f"<think>Hm.</think>\n\n{text}\n", TOOLS)) == [MOMO]
+    for whole in (f"I see.\n{text}", f"{text}\nDone."):
+        assert rescue(whole, TOOLS) == Rescued((), whole)
 
 
 @pytest.mark.parametrize(("name", "text"), EACH)
@@ -169,7 +184,7 @@ def test_arguments_that_stand_elsewhere_make_no_cut_call_whole(half: str) -> Non
 
 def test_code_behind_a_call_keeps_its_fence() -> None:
     code = "\n```python\nprint()\n```\n"
-    found = rescue(SAMPLES["bare_json"][0] + code, TOOLS)
+    found = rescue(SAMPLES["hermes_json"][0] + code, TOOLS)
     assert (calls(found), found.content) == ([MOMO], code)
 
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from app.tool_calls.text_calls import Rescued, rescue
-from tests.tool_calls.test_text_samples import JSON, PYTHON, SAMPLES, TOOLS
+from tests.tool_calls.test_text_samples import EACH, JSON, PYTHON, SAMPLES, TOOLS
 
 TAGGED = f"<tool_call>{JSON}</tool_call>"
+IN_A_LINE = ("hermes_json", "qwen3_xml", "glm", "kimi_k2", "lfm2", "granite", "lm_studio")
 MARKED = [
     text
     for name in (
@@ -46,78 +47,8 @@ def test_quotes_code_and_examples(around: str, call: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"The model would write {TAGGED} to find it.",
-        f"For example:\n\n{TAGGED}\n",
-        f"For example, to find a book the assistant emits:\n{TAGGED}",
-        f"Here is an example of a tool call.\n{TAGGED}",
-        f"A call looks like this: {TAGGED}",
-        f"The format is: {TAGGED}",
-        f"Let me show you what a call looks like:\n{TAGGED}",
-        f"I'll provide an example:\n{TAGGED}",
-        f"To clarify, I'll sketch an example:\n{TAGGED}",
-        f"Tool calls such as {TAGGED} are read by the server.",
-        f"## Example 2\n{TAGGED}\n",
-        f"**Beispiel:**\n{TAGGED}",
-        f"Test fixture:\n{TAGGED}\nExpected: one call",
-        f"Wrong: {TAGGED}\nRight: use the API.",
-        f"In your parser, handle text like:\n{TAGGED}",
-        f"Earlier I called:\n{TAGGED}\nand it returned nothing.",
-        f"A typical exchange:\n\nUser: find a book\nAssistant: {TAGGED}\n",
-        f"Tool result for {TAGGED}: 5 hits",
-        f"functools[{JSON}] is Phi-4's format.",
-        f"This is an example of Mistral's format: [TOOL_CALLS] [{JSON}]",
-        f"* [TOOL_REQUEST]{JSON}[END_TOOL_REQUEST] – LM Studio's",
-        f"Examples of tool calls:\n\n{TAGGED}\n\n{TAGGED}",
-        f"For example:\n\n{TAGGED}\n\nor\n\n[TOOL_CALLS] [{JSON}]",
-        f"I've already called the tool:\n\n{TAGGED}\n\nIt found nothing.",
-        f"I have run the following call:\n{TAGGED}",
-        f"The previous call was:\n{TAGGED}",
-        f"A model that wants a book emits\n\n{TAGGED}\n\nand the server reads it.",
-        f"In the template a call is\n{TAGGED}\nwhich the parser reads.",
-        f"Here's how the call would look:\n{TAGGED}",
-        f"Let me show you how the call looks:\n{TAGGED}",
-        f"Let me explain the format:\n{TAGGED}",
-        f"I'll show you what the syntax is:\n{TAGGED}",
-        f"Let me show examples of tool calls:\n{TAGGED}",
-        f"Open-source models use this format:\n{TAGGED}",
-        f"List of example calls:\n{TAGGED}",
-        f"Check the following format:\n{TAGGED}",
-        f"I need to mention what I called:\n{TAGGED}",
-        f"我来说明格式如下：\n{TAGGED}",
-        f"Claude's format:\n{TAGGED}",
-        f"## Hermes format\n\n{TAGGED}\n\nThe tags are tokens.",
-        f"Expected output:\n{TAGGED}",
-        f"Usage:\n{TAGGED}",
-        f"Ein Aufruf sieht so aus:\n{TAGGED}",
-        f"Например:\n{TAGGED}",
-        f"例えば:\n{TAGGED}",
-        f"调用格式为：\n{TAGGED}",
-        f"Voici un exemple d'appel :\n{TAGGED}",
-        f"Voici à quoi ressemble un appel d'outil :\n{TAGGED}",
-        f"Par exemple, le modèle écrit :\n{TAGGED}",
-        f"Hier ein Beispiel für einen Aufruf:\n{TAGGED}",
-        f"Das Modell schreibt dann z. B. {TAGGED} in den Text.",
-        f"Das Modell gibt dann Folgendes aus:\n{TAGGED}",
-        f"Aquí tienes un ejemplo de llamada:\n{TAGGED}",
-        f"El modelo emite lo siguiente:\n{TAGGED}",
-        f"Ecco un esempio di chiamata:\n{TAGGED}",
-        f"Вот пример вызова:\n{TAGGED}",
-        f"Например, модель пишет так:\n{TAGGED}",
-        f"例如，模型会输出：\n{TAGGED}",
-        f"模型会生成如下内容:\n{TAGGED}",
-        f"例えば、モデルは次のように出力します:\n{TAGGED}",
-        f"예를 들어 모델은 다음과 같이 출력합니다:\n{TAGGED}",
-        f"The log shows:\n\n    {TAGGED}\n\nso the server did not parse the call.",
-        f"Your log file contains this line:\n{TAGGED}",
-        f"The raw completion was:\n{TAGGED}",
-        f"In the Hermes format a call is written as:\n{TAGGED}",
-        f"An OpenAI response holds a call so:\n\n```json\n{JSON}\n```\n\nIt is read at once.",
-        f"Calls are represented as:\n{TAGGED}",
-        f"The expected output is:\n{TAGGED}",
         f'text = """{TAGGED}\n{JSON}\n"""\n',
         f"> {TAGGED}",
-        f"| Hermes | {TAGGED} |",
-        f"Use {TAGGED} when you need a book.",
         "The tags <tool_call> and </tool_call> stand around a call of find_book.",
         "Use the <tool_call> tag.",
         "<tool_call></tool_call>",
@@ -265,103 +196,28 @@ def test_python_and_prose(text: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
-@pytest.mark.parametrize(
-    "before",
-    [
-        "It looks like you need a book. ",
-        "I'll use the tool that can return books.\n",
-        "I'll check a few titles, for example Momo.\n",
-        'The column is called "id.',
-        "Don't worry about the `shelf",
-        "I will now read the example file.\n\n",
-        "Let me format the list: ",
-        "Let me see what it printed:\n",
-        "Let me look at the output format:\n",
-        "Now I’ll update the template:\n",
-        "I have to check that the syntax is right.\n",
-        "### Step 2: Check the template\n\n",
-        "The previous call failed. Trying again:\n",
-        "Let me check how the page looks.\n",
-        "Do you want a book?\n",
-        "Let me see how the test calls look:\n",
-        "We have to see how the test calls look:\n",
-        "We can use the examples of calls:\n",
-        "Let me check the examples of tool calls in the docs:\n",
-        "I'll check what the user wrote:\n",
-        "We need to know what the request was:\n",
-        "I've made a mistake in the call:\n",
-        "## Step 1: Check the output format\n",
-        "# Verify the syntax\n",
-        "Es sieht so aus, als fehle ein Titel. ",
-        "Es sieht so aus, als fehle das Buch; ich suche es:\n",
-        "예.\n",
-        "我需要查看数据格式如下：\n",
-        "Let me see what the log shows:\n",
-        "The log shows an error. Let me look it up:\n",
-        "Das Modell gibt einen Fehler, ich sehe nach:\n",
-        "Je vais regarder un exemple :\n",
-        "Ich prüfe das Beispiel-Regal:\n",
-        "Voy a revisar los ejemplos:\n",
-        "让我看看模型的输出:\n",
-        "模型返回了错误，我来查一下：\n",
-        "Let me see what the config looks like:\n",
-        "First, I want to see what the code looks like:\n",
-        "Let me look at an example:\n",
-        "I'll run the failing example:\n",
-        "Let me check the README for usage examples:\n",
-        "I'll look at how the model outputs its text:\n",
-        "Now check what the parser sees:\n",
-        "To understand what the client gets:\n",
-        "The function calls are encoded in books.txt, so I read:\n",
-        "Calls are written to the log in books.txt:\n",
-        "Voyons à quoi ressemble ce fichier :\n",
-        "Je vérifie à quoi ressemble le fichier :\n",
-        "Ich prüfe, ob das Modell richtig schreibt:\n",
-    ],
-)
-def test_prose_that_is_no_example_hides_no_call(before: str) -> None:
-    found = rescue(before + TAGGED, TOOLS)
-    assert [call.name for call in found.calls] == ["find_book"]
-    assert found.content == before
-
-
-@pytest.mark.parametrize("call", [TAGGED, JSON, f"```json\n{JSON}\n```"])
+@pytest.mark.parametrize("call", [text for name, text in EACH if name in IN_A_LINE])
 @pytest.mark.parametrize(
     "around",
     [
-        "I'll check both.\n{}\nand the other one:\n{}",
-        "Thank you for your approval.\n\n{}\n\n{}",
-        "Paris:\n{}\nand London:\n{}",
-        "Now I’ll read the config file:\n{}\n\n{}\n",
-        "It wrote the wrong one. Let me fix that:\n\n{}\n\nThen the other:\n\n{}",
-        "好的，我来读取 config 文件：\n\n{}\n\n{}",
-        "Je vais lire le fichier config :\n\n{}\n\n{}\n\nWould you like me to check more?",
-        "If you want to know more, I'll look it up:\n\n{}\n\n{}",
-        "What should I read first?\n\n{}\n\n{}",
-        "Was soll ich zuerst lesen?\n\n{}\n\n{}",
-        "Que dois-je lire d'abord ?\n\n{}\n\n{}",
-        "文件是否存在？\n\n{}\n\n{}",
-        "First both:\n\n{}\n\n{}\n\nPlease confirm the result once it is there.",
-        "Let me check if it's okay:\n\n{}\n\n{}",
-        "I have to see if that is fine:\n\n{}\n\n{}",
-        "The command was not executed, so I try again:\n\n{}\n\n{}",
-        "Response:\n\n{}\n\n{}",
-        "Ich räume zuerst auf:\n\n{}\n\n{}\n\nIch melde mich mit dem Ergebnis.",
-        "先清理：\n\n{}\n\n{}\n\n我会告诉你结果。",
-        "Read the files:\n\n{}\n\n{}",
-        "We need to look at the config file first:\n\n{}\n\n{}",
-        "I'll check both:\n\n{}\n\n{}\n\nLet me know if you'd like me to do this differently.",
+        "For example: {}",
+        "A call looks like this:\n{}\nand the server reads it.",
+        "Ein Aufruf sieht so aus: {}",
+        "调用格式为：\n{}",
+        "Shall I run this? {} Just say yes.",
+        'The column is called "id. {}',
+        "Don't worry about the `shelf {}",
+        "| Hermes | {} |",
     ],
 )
-def test_calls_that_are_meant_may_have_prose_around(around: str, call: str) -> None:
+def test_words_around_a_marked_call_say_nothing(around: str, call: str) -> None:
     found = rescue(around.replace("{}", call), TOOLS)
-    assert [one.name for one in found.calls] == ["find_book"] * 2
+    assert [one.name for one in found.calls] == ["find_book"]
+    assert found.content.startswith(around.partition("{")[0])
 
 
-def test_a_marked_call_behind_the_json_that_was_asked_for_is_meant() -> None:
+def test_a_marked_call_behind_json_that_is_shown() -> None:
     before = f"Here is the JSON for the call:\n\n```json\n{JSON}\n```\n\n"
     found = rescue(before + TAGGED, TOOLS)
     assert [one.name for one in found.calls] == ["find_book"]
     assert found.content == before
-    data = f"{before}```json\n{JSON}\n```\n"
-    assert rescue(data, TOOLS) == Rescued((), data)

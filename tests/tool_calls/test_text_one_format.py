@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+from app.tool_calls.check import check_call
+from app.tool_calls.schemas import tool_set
 from app.tool_calls.text_calls import Rescued, rescue
+from tests.tool_calls.calls import tool
 from tests.tool_calls.test_text_samples import JSON, MOMO, TOOLS, calls
 
 
@@ -60,56 +63,22 @@ def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
 
 
 TITLE = {"find_book": {"properties": {"title": {"type": "string"}, "note": {"type": "string"}}}}
-GEMMA_SLIPS = [
-    ("{title:'Momo'}", {"title": "Momo"}),
-    ("{title:'Momo, or: it's late'}", {"title": "Momo, or: it's late"}),
-    ("{title:'Momo'<|\"|>}", {"title": "Momo"}),
-    ("{title:'<|\"|>Momo<|\"|>'}", {"title": "Momo"}),
-    ('{title:<|"|>Momo}', {"title": "Momo"}),
-    ('{title:<|"|>${Momo}}', {"title": "${Momo}"}),
-    ('{title:<|"|>Momo', {"title": "Momo"}),
-    ("{title:Momo, or: the rest}", {"title": "Momo, or: the rest"}),
-    ('{title:a, b,note:<|"|>c<|"|>}', {"title": "a, b", "note": "c"}),
-    ('{note:<|"|>c<|"|>,title:x{a},b}', {"note": "c", "title": "x{a},b"}),
-    ("{title:'a, b',note:<|\"|>c<|\"|>}", {"title": "a, b", "note": "c"}),
-]
 
 
-@pytest.mark.parametrize(("written", "value"), GEMMA_SLIPS)
-def test_gemma_without_its_own_quotes(written: str, value: dict[str, str]) -> None:
-    text = f"<|tool_call>call:find_book{written}<tool_call|>"
-    assert calls(rescue(text, TITLE)) == [("find_book", value)]
+@pytest.mark.parametrize("written", ["{title:'Momo'}", "{'title':'Momo'}", '{"title":"Momo",}'])
+def test_gemma_with_other_quotes_is_read_leniently(written: str) -> None:
+    (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
+    tools = tool_set([tool("find_book", {"type": "object", **TITLE["find_book"]})])
+    assert check_call(call.name, call.arguments, tools).arguments == '{"title": "Momo"}'
 
 
-def test_a_gemma_call_without_its_end_and_words_behind_it() -> None:
-    found = rescue("<|tool_call>call:find_book{title:Momo}\nDone.", TITLE)
-    assert calls(found) == [("find_book", {"title": "Momo"})]
-    assert found.content.strip() == "Done."
-
-
-def test_gemma_texts_end_with_their_own_call() -> None:
-    call, end = "<|tool_call>call:find_book", "<tool_call|>"
-    for first, value in {
-        "{title:Momo": "Momo",
-        "{title:'it's {'fine'}, right?'}": "it's {'fine'}, right?",
-        '{title:<|"|>d = {}': "d = {}",
-        '{title:<|"|>if (x) { y }': "if (x) { y }",
-    }.items():
-        if "<|" in first:  # its second quote would be the next call's first
-            assert calls(rescue(f"{call}{first}{end}", TITLE)) == [("find_book", {"title": value})]
-            continue
-        text = f"{call}{first}{end}\n{call}{{title:B}}{end}"
-        assert calls(rescue(text, TITLE)) == [
-            ("find_book", {"title": value}),
-            ("find_book", {"title": "B"}),
-        ]
-    # Whether what follows is a parameter or text can't be told.
-    assert rescue(f'{call}{{title:<|"|>Momo,note:c}}{end}', TITLE).calls == ()
-
-
-def test_a_gemma_text_that_may_go_on_is_no_call() -> None:
-    for written in ('{title:<|"|>Momo', "{title:'Momo", "{title:a, b"):
-        assert rescue(f"<|tool_call>call:find_book{written}", TITLE).calls == ()
+@pytest.mark.parametrize(
+    "written", ['{title:<|"|>Momo,note:c}', '{title:<|"|>Momo', "{title:'Momo", "{title:a, b"]
+)
+def test_a_gemma_text_whose_end_is_unclear_is_refused(written: str) -> None:
+    (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
+    tools = tool_set([tool("find_book", {"type": "object", **TITLE["find_book"]})])
+    assert check_call(call.name, call.arguments, tools).failures
 
 
 WRITTEN_OTHERWISE = [
@@ -127,7 +96,6 @@ WRITTEN_OTHERWISE = [
     [
         "gpt-oss writes commentary to=functions.find_book json{}",
         "In the log:\nassistantcommentary to=functions.find_book json{}",
-        "Its raw output was:\ncommentary to=functions.find_book json{}",
         "A header begins so:\n\nto=functions.find_book<|channel|>commentary<|message|>{}",
     ],
 )

@@ -127,9 +127,7 @@ SAMPLES: dict[str, list[str]] = {
         f"<find_book>{ARGUMENTS}</find_book>",
         f"<tool_call>\n<find_book>\n{_ELEMENTS}</find_book>\n</tool_call>",
         f"<tool_call>\n<function>find_book</function>\n{ARGUMENTS}\n</tool_call>",
-        f"<tool_call>find_book\n{_ELEMENTS}</tool_call>",
         f'<tool_call name="find_book">\n{ARGUMENTS}\n</tool_call>',
-        f'<tool name="find_book">\n{_ELEMENTS}</tool>',
         "<tool_use>\n<tool_name>find_book</tool_name>\n"
         f"<parameters>\n{_ELEMENTS}</parameters>\n</tool_use>",
         "<use_mcp_tool>\n<server_name>library</server_name>\n<tool_name>find_book</tool_name>\n"
@@ -206,6 +204,14 @@ SAMPLES: dict[str, list[str]] = {
     ],
 }
 EACH = [(name, text) for name, texts in SAMPLES.items() for text in texts]
+# Those that are no JSON and no Python list by themselves, nor in a fence of no format's own.
+MARKED = [
+    (name, text)
+    for name, text in EACH
+    if name != "bare_json"
+    and not text.startswith(("```json", "```\n", "```xml"))
+    and not (name == "pythonic" and text.startswith("["))
+]
 
 
 def calls(found: Rescued) -> list[tuple[str, Any]]:

@@ -13,7 +13,7 @@ from app.tool_calls.formats.scanner import ROWS
 from app.tool_calls.formats.table import REASONING, REASONING_ENDS, SHOWN
 from app.tool_calls.text_calls import Holdback, Rescued, rescue
 from tests.tool_calls.floods import MARKERS
-from tests.tool_calls.test_text_samples import EACH, JSON, TOOLS
+from tests.tool_calls.test_text_samples import EACH, JSON, MARKED, TOOLS
 
 
 def stream(text: str, cuts: list[int]) -> tuple[list[str], Rescued]:
@@ -31,7 +31,7 @@ def assert_even(text: str, cuts: list[int]) -> None:
     assert (rest.calls, rest.unknown) == (whole.calls, whole.unknown)
 
 
-@pytest.mark.parametrize(("name", "text"), EACH)
+@pytest.mark.parametrize(("name", "text"), MARKED)
 def test_a_call_never_flows_and_prose_before_it_does(name: str, text: str) -> None:
     before = "Let me have a look.\n"
     flowed, rest = stream(before + text, list(range(len(before + text))))

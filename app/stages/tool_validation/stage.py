@@ -8,16 +8,14 @@ and has none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from ...core.chunks import text_of
 from ...core.exchange import Exchange, Incident, Request
 from ...core.gate import TextHold
-from ...core.ladder import may_escalate
 from ...core.pipeline import StageState
 from ...core.reply import ChoiceReply, Reply, ToolCall
 from ...core.verdicts import CallFailure, InvalidToolCall
@@ -25,38 +23,43 @@ from ...settings import Settings
 from ...tool_calls import explain
 from ...tool_calls.check import Options, check_call
 from ...tool_calls.check_reply import check_response_format
-from ...tool_calls.conversation import conversation_lookup
+from ...tool_calls.conversation import Conversation
+from ...tool_calls.doubts import Valid, call_doubts
+from ...tool_calls.formats.literals import json_object
 from ...tool_calls.miscopied_ids import Ids
-from ...tool_calls.missed_calls import may_mean_call, missed_call
 from ...tool_calls.schemas import ToolSet, tool_set
 from ...tool_calls.text_calls import Holdback, Rescued, rescue, rescue_cut
 from ...tool_calls.thoughts import behind_thoughts
-from ...tool_calls.vocabulary import DEFAULT as VOCABULARY
+from ...tool_calls.unread import unread_call
 from ...unique import call_id
 from .client_history import readable
 from .tool_choice import NOTHING, read_choice
 
 MISCOPIED = "miscopied_id"
+UNREAD = "unread_call"
 MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
 
 
 class ToolValidation:
-    """The configuration: what is checked, what is mended."""
+    """The configuration: what is checked, what is mended.
+
+    ``off``: names of formats, repairs and doubts that are left out, to see what each is good for.
+    """
 
     name = "tool_validation"
     bypass = "validation"
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, off: frozenset[str] = frozenset()) -> None:
         rules = settings.reliability.tool_validation
         self.rules = rules
         self.settings = settings
+        self.off = off
         self.options = Options(
             validate_json=rules.validate_json,
             validate_schema=rules.validate_schema,
             validate_tool_names=rules.validate_tool_names,
-            validate_plausibility=rules.validate_plausibility,
             repair=rules.repair == "safe",
-            vocabulary=VOCABULARY,
+            off=off,
         )
 
     def open(self, exchange: Exchange) -> StageState:
@@ -90,7 +93,6 @@ class _State(StageState):
         self._needs_ids = not exchange.request.legacy_functions  # function_call has none
         self._failures: list[CallFailure] = []
         self._compiled: ToolSet | None = None
-        self._lookup: Callable[[str], bool] | None = None
 
     def on_request(self, request: Request) -> None:
         blocks = self._exchange.request.blocks_of(request.body["messages"])
@@ -100,7 +102,7 @@ class _State(StageState):
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
 
     def text_hold(self) -> TextHold | None:
-        return Holdback(self._schemas()) if self._rescues else None
+        return Holdback(self._schemas(), self._stage.off) if self._rescues else None
 
     def mend(self, reply: Reply) -> None:
         mended = {
@@ -117,9 +119,9 @@ class _State(StageState):
     def judge(self, reply: Reply) -> InvalidToolCall | None:
         failures, doubt = self._failures, False
         if not failures:
-            failures, doubt = self._missed(reply) or self._miscopied(reply), True
+            failures, doubt = self._doubts(reply), True
         if not failures:
-            return self._no_opinion(reply)
+            return None
         for failure in failures:
             self._note(
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
@@ -128,57 +130,51 @@ class _State(StageState):
         ask_next = doubt and failures[0].kind == MISCOPIED
         return InvalidToolCall(tuple(failures), doubt=doubt, ask_next=ask_next)
 
-    def _missed(self, reply: Reply) -> list[CallFailure]:
-        """The call that a reply of text alone means, as far as one can tell."""
-        choice = reply.choices.get(0)
-        if choice is None or len(reply.choices) > 1 or not self._stage.options.validate_tool_names:
+    def _doubts(self, reply: Reply) -> list[CallFailure]:
+        """What is doubted of a reply that is valid: the model is asked once about it."""
+        exchange, choice = self._exchange, reply.choices.get(0)
+        if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
-        if choice.tool_calls or choice.finish_reason != "stop" or not self._rescues:
+        if exchange.doubted:
+            return self._no_answer(choice)
+        if choice.tool_calls:
+            return self._doubted_calls(choice)
+        return self._unread(choice)
+
+    def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
+        """What makes the second reply no better than the first, which then goes out.
+
+        Another tier's with a slip or without a call; a text where the client has the first's.
+        """
+        asked = self._exchange.asked_about
+        if not isinstance(asked, InvalidToolCall):
             return []
-        if not may_mean_call(choice.text) or self._format:
+        if choice.tool_calls and asked.ask_next:
+            return [one for one in self._doubted_calls(choice) if one.kind == MISCOPIED]
+        silent = not choice.tool_calls and (asked.ask_next or self._exchange.doubt_is_out)
+        return list(asked.failures) if silent else []
+
+    def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
+        said, ids = Conversation(self._body["messages"]), Ids(self._body["messages"], self._tools)
+        found: list[CallFailure] = []
+        for position, call in enumerate(choice.tool_calls):
+            schema = self._tool_set().compiled(call.name)
+            arguments = json_object(call.arguments)
+            if schema is not None and arguments:
+                valid = Valid(call.name, arguments, schema, said, ids)
+                found += (
+                    CallFailure(call.name, doubt.kind, doubt.error, 0, position)
+                    for doubt in call_doubts(valid, self._stage.off)
+                )
+        # An id is asked about by itself: that goes to another tier.
+        return [one for one in found if one.kind != MISCOPIED] or found[:1]
+
+    def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
+        """A text that may hold a call which nothing reads."""
+        if choice.finish_reason != "stop" or not self._rescues or self._format:
             return []
-        found = missed_call(choice.text, self._schemas(), self._asked())
-        return [CallFailure(found.tool, found.kind, found.error)] if found is not None else []
-
-    def _miscopied(self, reply: Reply) -> list[CallFailure]:
-        """The call whose id is hardly the one that is meant, as far as one can tell."""
-        if not reply.has_calls or len(reply.choices) > 1 or not self._may_ask_about_ids(reply):
-            return []
-        ids = Ids(self._body["messages"], self._body.get("tools"))
-        for index, choice in reply.choices.items():
-            for position, call in enumerate(choice.tool_calls):
-                found = ids.miscopied(call.arguments)
-                if found is not None:
-                    error = explain.miscopied(found.path, found.value, found.meant, call.name)
-                    return [CallFailure(call.name, MISCOPIED, error, index, position)]
-        return []
-
-    def _may_ask_about_ids(self, reply: Reply) -> bool:
-        """Whether a doubt can change anything: there may be another tier to ask, or it is asked."""
-        exchange = self._exchange
-        if not self._stage.options.validate_plausibility:
-            return False
-        if exchange.asked_about is not None:
-            # Of a loop: an id that may be wrong gets further than what surely goes round.
-            return isinstance(exchange.asked_about, InvalidToolCall)
-        if exchange.doubted or exchange.text_is_out or reply.flowed:
-            return False
-        climbs = may_escalate(exchange, self._stage.settings)
-        return climbs and exchange.tier in exchange.route.tiers[:-1]
-
-    def _no_opinion(self, reply: Reply) -> InvalidToolCall | None:
-        """A reply without a call says nothing of the ids in the calls that it was asked about."""
-        asked_about = self._exchange.asked_about
-        if not isinstance(asked_about, InvalidToolCall):
-            return None
-        if reply.has_calls:
-            return None
-        return asked_about
-
-    def _asked(self) -> str:
-        """What the user said last."""
-        newest = reversed(self._body["messages"])
-        return next((text_of(m.get("content")) for m in newest if m.get("role") == "user"), "")
+        name = None if UNREAD in self._stage.off else unread_call(choice.text, self._schemas())
+        return [CallFailure(name, UNREAD, explain.unread(name))] if name is not None else []
 
     # Mending one choice
 
@@ -212,7 +208,7 @@ class _State(StageState):
         return not check_response_format(behind_thoughts(text), wanted, options).failures
 
     def _rescue(self, index: int, new: _Mended) -> None:
-        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas())
+        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas(), self._stage.off)
         new.failures += self._unknown_calls(index, new.text, found)
         new.text = found.content
         if not found.calls:
@@ -247,7 +243,7 @@ class _State(StageState):
         tools = self._tool_set()
         seen: set[str] = set()
         for position, call in enumerate(new.calls):
-            checked = check_call(call.name, call.arguments, tools, self._stage.options, self._known)
+            checked = check_call(call.name, call.arguments, tools, self._stage.options)
             if call.was_object:
                 new.repairs.append("arguments_not_text")
             if call.odd:
@@ -353,12 +349,6 @@ class _State(StageState):
     def _schemas(self) -> dict[str, Any]:
         tools = self._tool_set()
         return {name: tools.schema(name) or {} for name in tools.names}
-
-    def _known(self, value: str) -> bool:
-        # The client's own messages, not a retry's: a bad call replayed must not excuse the next.
-        if self._lookup is None:
-            self._lookup = conversation_lookup(self._body["messages"])
-        return self._lookup(value)
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
         self._exchange.incidents.append(Incident(kind, labels, detail))

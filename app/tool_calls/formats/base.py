@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -17,9 +18,18 @@ Tools = Mapping[str, Mapping[str, Any]]
 READING_BUDGET = 2_000_000
 # More calls than this in one reply are no plan but a loop; the rest of the reply stays text.
 MAX_CALLS = 256
+# How much of the text before a place is looked at. The same for a whole text and for a stream.
+WINDOW = 400
 
 # What `names.NAMESPACE` matches, as `squash` leaves it.
-_NAMESPACES = ("functions", "tools", "defaultapi")
+_NAMESPACES = ("functions", "function", "tools", "tool", "defaultapi")
+
+# What is left behind calls where a server doesn't strip it: ends of messages, closing tags.
+_TAIL = re.compile(
+    r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot_id|eom_id|end|return|call|endoftext"
+    r"|end_of_text|end_message|stop|END_OF_TURN_TOKEN)\|>|<｜end▁of▁sentence｜>|<end_of_turn>"
+    r"|<turn\|>|<start_function_response>|<\|END_ACTION\|>))*+"
+)
 
 
 class Exhausted(Exception):
@@ -80,14 +90,11 @@ class SpelledTools:
         part = squash(part)
         if any(name.startswith(part) for name in self._loose_names()):
             return True
-        for namespace in _NAMESPACES:
-            # "functions." has an "s" that may be missing.
-            if namespace.startswith(part):
-                return True
-            for spelled in (namespace, namespace.removesuffix("s")):
-                if part.startswith(spelled) and self.could_start(part[len(spelled) :]):
-                    return True
-        return False
+        return any(
+            space.startswith(part)
+            or (part.startswith(space) and self.could_start(part.removeprefix(space)))
+            for space in _NAMESPACES
+        )
 
     def schema(self, name: str) -> Mapping[str, Any]:
         """The JSON Schema of the arguments of the tool that `name` means; {} where unknown."""
@@ -119,13 +126,17 @@ class SpelledTools:
 
 
 class Source:
-    """The text of a reply and the tools of its request, with searches that stay linear in all."""
+    """The text of a reply and the tools of its request, with searches that stay linear in all.
 
-    __slots__ = ("_found", "budget", "text", "tools")
+    `floor`: the index behind reasoning and calls; what stands before it says nothing.
+    """
 
-    def __init__(self, text: str, tools: SpelledTools) -> None:
+    __slots__ = ("_found", "budget", "floor", "text", "tools")
+
+    def __init__(self, text: str, tools: SpelledTools, floor: int = 0) -> None:
         self.text = text
         self.tools = tools
+        self.floor = floor
         self.budget = READING_BUDGET
         self._found: dict[str, tuple[int, int]] = {}
 
@@ -151,6 +162,22 @@ class Source:
         if self.budget < 0:
             raise Exhausted
 
+    def is_whole_reply(self, start: int, end: int) -> bool:
+        """Whether nothing but blanks stands before `start` and behind `end`, reasoning aside."""
+        behind = behind_tail(self.text, end)
+        return begins_reply(self.text, start, self.floor) and not self.text[behind:].strip()
+
+
+def behind_tail(text: str, pos: int) -> int:
+    """The index behind what a server left after a call that ends at `pos`."""
+    tail = _TAIL.match(text, pos)
+    return tail.end() if tail else pos
+
+
+def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
+    """Whether nothing but some blanks stands between `floor` and `pos`."""
+    return pos - floor < WINDOW and not text[floor:pos].strip()
+
 
 class Begins(enum.Enum):
     """Whether a call begins here, judged by the text that has come so far."""
@@ -161,13 +188,11 @@ class Begins(enum.Enum):
 
 
 class Where(enum.Enum):
-    """Where in a reply a format's opener counts."""
+    """Where in a reply a format's opener counts; never in quotes, inline code and reasoning."""
 
-    SPECIAL = "special"  # tokens that nobody writes by chance: anywhere outside quotes and code
-    TAG = "tag"  # tags that an explanation may show: also not behind "for example:"
+    MARK = "mark"  # anywhere
     LINE = "line"  # only at the start of a line
-    JSON = "json"  # a bare JSON value: also not inside another value
-    ELEMENT = "element"  # an element named as a tool: at the start of a line, without any marker
+    JSON = "json"  # no mark: only where the calls are the whole reply
     FENCE = "fence"  # the opening line of a code fence
 
 
@@ -188,5 +213,26 @@ class Format:
     name: str
     openers: tuple[str, ...]
     read: Reader
-    where: Where = Where.SPECIAL
+    where: Where = Where.MARK
     follow: Follow | None = None
+
+
+def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> Begins:
+    """Whether one of `wanted` stands at `pos`, or may once more text has come."""
+    if text.startswith(wanted, pos):
+        return Begins.YES
+    rest = text[pos : pos + max(map(len, wanted), default=0)]
+    if pos + len(rest) == len(text) and any(item.startswith(rest) for item in wanted):
+        return Begins.MAYBE
+    return Begins.NO
+
+
+def behind_space(*wanted: str) -> Follow:
+    """A judge: one of `wanted` stands behind the opener and blanks."""
+
+    def judge(text: str, pos: int, tools: SpelledTools) -> Begins:
+        while pos < len(text) and text[pos].isspace():
+            pos += 1
+        return Begins.MAYBE if pos == len(text) else one_of(text, pos, wanted)
+
+    return judge

@@ -4,9 +4,9 @@ An element for the tool with one for each parameter (`<read_file><path>…</path
 Roo Code), or one for the call with the tool's name and the arguments in it
 (`<tool_use><name>…</name><arguments>…</arguments></tool_use>`). Arguments may also be JSON.
 
-A tool's own element has no marker, and people ask for XML: it is a call only at the start of a
-line, outside any document, with nothing but the tool's parameters in it, among them all that it
-needs, and where the tool's name is none that a document's element has.
+A tool's own element has no mark, and people ask for XML: it is a call only where no document has
+an element of that name (`read_file`, `readFile`; not `note` or `Button`), at the start of a line
+and not indented, with parameters of the tool in it and nothing else, among them all that it needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import re
 from bisect import bisect_left
 from functools import lru_cache
 
-from app.tool_calls.formats import hermes, python_calls
 from app.tool_calls.formats.base import (
     MAX_CALLS,
     Begins,
@@ -26,11 +25,12 @@ from app.tool_calls.formats.base import (
     Source,
     SpelledTools,
     Where,
+    one_of,
 )
-from app.tool_calls.formats.context import lead_of
-from app.tool_calls.formats.element_values import OPENING, Values, end_of_value, opening_at
-from app.tool_calls.formats.json_calls import close, object_text
+from app.tool_calls.formats.json_calls import close
+from app.tool_calls.formats.json_tags import TOOL_CALL
 from app.tool_calls.formats.literals import json_object, skip_space
+from app.tool_calls.formats.tagged import Tags, read_call
 
 from ...frozen import frozen
 
@@ -38,34 +38,32 @@ NAME = "xml_elements"
 # Elements around a call, and what may be said of it in their own tag.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
 _BARE = tuple(f"<{one}>" for one in (*WRAPPERS[1:], "invoke", "tool_calls", "function_calls"))
-_NAMED = tuple(f"<{wrapper} name=" for wrapper in WRAPPERS)
-_LISTED = "<tool name="  # which lists of tools have, too
-# A name that no element of a document has: `read_file`, `readFile`. `note` and `Button` are some.
+# A name that no element of a document has.
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
-_NAME_ELEMENTS = ("name", "tool_name", "function_name", "function", "tool")
-_ARGUMENT_ELEMENTS = ("arguments", "parameters", "args", "input", "params", "tool_input")
-
-_SERVER = re.compile(r"\s*<server_name>[^<\n]{0,200}</server_name>")
-_CALLED = re.compile(rf"\s*<({'|'.join(_NAME_ELEMENTS)})>\s*+([^<>\n]{{1,200}}?)\s*+</\1>")
-_GIVEN = re.compile(rf"\s*<({'|'.join(_ARGUMENT_ELEMENTS)})>")
-_WORD = re.compile(r"\s*([A-Za-z_][\w.-]{0,199})\s*(?=<)")
-_TAG_NAME = re.compile(r"<(\w+) name=")
-_NAME_VALUE = re.compile(r"\s*(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]{1,200})\s*>")
-# Tags around an element: those that close, anywhere; those that open, before anything else.
-_AROUND = re.compile(
-    r"</(?P<end>[A-Za-z_][\w.:-]{0,60})\s*>"
-    r"|(?:^|(?<=>))[ \t]*<(?P<begin>[A-Za-z_][\w.:-]{0,60})(?:\s[^<>]{0,200})?(?<!/)>",
-    re.MULTILINE,
+_NAMES = ("name", "tool_name", "function_name", "function", "tool")
+_SERVER = re.compile(r"\s*+<server_name>[^<\n]{0,200}+</server_name>")
+_CALLED = re.compile(rf"\s*+<({'|'.join(_NAMES)})>\s*+([^<>\n]{{1,200}}?)\s*+</\1>")
+_GIVEN = re.compile(r"\s*+<(arguments|parameters|args|input|params|tool_input)>")
+_OPENING = re.compile(r"<([A-Za-z_][\w.-]{0,199})>")
+_NAMED = re.compile(r"<(\w++) name=\s*+(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]{1,200})\s*+>")
+_NAME_VALUE = re.compile(r"\s*+(\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]{1,200})\s*+>")
+_TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
+_LOOKED_AT = 4_000  # characters behind an element
+_LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that a server leaves behind calls
+_TAGS = Tags(
+    re.compile(
+        r"<(?P<tag>[A-Za-z_][\w.-]{0,199})"
+        r"(?:\s++name\s*+=\s*+(?P<key>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]++))?\s*+>"
+    ),
+    trim="element",
+    named=True,
 )
-_HEADING = re.compile(r"^#{1,6}[ \t].*", re.MULTILINE)
-_PROLOG = re.compile(r"<[?!][^<>]{0,200}>\Z")
-_VOID = frozenset(("br", "hr", "img", "input", "link", "meta"))
 
 
 @frozen
 class OwnElements:
-    """The tools of a request whose elements need no marker: their names, sorted, and their tags."""
+    """The tools of a request whose elements need no mark: their names, sorted, and their tags."""
 
     names: tuple[str, ...]
     tags: re.Pattern[str]
@@ -85,34 +83,68 @@ def own_elements(names: tuple[str, ...]) -> OwnElements:
     return OwnElements(own, re.compile(f"<(?:{tags})>"))
 
 
+def read_tool(src: Source, start: int) -> Block | None:
+    """A tool's own element, with all that the tool needs."""
+    tag = _OPENING.match(src.text, start)
+    if tag is None or tag.group(1) not in src.tools.schemas or not _begins_line(src.text, start):
+        return None
+    closer = f"</{tag.group(1)}>"
+    found = read_call(src, tag.group(1), tag.end(), _TAGS, (closer,))
+    if found is None or not _fits(src, found[0]):
+        return None
+    end = close(src.text, found[1], (closer,))
+    if end == found[1] and src.text[end:].strip():
+        return None
+    return None if _is_in_document(src.text, end) else Block(end, (found[0],))
+
+
+def _begins_line(text: str, pos: int) -> bool:
+    """Whether it is not indented, or stands behind another element."""
+    return not pos or text[pos - 1] in "\n>"
+
+
+def _is_in_document(text: str, pos: int) -> bool:
+    """Whether an end tag stands behind `pos` whose element began before: no call has one around."""
+    opened: list[str] = []
+    for tag in _TAG.finditer(text, pos, pos + _LOOKED_AT):
+        if not tag[1]:
+            opened.append(tag[2])
+        elif tag[2] in opened:
+            del opened[opened.index(tag[2]) :]
+        else:
+            return tag[2] not in _LEFT_OVER
+    return False
+
+
+def _fits(src: Source, call: Call) -> bool:
+    arguments = json_object(call.arguments)
+    return arguments is not None and src.tools.takes(call.name, arguments)
+
+
 def read_wrapped(src: Source, start: int) -> Block | None:
     """An element for the call, be its name an element, its own tag's, or that of one inside."""
-    tag = OPENING.match(src.text, start)
-    named = _TAG_NAME.match(src.text, start) if tag is None else None
-    opening = tag or named
-    if opening is None:
+    named = _NAMED.match(src.text, start)
+    tag = named or _OPENING.match(src.text, start)
+    if tag is None:
         return None
-    closer = f"</{opening.group(1)}>"
-    if opening.group(1) in src.tools.schemas and (own := read_tool(src, start)) and own.calls:
+    if tag.group(1) in src.tools.schemas and (own := read_tool(src, start)):
         return own
-    if named is not None:
-        value = _NAME_VALUE.match(src.text, named.end())
-        if value is None:
-            return None
-        found = _read_arguments(src, value.group(1).strip("\"'"), value.end(), closer)
-        return Block(close(src.text, found[1], (closer,)), (found[0],)) if found else None
+    closer = f"</{tag.group(1)}>"
     calls: list[Call] = []
-    end = opening.end()
+    end = tag.end()
     while len(calls) < MAX_CALLS:
-        found = _read_inside(src, end, closer)
+        found = (
+            _read_arguments(src, named.group(2).strip("\"'"), end, closer)
+            if named
+            else _read_inside(src, end, closer)
+        )
         if found is None:
             break
         calls.append(found[0])
         end = found[1]
-    if calls:
-        return Block(close(src.text, end, (closer,)), tuple(calls))
-    python = python_calls.read_calls(src, end)
-    return Block(close(src.text, python[1], (closer,)), tuple(python[0])) if python else None
+        if named:
+            break
+    return Block(close(src.text, end, (closer,)), tuple(calls)) if calls else None
 
 
 def _read_inside(src: Source, pos: int, closer: str) -> tuple[Call, int] | None:
@@ -121,110 +153,25 @@ def _read_inside(src: Source, pos: int, closer: str) -> tuple[Call, int] | None:
     called = _CALLED.match(src.text, pos)
     if called is not None:
         return _read_arguments(src, called.group(2), called.end(), closer)
-    tag = OPENING.match(src.text, skip_space(src.text, pos))
+    tag = _OPENING.match(src.text, skip_space(src.text, pos))
     if tag is not None and src.tools.resolve(tag.group(1)) is not None:
         own = f"</{tag.group(1)}>"
         found = _read_arguments(src, tag.group(1), tag.end(), own)
         return (found[0], close(src.text, found[1], (own,))) if found else None
-    word = _WORD.match(src.text, pos)
-    if word is None or not src.tools.properties(word.group(1)):
-        return None
-    return _read_arguments(src, word.group(1), word.end(), closer)
+    return None
 
 
 def _read_arguments(src: Source, name: str, pos: int, closer: str) -> tuple[Call, int] | None:
     """The call of `name` with the arguments at `pos`; what can't be read is passed on raw."""
     given = _GIVEN.match(src.text, pos)
+    last: tuple[str, ...] = (closer,)
     if given is not None and given.group(1) not in src.tools.properties(name):
-        pos, own = given.end(), f"</{given.group(1)}>"
-    else:
-        own = closer
-    at = skip_space(src.text, pos)
-    if src.text.startswith(("{", "```"), at):
-        arguments, end = object_text(src, at, (own, closer))
-    else:
-        values, end = _values(src, name, at, own)
-        stop = src.find_first((own, closer), end)
-        if skip_space(src.text, end) < min(stop, len(src.text)):
-            arguments, end = src.text[at:stop], stop  # something else: the model has to say it anew
-        else:
-            arguments = values.arguments()
-    return Call(name, arguments), close(src.text, end, (own,)) if own != closer else end
-
-
-def _values(src: Source, name: str, pos: int, closer: str) -> tuple[Values, int]:
-    """The parameters' elements from `pos` on, and the index after them."""
-    schema, properties = src.tools.schema(name), src.tools.properties(name)
-    values = Values(schema, properties)
-    end = pos
-    while (opening := opening_at(src.text, skip_space(src.text, end))) is not None:
-        stop = -1
-        if opening.key not in values.keys:
-            stop = end_of_value(src, opening, closer, properties)
-        if stop < 0:
-            break
-        values.add(opening.key, src.text[opening.end : stop])
-        end = stop + len(opening.closer)
-    return values, end
-
-
-def read_tool(src: Source, start: int) -> Block | None:
-    """A tool's own element, and those that follow it."""
-    tag = OPENING.match(src.text, start)
-    name = tag.group(1) if tag else ""
-    if tag is None or name not in src.tools.schemas or _is_described(src.text, start, name):
-        return None
-    around = _document(src, start)
-    if around is not None:
-        return around
-    closer = f"</{name}>"
-    at = skip_space(src.text, tag.end())
-    if src.text.startswith("{", at):
-        arguments, end = object_text(src, at, (closer,))
-        whole = src.text.startswith(closer, skip_space(src.text, end))
-        return Block(close(src.text, end, (closer,)), (Call(name, arguments),)) if whole else None
-    values, end = _values(src, name, at, closer)
-    behind = skip_space(src.text, end)
-    closed = src.text.startswith(closer, behind)
-    right = src.tools.takes(name, values.keys)
-    if not (right and (closed or (values.keys and behind == len(src.text)))):
-        return None
-    return Block(close(src.text, end, (closer,)), (Call(name, values.arguments()),))
-
-
-def _is_described(text: str, start: int, name: str) -> bool:
-    """Whether what begins at `start` stands under a heading that has the tool's name."""
-    return any(name in line for line in _HEADING.findall(lead_of(text, start)))
-
-
-def _document(src: Source, start: int) -> Block | None:
-    """The rest of the document of which what begins at `start` is a part; None where it is none."""
-    lead = lead_of(src.text, start).rstrip()
-    lead = lead[lead.rfind("```") + 3 :] if "```" in lead else lead
-    opened: list[str] = []
-    for tag in _AROUND.finditer(lead):
-        name = tag.group("end") or tag.group("begin")
-        if name in src.tools.schemas and OWN_NAME.match(name):
-            opened.clear()  # a call, whatever was in it
-        elif tag.group("begin"):
-            opened += () if name in _VOID else (name,)
-        elif name in opened:
-            del opened[opened.index(name) :]
-    if not opened:
-        return Block(len(src.text), ()) if _PROLOG.search(lead) else None
-    end = src.find(f"</{opened[-1]}>", start)
-    return Block(end if end >= 0 else len(src.text), ())
-
-
-def read_listed(src: Source, start: int) -> Block | None:
-    """The same as in `read_wrapped`, of which only what is right in all is a call."""
-    around = _document(src, start)
-    block = around or read_wrapped(src, start)
-    for call in block.calls if block is not None else ():
-        arguments = json_object(call.arguments)
-        if arguments is None or not src.tools.takes(call.name, arguments):
-            return None
-    return block
+        pos, last = given.end(), (f"</{given.group(1)}>", closer)
+    found = read_call(src, name, pos, _TAGS, last)
+    if found is None:
+        end = src.find_first(last, pos)
+        found = Call(name, src.text[pos:end].strip()), end
+    return found[0], close(src.text, found[1], last[:-1])
 
 
 def follow_tool(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -233,10 +180,8 @@ def follow_tool(text: str, pos: int, tools: SpelledTools) -> Begins:
     at = skip_space(text, pos)
     if at == len(text):
         return Begins.MAYBE
-    if text[at] == "{":
-        return Begins.YES
-    properties = tools.properties(name)
-    return hermes.one_of(text, at, (f"</{name}>", *(f"<{key}>" for key in properties)))
+    keys = tools.properties(name)
+    return one_of(text, at, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
 
 
 def follow_named(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -252,34 +197,22 @@ def follow_named(text: str, pos: int, tools: SpelledTools) -> Begins:
     return Begins.YES if text[at] in "{<`" else Begins.NO
 
 
-def _follow_wrapper(*more: str) -> Follow:
-    wanted = tuple(f"<{name}>" for name in ("server_name", *_NAME_ELEMENTS))
+def _follow_wrapper() -> Follow:
+    wanted = tuple(f"<{name}>" for name in ("server_name", *_NAMES))
 
     def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
-        """A name's element, or a tool's; or what a tool's name and its parameter's element are."""
+        """A name's element, or a tool's."""
         at = skip_space(text, pos)
         if at == len(text):
             return Begins.MAYBE
-        if text[at] == "<":
-            return hermes.one_of(text, at, (*wanted, *(f"<{name}>" for name in tools.schemas)))
-        if "(" in more and (found := python_calls.follow(text, at, tools)) is not Begins.NO:
-            return found
-        word = _WORD.match(text, at)
-        if word is None:
-            rest = text[at : at + 240]
-            begun = not rest.strip().strip("_.-").isalnum() or len(rest) >= 240
-            return Begins.NO if begun or not tools.could_start(rest.strip()) else Begins.MAYBE
-        keys = tuple(f"<{key}>" for key in tools.properties(word.group(1)))
-        return hermes.one_of(text, word.end(), keys) if keys else Begins.NO
+        return one_of(text, at, (*wanted, *(f"<{name}>" for name in tools.schemas)))
 
     return follow
 
 
 FORMATS = (
-    Format(NAME, (hermes.OPENER,), read_wrapped, Where.TAG, _follow_wrapper()),
-    Format(NAME, _BARE, read_wrapped, Where.TAG, _follow_wrapper("(")),
-    Format(NAME, _NAMED, read_wrapped, Where.TAG, follow_named),
-    Format(NAME, (_LISTED,), read_listed, Where.ELEMENT, follow_named),
+    Format(NAME, (TOOL_CALL, *_BARE), read_wrapped, follow=_follow_wrapper()),
+    Format(NAME, tuple(f"<{one} name=" for one in WRAPPERS), read_wrapped, follow=follow_named),
 )
 # Its openers are the tools' own names.
-TOOL = Format(NAME, (), read_tool, Where.ELEMENT, follow_tool)
+TOOL = Format(NAME, (), read_tool, Where.LINE, follow_tool)

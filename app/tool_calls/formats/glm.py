@@ -1,26 +1,28 @@
 """GLM 4.x, Poolside, LongCat, Hunyuan 3: a name, then `<arg_key>`/`<arg_value>` pairs.
 
-The same tag also comes around `name key=value …`, `name {json}` and a name alone.
+The same tag also comes around `name key=value …`, `name {json}`, `name(key=value)` and a name
+alone. LongCat puts a prefix before each tag's name, Hunyuan 3 `<tool_calls>` around all.
 """
 
 from __future__ import annotations
 
 import re
 
-from app.tool_calls.formats import hermes, python_calls
-from app.tool_calls.formats.base import Block, Call, Format, Source, Where
+from app.tool_calls.formats import python_calls
+from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Format, Reader, Source, behind_space
 from app.tool_calls.formats.json_calls import close, object_text
+from app.tool_calls.formats.json_tags import TOOL_CALL, follow_tool_call
 from app.tool_calls.formats.literals import dumps, object_of, skip_space
 from app.tool_calls.formats.typed import typed
 
-_NAME = re.compile(r"\s*([^\s<>(){}\[\]\"'`]{1,200})")
-_PAIR = re.compile(r"""\s+([\w.-]+)=("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s<]+)""")
+_NAME = re.compile(r"\s*+([^\s<>(){}\[\]\"'`]{1,200})")
+_PAIR = re.compile(r"""\s++([\w.-]++)=("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++)""")
 
 
-def read_body(src: Source, pos: int, prefix: str = "") -> tuple[Call, int] | None:
+def _read_call(src: Source, pos: int, prefix: str) -> tuple[Call, int] | None:
     """The call whose name begins at `pos`, and the index after it and its closing tag.
 
-    `prefix` is what LongCat puts before each tag's name. None where the tag holds no call.
+    None where the tag holds no call.
     """
     text = src.text
     name = _NAME.match(text, pos)
@@ -29,8 +31,7 @@ def read_body(src: Source, pos: int, prefix: str = "") -> tuple[Call, int] | Non
     closer = f"</{prefix}tool_call>"
     at = close(text, name.end(), ("<tool_sep>",))
     after = skip_space(text, at)
-    key_tag = f"<{prefix}arg_key>"
-    if text.startswith(key_tag, after):
+    if text.startswith(f"<{prefix}arg_key>", after):
         arguments, end = _read_pairs(src, name.group(1), after, prefix)
     elif text.startswith("{", after):
         arguments, end = object_text(src, after, (closer, f"<{prefix}tool_call>"))
@@ -48,18 +49,18 @@ def read_body(src: Source, pos: int, prefix: str = "") -> tuple[Call, int] | Non
 
 def _read_pairs(src: Source, name: str, pos: int, prefix: str) -> tuple[str, int]:
     text = src.text
-    key_tag, key_end = f"<{prefix}arg_key>", f"</{prefix}arg_key>"
+    key_tag, value_tag = f"<{prefix}arg_key>", f"<{prefix}arg_value>"
     schema, properties = src.tools.schema(name), src.tools.properties(name)
     values: list[tuple[str, object]] = []
     at = end = pos
     while text.startswith(key_tag, at):
         at += len(key_tag)
-        key_stop = src.find_first((key_end, f"<{prefix}arg_value>"), at)
+        key_stop = src.find_first((f"</{key_tag[1:]}", value_tag), at)
         key = text[at:key_stop].strip()
-        raw, end = _read_value(src, close(text, key_stop, (key_end,)), prefix)
+        raw, end = _read_value(src, close(text, key_stop, (f"</{key_tag[1:]}",)), prefix)
         values.append((key, typed(raw, properties.get(key), schema)))
         at = skip_space(text, end)
-    if end == len(text) and not text.endswith(f"</{prefix}arg_value>"):
+    if end == len(text) and not text.endswith(f"</{value_tag[1:]}"):
         return text[pos:end], end  # nothing closes the last value: it may be half of it
     went_on = _end_of_more(src, end, prefix)
     return (object_of(values), end) if went_on < 0 else (text[pos:went_on], went_on)
@@ -72,7 +73,7 @@ def _end_of_more(src: Source, pos: int, prefix: str) -> int:
     """
     closer = f"</{prefix}arg_value>"
     limit = src.find_first((f"<{prefix}arg_key>", f"<{prefix}arg_value>"), pos)
-    found = re.compile(rf"{closer}(?=\s*</{prefix}tool_call>)").search(src.text, pos, limit)
+    found = re.compile(rf"{closer}(?=\s*+</{prefix}tool_call>)").search(src.text, pos, limit)
     if found is None or not src.text[pos : found.start()].replace(closer, "").strip():
         return -1
     return found.end()
@@ -104,14 +105,38 @@ def _read_words(src: Source, name: str, pos: int) -> tuple[str, int]:
     return dumps(values), pos
 
 
-def read(src: Source, start: int) -> Block | None:
-    """`<tool_call>name …</tool_call>`, also around Python calls."""
-    pos = start + len(hermes.OPENER)
-    calls = python_calls.read_calls(src, pos)
-    if calls is not None:
-        return Block(close(src.text, calls[1], (hermes.CLOSER,)), tuple(calls[0]))
-    found = read_body(src, pos)
-    return None if found is None else Block(found[1], (found[0],))
+def _reader(prefix: str = "", around: str = "") -> Reader:
+    opener = f"<{prefix}tool_call>"
+
+    def read(src: Source, start: int) -> Block | None:
+        """The tag's call, or several that are written as Python; without `around` one tag."""
+        calls: list[Call] = []
+        at = start + len(around)
+        while len(calls) < MAX_CALLS and src.text.startswith(opener, skip_space(src.text, at)):
+            pos = skip_space(src.text, at) + len(opener)
+            python = python_calls.read_calls(src, pos)
+            found = None if python is not None else _read_call(src, pos, prefix)
+            if python is not None:
+                calls += python[0]
+                at = close(src.text, python[1], (f"</{prefix}tool_call>",))
+            elif found is not None:
+                calls.append(found[0])
+                at = found[1]
+            if not around or (python is None and found is None):
+                break
+        closers = (f"</{around[1:]}",) if around else ()
+        return Block(close(src.text, at, closers), tuple(calls)) if calls else None
+
+    return read
 
 
-FORMAT = Format("glm", (hermes.OPENER,), read, Where.TAG, hermes.follow)
+FORMATS = (
+    Format("glm", (TOOL_CALL,), _reader(), follow=follow_tool_call),
+    Format("longcat", ("<longcat_tool_call>",), _reader("longcat_"), follow=follow_tool_call),
+    Format(
+        "hunyuan_v3",
+        ("<tool_calls>",),
+        _reader(around="<tool_calls>"),
+        follow=behind_space("[", "{", "`", "<"),
+    ),
+)

@@ -9,35 +9,27 @@ from app.tool_calls.formats.base import (
     Begins,
     Block,
     Call,
-    Follow,
     Format,
     Source,
     SpelledTools,
     Where,
+    begins_reply,
+    one_of,
 )
-from app.tool_calls.formats.context import begins_reply
-from app.tool_calls.formats.hermes import one_of
 from app.tool_calls.formats.json_calls import object_text
 from app.tool_calls.formats.literals import skip_space
+from app.tool_calls.formats.named_json import follow_recipient
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
-CONSTRAIN = "<|constrain|>"
 # A reply may begin in the middle of its header, for the prompt ends with the speaker's role.
 RECIPIENT = "to=functions."
-# What is left of a header where a server takes the special tokens out.
-BARE = "commentary to=functions."
 
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 _TO = re.compile(r"\bto=([^\s<]+)")
 _CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
 _CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
-_RECIPIENT = re.compile(r"[\w.-]{0,200}\s{0,8}")
-_BARE_CALL = re.compile(
-    r"commentary to=functions\.([\w.-]+?)\s*+(?:<\|constrain\|>\s*+)?+(?:json\s*+)?+"
-    r"(?:<\|message\|>\s*+)?+(?=\{)"
-)
 _HEADER = 400  # how long the part before `<|message|>` may be
 
 
@@ -49,27 +41,6 @@ def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     if text.startswith("assistant", at):
         at = skip_space(text, at + len("assistant"))
     return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
-
-
-def _name_then(*wanted: str) -> Follow:
-    """A judge of what stands behind `to=functions.`: a tool's name, then one of `wanted`."""
-
-    def judge(text: str, pos: int, tools: SpelledTools) -> Begins:
-        name = _RECIPIENT.match(text, pos)
-        at = name.end() if name else pos
-        # Also of no tool: a name that was made up is to be told, wherever a stream is cut.
-        return Begins.MAYBE if at == len(text) else one_of(text, at, wanted)
-
-    return judge
-
-
-def read_bare(src: Source, start: int) -> Block | None:
-    """One call of a message without its tokens, where that is all, but for what was thought."""
-    name = _BARE_CALL.match(src.text, start)
-    if name is None or not begins_reply(src.text, start):
-        return None
-    arguments, end = object_text(src, name.end(), _ENDS)
-    return Block(end, (Call(name.group(1), arguments),))
 
 
 def read(src: Source, start: int) -> Block | None:
@@ -84,7 +55,7 @@ def read(src: Source, start: int) -> Block | None:
     for _ in range(4 * MAX_CALLS):
         at = skip_space(src.text, end)
         message = src.text.find(MESSAGE, at, at + _HEADER)
-        begun = at == start and begins_reply(src.text, start)
+        begun = at == start and begins_reply(src.text, start, src.floor)
         if message < 0 or not (begun or src.text.startswith((START, CHANNEL), at)):
             break
         header = src.text[at:message]
@@ -109,12 +80,5 @@ def read(src: Source, start: int) -> Block | None:
 
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow),
-    Format("harmony", (RECIPIENT,), read, Where.LINE, _name_then(CHANNEL, MESSAGE, CONSTRAIN)),
-    Format(
-        "harmony",
-        (BARE,),
-        read_bare,
-        Where.LINE,
-        _name_then("{", "json{", "json {", CONSTRAIN, MESSAGE),
-    ),
+    Format("harmony", (RECIPIENT,), read, Where.LINE, follow_recipient),
 )

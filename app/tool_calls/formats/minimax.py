@@ -104,4 +104,4 @@ def _value(text: str, children: list[tuple[str, Any]], schema: Any, root: Mappin
     return members
 
 
-FORMAT = Format("minimax_m3", (OPENER,), read)
+FORMATS = (Format("minimax_m3", (OPENER,), read),)

@@ -12,12 +12,10 @@ from app.tool_calls.formats.json_calls import object_text, read_calls
 from app.tool_calls.formats.literals import dumps
 from app.tool_calls.formats.typed import typed
 
-OPENER = "Action:"
-
 _LINE = re.compile(r"[ \t]*+\**+[ \t]*+`?([^\s`*(){}:]{1,200})`?\**+[ \t]*+\n\s*+")
-_INPUT = re.compile(r"\**Action Input\s*:\s*\**[ \t]*")
-_FENCED = re.compile(r"[ \t]*\n?```(?:json)?[ \t]*\n")
-_OBSERVATION = re.compile(r"\s*Observation\s*:")
+_INPUT = re.compile(r"\**+Action Input\s*+:\s*+\**+[ \t]*+")
+_FENCED = re.compile(r"[ \t]*+\n?```(?:json)?[ \t]*+\n")
+_OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 
 
 def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -35,7 +33,7 @@ def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
 
 def read(src: Source, start: int) -> Block | None:
     """The action and its input."""
-    pos = start + len(OPENER)
+    pos = start + len("Action:")
     fenced = _FENCED.match(src.text, pos)
     if fenced is not None:
         found = read_calls(src, fenced.end(), ("```",))
@@ -60,11 +58,11 @@ def _block(src: Source, end: int, call: Call) -> Block:
 
 
 def _single(src: Source, name: str, raw: str) -> str | None:
-    """The arguments where plain text is given: only for a tool with a single parameter."""
+    """The arguments where plain text is given: only for a tool with at most one parameter."""
     properties = src.tools.properties(name)
-    if not properties or raw.lower() in ("", "none", "null", "n/a"):
-        return "{}" if not properties else None
-    if len(properties) != 1:
+    if not properties:
+        return "{}" if raw.lower() in ("", "none", "null", "n/a") else None
+    if len(properties) != 1 or not raw:
         return None
     (key, schema), *_ = properties.items()
     if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'":
@@ -72,4 +70,4 @@ def _single(src: Source, name: str, raw: str) -> str | None:
     return dumps({key: typed(raw, schema, src.tools.schema(name))})
 
 
-FORMAT = Format("react", (OPENER,), read, Where.LINE, follow)
+FORMATS = (Format("react", ("Action:",), read, Where.LINE, follow),)

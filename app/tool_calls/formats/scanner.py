@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 
 from app.tool_calls.formats import context, elements, patterns
-from app.tool_calls.formats.base import Begins, Format, SpelledTools, Where
-from app.tool_calls.formats.context import Region, Shown
+from app.tool_calls.formats.base import Begins, Format, SpelledTools, Where, begins_reply
+from app.tool_calls.formats.context import Region
 from app.tool_calls.formats.elements import OwnElements
 from app.tool_calls.formats.table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
 
@@ -47,29 +47,18 @@ _WORDS = sorted(
     key=lambda word: (word[0] != "<", word),
 )
 # Flat, each branch beginning with a character: so `re` skips to the next of those characters.
-# `{` and `[` count only before what JSON or a Python call begins with, as far as can be seen.
-_BRACKETED = [word[1:] for word in _WORDS if word[0] == "["]
-_TRIGGERS = (
-    re.compile(patterns.guarded([word for word in _WORDS if word[0] != "["])),
-    re.compile(r"\{(?![^\s\"'])\s*+(?![^\"'])"),
-    re.compile(
-        r"\[(?![^\s\w{/])(?:"
-        + "|".join((*patterns.branches(patterns.trie(_BRACKETED)), r"\s*+(?![^\w{])(?!\d)"))
-        + ")"
-    ),
-)
+_TRIGGERS = (re.compile(patterns.guarded(_WORDS)),)
+_JSON = re.compile(r"\s*+[{\[]")
 # What text must hold to hold, or begin, any of them: of words, so many letters.
 _ENOUGH = 4
 SPECIAL = re.compile(
     "["
     + re.escape("".join(sorted({word[0] for word in _WORDS if not word[0].isalpha()})))
-    + r"{\["
     + "]|"
     + patterns.begun_by(word[:_ENOUGH] for word in _WORDS if word[0].isalpha())
 )
 _PARTIAL = re.compile(patterns.beginning_of(_WORDS))
 _LONGEST = max(map(len, _WORDS))
-_LINE_WHERE = (Where.LINE, Where.ELEMENT)
 _LINE_STARTS = {
     opener[0] for opener in ROWS.keys() & set(_WORDS) if ROWS[opener][0].where is Where.LINE
 } | {"`", "~"}
@@ -77,10 +66,7 @@ _LINE_STARTS = {
 _REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
     Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
     Region.LINE: (re.compile(r"\n"), re.compile(r"(?!)")),
-    Region.PARAGRAPH: (re.compile(r"\n[ \t]*\n"), re.compile(r"\n[ \t]*\Z")),
 }
-_REGION_ENDS[Region.DATA] = _REGION_ENDS[Region.PARAGRAPH]
-_SHOWN_IN = (Region.PARAGRAPH, Region.DATA)
 
 
 @frozen
@@ -97,14 +83,12 @@ class Candidate:
 class _Skipped:
     """Text that is not looked at, up to and with `end`; `partial` may be the beginning of that.
 
-    What reasoning says, too, does not count for what follows it. `shown`: what a call lies in
-    that is only shown, for what follows it at once is another one.
+    What reasoning says, too, does not count for what follows it.
     """
 
     end: re.Pattern[str]
     partial: re.Pattern[str]
     reasoning: bool = False
-    shown: Region | None = None
 
 
 class Scanner:
@@ -113,10 +97,15 @@ class Scanner:
     Everything before `pos` is decided. `floor` is the index after the last call: what stands
     before it says nothing about what follows it. `reasoning_end` is the index after the last tag
     that closes reasoning which was not opened in this text: all before it was reasoning.
+    `off`: names of formats that are left out. `every_mark`: also marks that something stands
+    behind which no format has there.
     """
 
     __slots__ = (
+        "_every_mark",
+        "_json",
         "_matches",
+        "_off",
         "_own",
         "_skipped",
         "_triggers",
@@ -124,19 +113,27 @@ class Scanner:
         "floor",
         "pos",
         "reasoning_end",
-        "shown",
         "text",
         "tools",
     )
 
-    def __init__(self, text: str, tools: SpelledTools) -> None:
+    def __init__(
+        self,
+        text: str,
+        tools: SpelledTools,
+        *,
+        off: frozenset[str] = frozenset(),
+        every_mark: bool = False,
+    ) -> None:
         self.text = text
+        self._every_mark = every_mark
+        self._off = off
         self.tools = tools
         self.pos = 0
         self.floor = 0
         self.reasoning_end = -1
         self._skipped: _Skipped | None = None
-        self.shown = Shown()
+        self._json = -1  # where a JSON value was judged at the beginning of the reply
         self._trouble = 0
         self._own: OwnElements | None = None  # once there is a tag
         self._triggers: tuple[re.Pattern[str], ...] = _TRIGGERS
@@ -156,7 +153,7 @@ class Scanner:
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
-        self.shown = Shown(max(self.shown.end - cut, -1), self.shown.region)
+        self._json = max(self._json - cut, -1)
         return cut
 
     def advance(self, final: bool) -> Candidate | None:
@@ -170,6 +167,12 @@ class Scanner:
                 return None
             if self.exhausted:
                 self.pos = len(self.text)
+                return None
+            json = self._judge_json(final)
+            if isinstance(json, Candidate):
+                self.pos = json.start
+                return json
+            if json is Begins.MAYBE:
                 return None
             match = self._next_trigger()
             if begun < self.pos:
@@ -190,7 +193,25 @@ class Scanner:
     @property
     def idle(self) -> bool:
         """Whether all text is decided, and the next is looked at without prejudice."""
-        return self.pos == len(self.text) and self._skipped is None
+        if self.pos < len(self.text) or self._skipped is not None:
+            return False
+        return not begins_reply(self.text, self.pos, self.floor)
+
+    def _judge_json(self, final: bool) -> Candidate | Begins:
+        """JSON, or a list in Python, at the beginning of the reply: the only place for them."""
+        value = _JSON.match(self.text, self.pos)
+        start = value.end() - 1 if value else -1
+        if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
+            return Begins.NO
+        rows = ROWS[self.text[start]]
+        begins = self._follow(rows, start, start + 1)
+        if not final and Begins.YES not in begins and Begins.MAYBE in begins:
+            return Begins.MAYBE
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        if able:
+            return Candidate(start, 1, able)
+        self._json = start
+        return Begins.NO
 
     @property
     def exhausted(self) -> bool:
@@ -201,6 +222,8 @@ class Scanner:
         """The candidate was no call: go on behind its opener."""
         self._trouble += _JUDGEMENT
         self.pos = candidate.start + candidate.length
+        if candidate.length == 1:
+            self._json = candidate.start
         if candidate.fence:
             self._skipped = fence_end(candidate.fence)
 
@@ -238,8 +261,6 @@ class Scanner:
             self.pos = end.end()
             if self._skipped.reasoning:
                 self.floor = self.pos
-            if self._skipped.shown is not None:
-                self.shown = Shown(self.pos, self._skipped.shown)
             self._skipped = None
             return True
         partial = None if final else self._skipped.partial.search(self.text, self.pos)
@@ -273,8 +294,6 @@ class Scanner:
     def _judge(self, match: re.Match[str], final: bool) -> Candidate | int:
         """A candidate, or the index to go on from; -1 where more text must come first."""
         word, start, end = match.group(), match.start(), match.end()
-        if word[0] in "{[" and word not in ROWS:
-            word, end = word[0], start + 1
         if word[0] in "`~" and word[1:] == word[0] * 2:
             return self._judge_fence(start, final)
         if word in REASONING_ENDS:
@@ -287,11 +306,13 @@ class Scanner:
         begins = self._follow(rows, start, end)
         if begins.count(Begins.NO) == len(begins):
             self._trouble += _GLANCE
-            return start + 1
+            if not self._every_mark:
+                return start + 1
+            begins = [Begins.MAYBE] * len(rows)
         if not final and Begins.YES not in begins:
             return -1
         able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
-        region = self._region_at(start, able[0].where, final)
+        region = context.region_at(self.text, start, final, self.floor)
         if region is Region.UNKNOWN:
             return -1
         if region is not None:
@@ -303,7 +324,8 @@ class Scanner:
         """What each row says of the text behind its opener; rows that share a judge ask it once."""
         begins: list[Begins] = []
         for index, row in enumerate(rows):
-            if row.where in _LINE_WHERE and not self._starts_line(start):
+            at_line = row.where is not Where.LINE or self._starts_line(start)
+            if row.name in self._off or not at_line:
                 begins.append(Begins.NO)
             elif row.follow is None:
                 begins.append(Begins.YES)
@@ -334,23 +356,17 @@ class Scanner:
             return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
         begins = [self._follow_fence(row, end) for row in rows]
-        region = None
-        if any(one is not Begins.NO for one in begins):
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        if able:
             if not final and Begins.YES not in begins:
                 return -1
-            region = self._region_at(start, Where.FENCE, final)
-            if region is None:
-                return Candidate(start, end - start, tuple(rows), run)
-        self._skipped = fence_end(run, shown=region if region in _SHOWN_IN else None)
+            return Candidate(start, end - start, able, run)
+        self._skipped = fence_end(run)
         return self._judged(end)
 
-    def _region_at(self, start: int, where: Where, final: bool) -> Region | None:
-        """None where a call may begin, else what that place lies in."""
-        if self.shown.goes_on(self.text, start, where):
-            return self.shown.region
-        return context.region_at(self.text, start, where, final, self.floor)
-
     def _follow_fence(self, row: Format, end: int) -> Begins:
+        if row.name in self._off:
+            return Begins.NO
         return Begins.YES if row.follow is None else row.follow(self.text, end, self.tools)
 
     def _enter(self, region: Region, start: int) -> None:
@@ -359,8 +375,7 @@ class Scanner:
             end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
             self._skipped = _Skipped(re.compile(end), re.compile(patterns.beginning_of([quote])))
         elif region in _REGION_ENDS:
-            shown = region if region in _SHOWN_IN else None
-            self._skipped = _Skipped(*_REGION_ENDS[region], shown=shown)
+            self._skipped = _Skipped(*_REGION_ENDS[region])
 
     def _judged(self, end: int) -> int:
         self._trouble += _JUDGEMENT
@@ -373,10 +388,9 @@ def _tag_end(closer: str, reasoning: bool) -> _Skipped:
     )
 
 
-def fence_end(run: str, *, shown: Region | None = None) -> _Skipped:
+def fence_end(run: str) -> _Skipped:
     mark = re.escape(run[0])
     return _Skipped(
         re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),
         re.compile(rf"^[ \t]*{mark}*[ \t]*\Z", re.MULTILINE),
-        shown=shown,
     )

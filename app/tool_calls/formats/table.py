@@ -1,4 +1,4 @@
-"""All formats, one row each (two where a format has two openers that count in different places).
+"""All formats, one row each (more where a format has openers of different kinds).
 
 Where several formats share an opener they are tried in this order; the first that reads a call
 wins.
@@ -8,52 +8,32 @@ from __future__ import annotations
 
 from app.tool_calls.formats import (
     bare_json,
-    bracket,
-    deepseek,
     elements,
-    fenced,
-    functionary,
     gemma,
     glm,
     harmony,
-    hermes,
-    hunyuan,
-    invoke,
-    kimi,
-    llama,
-    longcat,
-    minicpm,
+    json_tags,
+    kimi_k3,
     minimax,
-    mistral,
-    pythonic,
-    qwen_xml,
+    named_json,
+    python_calls,
     react,
-    special_tokens,
+    tagged,
 )
 from app.tool_calls.formats.base import Format
 
 FORMATS: tuple[Format, ...] = (
-    *qwen_xml.FORMATS,
-    hermes.FORMAT,
-    *hunyuan.FORMATS,
-    glm.FORMAT,
-    longcat.FORMAT,
-    *llama.FORMATS,
-    mistral.FORMAT,
+    *named_json.FORMATS,
+    *tagged.FORMATS,
+    *json_tags.FORMATS,
+    *glm.FORMATS,
     *gemma.FORMATS,
-    deepseek.FORMAT,
-    minimax.FORMAT,
-    *kimi.FORMATS,
-    *special_tokens.FORMATS,
+    *minimax.FORMATS,
+    *kimi_k3.FORMATS,
     *harmony.FORMATS,
-    *minicpm.FORMATS,
-    *functionary.FORMATS,
-    bracket.FORMAT,
-    *pythonic.FORMATS,
-    *invoke.FORMATS,
+    *python_calls.FORMATS,
     *elements.FORMATS,
-    react.FORMAT,
-    fenced.FORMAT,
+    *react.FORMATS,
     *bare_json.FORMATS,
 )
 

@@ -76,6 +76,21 @@ def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None)
     return types
 
 
+def set_off(text: str) -> str:
+    """An element's text without what only sets it off from its tags.
+
+    Of several lines the first and the last line break go, with the closing tag's indentation; of a
+    single one all blanks around it.
+    """
+    if "\n" not in text.strip():
+        return text.strip() if "\n" in text or text[:1] == text[-1:] == " " else text
+    if text.startswith(("\n", "\r\n")):
+        text = text.removeprefix("\r").removeprefix("\n")
+        line = text.rstrip(" \t")
+        text = line if line.endswith("\n") else text
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
 def _parse(raw: str, allowed: set[str]) -> Any:
     word = raw.lower()
     if word == "null" or (word == "none" and "null" in allowed and "string" not in allowed):

@@ -33,7 +33,7 @@ class Mender:
         # By identity: the schema outlives the pass.
         self._variants: dict[int, list[Schema]] = {}
 
-    def mend(self, value: Any, schema: object, parameter: str = "") -> Any:
+    def mend(self, value: Any, schema: object) -> Any:
         """`value`, or the one thing it must have been meant to be."""
         self._left -= 1
         if self._left < 0:
@@ -41,19 +41,19 @@ class Mender:
         choices = self._choices(schema)
         fitting = [variant for variant in choices if fits(value, variant)]
         if len(fitting) == 1:
-            return self._inside(value, fitting[0], parameter)
+            return self._inside(value, fitting[0])
         if fitting or not choices:
             return value
         results: list[tuple[Any, str, Schema]] = []
         for variant in choices:
-            for result, rule in self._conversions(value, variant, parameter):
+            for result, rule in self._conversions(value, variant):
                 if not any(_same(result, other) for other, _, _ in results):
                     results.append((result, rule, variant))
         if len(results) != 1:
             return value
         result, rule, variant = results[0]
         self.rules[rule] = None
-        return self._inside(result, variant, parameter)
+        return self._inside(result, variant)
 
     def _choices(self, schema: object) -> list[Schema]:
         known = self._variants.get(id(schema))
@@ -61,7 +61,7 @@ class Mender:
             known = self._variants[id(schema)] = variants(schema, self._definitions)
         return known
 
-    def _conversions(self, value: Any, variant: Schema, parameter: str) -> list[tuple[Any, str]]:
+    def _conversions(self, value: Any, variant: Schema) -> list[tuple[Any, str]]:
         allowed = kinds(variant) or frozenset()
         contained = values.container_from_string(value, allowed, self._max_depth)
         container = "array_from_string" if isinstance(contained, list) else "object_from_string"
@@ -70,15 +70,15 @@ class Mender:
             (values.boolean_from_string(value, allowed), "boolean_from_string"),
             (values.string_from_integer(value, allowed), "string_from_integer"),
             (contained, container),
-            (values.array_from_value(value, variant, parameter), "array_from_value"),
+            (values.array_from_value(value, variant), "array_from_value"),
         ]
         return [(result, rule) for result, rule in found if result is not NOTHING]
 
-    def _inside(self, value: Any, variant: Schema, parameter: str) -> Any:
+    def _inside(self, value: Any, variant: Schema) -> Any:
         if isinstance(value, dict):
             return self._object(value, variant)
         if isinstance(value, list):
-            return self._array(value, variant, parameter)
+            return self._array(value, variant)
         if "enum" in variant:
             option = values.enum_spelling(value, variant["enum"])
             if option is not NOTHING:
@@ -86,14 +86,13 @@ class Mender:
                 return option
         return value
 
-    def _array(self, value: list[Any], variant: Schema, parameter: str) -> list[Any]:
+    def _array(self, value: list[Any], variant: Schema) -> list[Any]:
         first = variant.get("prefixItems", ())
         rest = variant.get("items", True)
         if isinstance(rest, list):  # the old drafts' tuples
             first, rest = rest, variant.get("additionalItems", True)
         return [
-            self.mend(item, first[at] if at < len(first) else rest, parameter)
-            for at, item in enumerate(value)
+            self.mend(item, first[at] if at < len(first) else rest) for at, item in enumerate(value)
         ]
 
     def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
@@ -113,7 +112,7 @@ class Mender:
             elif key not in properties and key not in required and closed:
                 mended[key] = item
             else:
-                mended[key] = self.mend(item, schema, key)
+                mended[key] = self.mend(item, schema)
         return self._drop_unknown(mended, properties, required) if closed else mended
 
     def _no_null(self, schema: object) -> bool:

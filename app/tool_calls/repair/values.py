@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from app.tool_calls.json_text import MAX_DIGITS, NUMBER, Unreadable, read_float
 from app.tool_calls.lenient_json import Reader
-from app.tool_calls.names import words
 from app.tool_calls.repair.variants import Schema, kinds
 
 
@@ -22,18 +21,7 @@ class _Nothing:
 NOTHING: Final = _Nothing()
 
 _BOOLEANS: Final = {"true": True, "false": False}
-# What joins several values in one string, in any of the languages that models are asked in. A big
-# I is the English one.
-_JOINS: Final = re.compile(
-    r"[,;|\n\t、，；]|\s[&+/·•-]\s"
-    r"|\s(?:and|or|und|oder|et|ou|y|e|o|en|of|och|eller|og|(?-i:i)|и|или|ve|veya|dan|atau|và|hoặc|then)\s",
-    re.IGNORECASE,
-)
-_JOINED_CJK: Final = re.compile(r"[和与及或]")
-# Parameters whose string form is a command line: `ls -la` is not one element.
-_COMMAND_WORDS: Final = frozenset(
-    {"command", "cmd", "args", "arg", "argv", "arguments", "flags", "options", "params"}
-)
+_ONE_WORD: Final = re.compile(r"[^\s\[{(,;|、，；][^\s,;|、，；]*")
 _LENIENT_IN_STRINGS: Final = frozenset({"single_quotes", "python_literals", "trailing_comma"})
 
 
@@ -84,32 +72,12 @@ def container_from_string(value: Any, allowed: frozenset[str], max_depth: int) -
     return found if whole else NOTHING
 
 
-def array_from_value(value: Any, variant: Schema, parameter: str) -> Any:
-    """A lone value where an array of it is due. Not ``"a, b and c"``: that may be three."""
+def array_from_value(value: Any, variant: Schema) -> Any:
+    """A lone value where an array of it is due. Not a text of several words: it may be several."""
     allowed = kinds(variant)
     if allowed is None or "array" not in allowed or value is None or isinstance(value, list):
         return NOTHING
-    if isinstance(value, str) and may_be_several(value, parameter):
-        return NOTHING
-    return [value]
-
-
-def may_be_several(value: str, parameter: str) -> bool:
-    """Whether a string might hold several values, or none."""
-    text = value.strip()
-    if not text or text[0] in "[{(" or _JOINS.search(text) or _JOINED_CJK.search(text):
-        return True
-    parts = text.split()
-    if len(parts) == 1:
-        return False
-    if not _COMMAND_WORDS.isdisjoint(words(parameter)):
-        return True
-    # Words of a name ("airport transfer service") stay together; paths, flags, numbers and
-    # addresses are each one value, and so may be sizes and tickers ("S M L", "AAPL MSFT").
-    return all(
-        len(part) <= 2 or part.isupper() or re.search(r"[./\\@=:]|^-|^[\d.]+$", part)
-        for part in parts
-    )
+    return NOTHING if isinstance(value, str) and not _ONE_WORD.fullmatch(value.strip()) else [value]
 
 
 def enum_spelling(value: Any, options: list[Any]) -> Any:
