@@ -182,8 +182,8 @@ class Flow:
             self._calls.take(piece)
         found: Found | RepeatedCall | None = None
         while found is None and self.due <= self.length:
+            self._forget(self.due - self._offset)
             found = self._decide(self.due)
-        self._forget()
         return found
 
     def _make_detectors(self) -> None:
@@ -212,9 +212,9 @@ class Flow:
             return self._calls.look(upto, periods.laps, now=found is not None) or found
         return found
 
-    def _forget(self) -> None:
-        """Drop what no rule looks back to."""
-        dropped = len(self._text) - self._kept
+    def _forget(self, end: int) -> None:
+        """Drop what no rule looks back to from ``end`` on."""
+        dropped = end - self._kept
         if dropped > self._kept:
             self._about.fences.read(self._text, self._offset, dropped)
             self._text = self._text[dropped:]

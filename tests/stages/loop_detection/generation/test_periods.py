@@ -226,14 +226,15 @@ FRAGMENTS += ["Wait, it is so. ", "等等，让我再看一下文件。", "\\n"]
     st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.integers(1, 300)), max_size=12),
     st.lists(st.integers(1, 700), min_size=1, max_size=30),
     st.sampled_from(["text", "reasoning", "arguments"]),
+    st.sampled_from([300, 16_384]),
 )
 def test_pieces_make_no_difference(
-    parts: list[tuple[str, int]], sizes: list[int], kind: Kind
+    parts: list[tuple[str, int]], sizes: list[int], kind: Kind, window: int
 ) -> None:
     text = "".join(one * times for one, times in parts)[:6000]
-    whole = flowed(text, max(len(text), 1), kind=kind, late=2000)
-    assert flowed(text, 1, kind=kind, late=2000) == whole
-    flow, at = Flow(GenerationSettings(), kind, late=2000), 0
+    whole = flowed(text, max(len(text), 1), kind=kind, late=2000, window_chars=window)
+    assert flowed(text, 1, kind=kind, late=2000, window_chars=window) == whole
+    flow, at = Flow(GenerationSettings(window_chars=window), kind, late=2000), 0
     hit: Found | RepeatedCall | None = None
     for size in cycle(sizes):
         if hit is not None or at >= len(text):
