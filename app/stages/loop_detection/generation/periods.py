@@ -1,9 +1,9 @@
 """Whether a text that is still coming has begun to repeat itself, character by character.
 
 A text has *period* p where each character equals the one p before it. At every 64th character the
-last 32 are looked for before themselves, the nearest first; from a place where they stand the text
-is compared backwards, and where it began to repeat itself says how many laps there are. ``limits``
-says how many are enough.
+last 32 or more are looked for before themselves, the nearest first; from a place where they stand
+the text is compared backwards, and where it began to repeat itself says how many laps there are.
+``limits`` says how many are enough.
 
 How far back is looked doubles with the number's last binary digits: 256 characters each time, 512
 every second time, 1,024 every fourth. So all looks together are linear, and a lap is found before
@@ -18,7 +18,8 @@ from .found import Found
 from .limits import Place, characters, kind_of
 
 BLOCK = 64  # characters between two looks
-PROBE = 32
+PROBE = 32  # characters that are looked for, at the least,
+_REACH_OF_PROBE = 16  # and of how many one
 _REACH = 4
 _MOST_PLACES = 16  # that are compared at one look
 _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
@@ -64,18 +65,19 @@ class Periods:
         if upto % BLOCK:
             return runs  # one of those is due
         reach = min(_REACH * (upto & -upto), self._rules.window_chars // 3)
-        probe, stop = text[end - PROBE : end], end - 1
-        first = max(end - PROBE - reach, begin)
+        size = max(PROBE, reach // _REACH_OF_PROBE)
+        probe, stop = text[end - size : end], end - 1
+        first = max(end - size - reach, begin)
         for _ in range(_MOST_PLACES):
             at = text.rfind(probe, first, stop)
             if at < 0:
                 break
-            stop = at + PROBE - 1
-            period = end - PROBE - at
+            stop = at + size - 1
+            period = end - size - at
             start = _start(text, begin, end, period)
             if end - start >= 2 * period:
                 runs.setdefault(period, start)
-                stop = min(stop, start + PROBE)  # before that is only more of the same
+                stop = min(stop, start + size)  # before that is only more of the same
         return runs
 
     def _enough(self, text: str, offset: int, start: int, end: int, period: int) -> int:

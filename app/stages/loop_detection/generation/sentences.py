@@ -32,6 +32,7 @@ class Sentences:
         "_late",
         "_looked",
         "_marker",
+        "_open",
         "_recent",
         "_rules",
         "_said",
@@ -49,7 +50,8 @@ class Sentences:
         self._upto = 0  # what of the text was read as whole sentences,
         self._looked = 0  # what of it was looked at for ends,
         self._start = 0  # where the last new sentence ended,
-        self._said = 0  # and the characters of sentences since
+        self._said = 0  # the characters of sentences since,
+        self._open = 0  # and of those what belongs to a sentence that is still open
 
     def look(self, text: str, offset: int, end: int) -> Found | None:
         """Read on up to ``text[:end]``, which begins at ``offset`` of the whole text."""
@@ -87,6 +89,10 @@ class Sentences:
             self._begin(end)
         elif is_told:
             self._said += len(unit) + 1
+            self._open = self._open + len(unit) + 1 if mark[0] in _COMMAS else 0
+        elif mark == "\n":
+            self._said -= self._open  # clauses of a line that is no sentence
+            self._open = 0
 
     def _is_known(self, words: list[str]) -> bool:
         key = hash(" ".join(words))
@@ -106,4 +112,4 @@ class Sentences:
         return alike >= SENTENCES.laps - 1
 
     def _begin(self, start: int) -> None:
-        self._start, self._said = start, 0
+        self._start, self._said, self._open = start, 0, 0

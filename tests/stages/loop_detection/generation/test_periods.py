@@ -202,6 +202,23 @@ def test_a_lap_that_repeats_within_itself() -> None:
     assert len(hit.lap) == 68
 
 
+@pytest.mark.parametrize(
+    ("lines", "same"),
+    [
+        (92, "is enabled, has the usual default, and no more"),
+        (80, "is enabled, has the usual default value, and nothing further"),
+    ],
+)
+def test_a_long_block_of_lines_that_are_much_alike(lines: int, same: str) -> None:
+    """llama.cpp's has 92 lines; here the end of each stands in all the others."""
+    block = "".join(f'"{at:02}" {same}\n' for at in range(lines))
+    for lead in (0, 100, 1000):
+        hit = flowed(prose(lead) + block * 5)
+        assert hit is not None
+        assert (hit.rule, len(hit.lap)) == ("period", len(block))
+        assert hit.end - hit.start <= 3 * len(block) + 64
+
+
 # In any pieces
 
 FRAGMENTS = ["```", "```python\n", "~~~\n", "\n", "| a | b |\n", "- item\n", "---", '{"a": 0},']

@@ -73,10 +73,23 @@ def test_a_sentence_of_which_one_word_varies(form: str) -> None:
         "".join(f"{n}. The {word} house\n" for n, word in enumerate(WORDS[:300])),
         "".join(f"- Look at {word} once more\n" for word in WORDS[:300]),
         "".join(f"def get_{word}(self) -> int: ...\n" for word in WORDS[:300]),
+        "".join(f'"{word}" is enabled, has the default, and no more\n' for word in WORDS[:300]),
         "[[6, 7, 4, 5], [6, 7, 4, 5, 6], [7, 4, 5]], " * 10 + prose(500),
         "".join(said(DOUBTS, 20, seed) + prose(3000, seed) for seed in range(20)),
     ],
-    ids=["prose", "news", "capitals", "labels", "table", "names", "list", "code", "data", "far"],
+    ids=[
+        "prose",
+        "news",
+        "capitals",
+        "labels",
+        "table",
+        "names",
+        "list",
+        "code",
+        "lines",
+        "data",
+        "far",
+    ],
 )
 def test_what_gets_on_or_is_no_prose(text: str) -> None:
     assert flowed(text) is None
