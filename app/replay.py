@@ -199,7 +199,6 @@ class Replay:
                 tier=tier,
                 window=tuple(map(bytes.fromhex, context.get("window", ()))),
                 retried=dict(context.get("retried", {})),
-                session_was_cut=bool(context.get("session_was_cut")),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None

@@ -255,7 +255,6 @@ class Exchange:
     text_retried: bool = False
     last_response: dict[str, Any] | None = None
     retried: dict[str, int] = field(default_factory=dict)
-    session_was_cut: bool = False
     window: tuple[bytes, ...] = ()
     turn: bytes = b""
     began: Began | None = None

@@ -78,7 +78,7 @@ class InvalidToolCall:
 class OutputTruncated:
     """The reply was cut by a limit that was not the client's; or there is nothing in it.
 
-    ``limit``: `tool_calls`, `reasoning`; `unseen`: next to all that the model wrote is lost.
+    ``limit``: `reasoning`; `unseen`: next to all that the model wrote is lost.
     """
 
     limit: str

@@ -173,7 +173,6 @@ class _Tape(Witness):
                     "window": [one.hex() for one in exchange.window],
                     "bypass": sorted(exchange.controls.bypass),
                     "retried": dict(exchange.retried),
-                    "session_was_cut": exchange.session_was_cut,
                 },
             }
         )

@@ -187,9 +187,7 @@ class Run:
         exchange.text_retried = exchange.text_is_out
         # What one tier was told is none of the next one's business.
         exchange.hint = step.hint or ("" if isinstance(step, Move) else exchange.hint)
-        if isinstance(verdict, OutputTruncated):
-            exchange.session_was_cut = True
-        elif not isinstance(verdict, (UpstreamFailed, Rejected)):
+        if not isinstance(verdict, (OutputTruncated, UpstreamFailed, Rejected)):
             exchange.model_failure = verdict
             exchange.failed_on = exchange.tier
         if isinstance(step, Move) or not isinstance(verdict, UpstreamFailed):

@@ -1,7 +1,8 @@
 """How long a reply may get: a limit is always sent upstream.
 
 mlx-lm's own default is 512 tokens, which cuts whole files in two; no limit at all lets a small
-model write until its window is full.
+model write until its window is full. The limits for tool calls are not sent, for they would cut a
+call in the midst: beyond them loop detection cuts what goes round at the first sign.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from ..core.budgets import fitting, most_asked
 from ..core.events import (
@@ -26,13 +26,6 @@ from ..core.reply import Reply
 from ..core.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
 
-# Parameters that carry text a model writes at length: with one of these offered, an agent may be
-# writing a whole file, and the limits for mere calls would cut it.
-FREE_TEXT_PARAMETERS = frozenset(
-    {"content", "contents", "new_content", "text", "insert_text", "file_text", "body", "message"}
-    | {"code", "script", "source", "new_source", "html", "markdown", "patch", "diff"}
-    | {"new_string", "new_str", "old_string", "old_str", "replacement"}
-)
 SEEN_AT_LEAST = 4  # one in so many tokens, in a reply of which the most has come
 _Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
 _PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
@@ -54,30 +47,10 @@ class Budget:
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange)
 
-    def full_limit(self, exchange: Exchange, tier: str) -> int:
-        """The limit without the rules for tool calls, in tokens."""
-        return most_asked(exchange, tier, self._budget)
-
-    def limit(self, exchange: Exchange, tier: str, full: int) -> int:
-        """The limit to send, in tokens, before the window is looked at."""
-        rules = self._budget.tool_calls
-        if not exchange.request.tools or rules.apply == "never":
-            return full
-        if self._writes_at_length(exchange, self._tiers.get(tier)):
-            return full
-        asked = exchange.request.max_tokens
-        return min(full, rules.max_tokens if asked else rules.default_max_tokens)
-
-    def _writes_at_length(self, exchange: Exchange, tier: TierSettings | None) -> bool:
-        if exchange.retried.get("output_truncated"):
-            return True  # the one retry that a cut by these limits is worth
-        if self._budget.tool_calls.apply == "always":
-            return False
-        return (
-            exchange.session_was_cut
-            or (tier is not None and tier.reasoning)
-            or _offers_free_text(exchange.request.tools)
-        )
+    def limit(self, exchange: Exchange, tier: str) -> int:
+        """The limit to send, in tokens."""
+        most = most_asked(exchange, tier, self._budget)
+        return fitting(most, self._tiers.get(tier), exchange.request)
 
     def tier(self, name: str) -> TierSettings | None:
         return self._tiers.get(name)
@@ -172,8 +145,7 @@ class _State(StageState):
     def __init__(self, stage: Budget, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
-        self._sent = 0  # tokens: the limit that went upstream,
-        self._full = 0  # and the one that would have without the rules for tool calls
+        self._sent = 0  # tokens: the limit that went upstream
         self._choices = exchange.request.body.get("n") or 1
         self._written: dict[int, _Written] = {}
         self._is_over = False  # the reply was cut, or made shorter
@@ -238,17 +210,15 @@ class _State(StageState):
         return usage
 
     def judge(self, reply: Reply) -> OutputTruncated | None:
-        """A reply that a limit cut is worth another try where the client did not set it.
+        """A reply that a limit cut is worth another try where next to nothing came of it.
 
-        Or where next to nothing came of it: mlx_lm.server says nothing of a tool call until it is
-        whole, so that is one without an end, most likely; the next tier may find one.
+        mlx_lm.server says nothing of a tool call until it is whole, so that is one without an end,
+        most likely; the next tier may find one.
         """
         if self._is_over:
             return None  # cut by us: it would go on again
         if not any(c.finish_reason == "length" for c in reply.choices.values()):
             return None
-        if self._sent < self._full:
-            return OutputTruncated("tool_calls")
         unseen = self._exchange.request.tools and self._is_unseen(reply)
         return OutputTruncated("unseen") if unseen else None
 
@@ -263,27 +233,10 @@ class _State(StageState):
         return usage is not None and written * SEEN_AT_LEAST < usage.completion_tokens
 
     def on_request(self, request: Request) -> None:
-        tier = self._stage.tier(request.tier)
-        client = self._exchange.request
-        full = self._stage.full_limit(self._exchange, request.tier)
-        limit = fitting(self._stage.limit(self._exchange, request.tier, full), tier, client)
-        self._sent = limit
-        self._full = fitting(full, tier, client) if full > limit else limit
-        asked = client.body
+        limit = self._sent = self._stage.limit(self._exchange, request.tier)
+        asked = self._exchange.request.body
         newly_spelt = asked.get("max_completion_tokens") is not None
         if not newly_spelt or asked.get("max_tokens") is not None:
             request.body["max_tokens"] = limit
         if newly_spelt:
             request.body["max_completion_tokens"] = limit
-
-
-def _offers_free_text(tools: Sequence[Any]) -> bool:
-    return any(map(takes_free_text, tools))
-
-
-def takes_free_text(tool: Any) -> bool:
-    """Whether a tool has a parameter for text written at length, by the parameter's name."""
-    function = tool.get("function") if isinstance(tool, dict) else None
-    parameters = function.get("parameters") if isinstance(function, dict) else None
-    properties = parameters.get("properties") if isinstance(parameters, dict) else None
-    return isinstance(properties, dict) and not FREE_TEXT_PARAMETERS.isdisjoint(properties)

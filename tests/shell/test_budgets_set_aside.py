@@ -48,8 +48,9 @@ async def test_all_choices_are_set_aside(upstream: ScriptedServer, start_proxy: 
 async def test_what_is_sent_upstream_is_what_is_set_aside(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """The limit for mere tool calls is lower than that for replies."""
-    proxy = await start_proxy({**hard(), f"{BUDGET}.tool_calls.default_max_tokens": 200})
+    """Not the limit for tool calls, which only loop detection looks at."""
+    limits = {f"{BUDGET}.max_output_tokens": 200, f"{BUDGET}.tool_calls.default_max_tokens": 50}
+    proxy = await start_proxy({**hard(), **limits})
     go_on = asyncio.Event()
     upstream.will(held(go_on))
     tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

@@ -1,75 +1,145 @@
-"""The text, or the reasoning, of one choice while it comes: what all watchers of it share.
+"""The text, the reasoning or the arguments of one call while they come: what all rules share.
 
 Nothing is looked at for each chunk: pieces wait until the text has reached the next length at which
-something could be decided, at most 64 characters on, or 128 at its beginning.
+it is looked at, 64 characters on or where what repeats is enough. What is decided there depends on
+the text up to there alone, however it is cut into chunks.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import NamedTuple
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
 
 from ....core.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from ....frozen import frozen
 from ....settings import GenerationSettings
 from ....tool_calls.formats.table import REASONING
-from .periodic import BLOCK, LONG_PERIOD, PeriodicText, Repetition, limit_of
-from .restated import Restated
-from .whitespace import WhitespaceRun
+from .fences import Fences
+from .found import Found, RepeatedCall, Rule
+from .limits import Place
+from .periods import BLOCK, Periods
+from .phrases import Phrases
+from .sentences import Sentences
 from .written_calls import WrittenCalls
 
+# The first look: nothing shorter is too much, at the defaults.
+FIRST: Final = 2 * BLOCK
+LEAST_KEPT: Final = 2048  # characters; a sentence may be that long
 _OPENERS = tuple(REASONING)
-# What may still become one; the whole word, too, whose text comes with what follows it.
-_BEGINNINGS = frozenset(word[:size] for word in _OPENERS for size in range(len(word) + 1))
 
 
-@frozen
-class EndlessWhitespace:
-    """``text[start:end]`` is whitespace, one character more than is allowed."""
+class Whitespace:
+    """Whitespace without end, which constrained decoding falls into (vLLM and others)."""
 
-    start: int
-    end: int
+    __slots__ = ("_most",)
 
+    def __init__(self, rules: GenerationSettings) -> None:
+        self._most = rules.max_trailing_whitespace
 
-@frozen
-class NothingNew:
-    """Each sentence of ``text[start:end]`` had been said before, often enough."""
-
-    start: int
-    end: int
-
-
-@frozen
-class TooMuchReasoning:
-    """The reasoning has gone on for more than its tokens, as estimated."""
-
-    tokens: int
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        if not text[end - 1].isspace() or not text[max(end - self._most - 1, 0) : end].isspace():
+            return None
+        start = len(text[:end].rstrip())
+        too_much = end - start > self._most
+        return Found("whitespace", offset + start, offset + end, " ") if too_much else None
 
 
-@frozen
-class RepeatedCall:
-    """A call written as text is one too many."""
+class Thinking:
+    """Reasoning that goes on for too long: all of a reasoning text; of an answer, what its first
+    tag opens.
+    """
 
-    tool: str
+    __slots__ = ("_closer", "_most", "_read", "_size", "_state")
+
+    def __init__(self, rules: GenerationSettings, *, reasoning: bool) -> None:
+        self._most = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
+        self._closer = ""  # none: it is reasoning up to its end
+        self._state = "inside" if reasoning else "before"
+        self._read = 0
+        self._size = 0  # bytes
+
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        if self._state == "before":
+            self._begin(text[:end].lstrip())
+        if self._state != "inside":
+            return None
+        start = max(self._read - offset - len(self._closer), 0)
+        closed = text.find(self._closer, start, end) if self._closer else -1
+        if closed >= 0:
+            self._state, end = "after", closed
+        self._size += len(text[max(self._read - offset, 0) : end].encode("utf-8", "surrogatepass"))
+        self._read = offset + end
+        return Found("reasoning", 0, self._read) if self._size > self._most else None
+
+    def _begin(self, text: str) -> None:
+        opener = next((word for word in _OPENERS if text.startswith(word)), "")
+        if opener:
+            self._state, self._closer = "inside", REASONING[opener]
+        elif not any(word.startswith(text) for word in _OPENERS):
+            self._state = "after"
 
 
-GoneRound = Repetition | EndlessWhitespace | NothingNew
-Found = GoneRound | TooMuchReasoning | RepeatedCall
+class Detector(Protocol):
+    """One rule. ``look`` decides by ``text[:end]``; ``offset``: of ``text`` in the whole."""
+
+    def look(self, text: str, offset: int, end: int) -> Found | None: ...
+
+
+Kind = Literal["text", "reasoning", "arguments"]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Of one text: what it is, and what its rules share."""
+
+    rules: GenerationSettings
+    kind: Kind
+    late: int
+    fences: Fences
+
+    @property
+    def is_prose(self) -> bool:
+        return self.kind != "arguments"
+
+
+def _periods(about: About) -> Detector:
+    place: Place = "text" if about.is_prose else "arguments"
+    return Periods(about.rules, place, about.late, about.fences)
+
+
+def _thinking(about: About) -> Detector:
+    return Thinking(about.rules, reasoning=about.kind == "reasoning")
+
+
+# The rules, in the order in which they are asked. Each can be left out by itself.
+DETECTORS: Final[dict[Rule, Callable[[About], Detector]]] = {
+    "whitespace": lambda about: Whitespace(about.rules),
+    "period": _periods,
+    "phrase": lambda about: Phrases(about.rules, about.fences),
+    "sentences": lambda about: Sentences(about.rules, about.late),
+    "reasoning": _thinking,
+}
+IN_ARGUMENTS: Final = ("whitespace", "period")
 
 
 class Flow:
-    """One text. ``rules``: None where generation isn't watched. ``calls``: for text, not reasoning.
+    """One text. Without ``rules`` it is never looked at.
 
+    ``late``: the characters up to the tool-call limit, beyond which less is enough.
     A new piece goes to ``waiting``, its size to ``length``; then, from the length ``due`` on, it is
     to be looked at. ``size``: its UTF-8 bytes, of all but the characters that still wait.
+    ``calls``: what reads the calls in it.
     """
 
     __slots__ = (
+        "_about",
         "_calls",
-        "_early",
-        "_reasoning",
-        "_rules",
-        "_watches",
+        "_detectors",
+        "_kept",
+        "_offset",
+        "_periods",
+        "_text",
         "due",
         "length",
         "size",
@@ -79,139 +149,73 @@ class Flow:
     def __init__(
         self,
         rules: GenerationSettings | None,
+        kind: Kind = "text",
         *,
+        late: int = sys.maxsize,
         calls: WrittenCalls | None = None,
-        reasoning: bool = False,
     ) -> None:
-        self._rules = rules
-        self._reasoning = reasoning
-        # Made once there can be anything to find, which many a reply is too short for.
-        self._early = ""  # what was looked at before, for calls alone
-        self._watches: _Watches | None = None
+        self._about = About(rules or GenerationSettings(), kind, late, Fences())
         self._calls = calls
+        # Made at the first look, which many a reply is too short for.
+        self._detectors: list[Detector] = []
+        self._periods: Periods | None = None
+        self._text = ""
+        self._kept = max(self._about.rules.window_chars, LEAST_KEPT)
+        self._offset = 0  # of `_text` in the whole text
         self.waiting: list[str] = []
-        self.due = _first_due(rules)
+        self.due = sys.maxsize if rules is None else FIRST
         self.length = 0
         self.size = 0
 
-    def look(self) -> Found | None:
+    def look(self) -> Found | RepeatedCall | None:
         """The first thing found in what waited. Once something is, there is no more to look at."""
         piece = "".join(self.waiting)
         self.waiting.clear()
-        size = len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
-        self.size += size
-        found = self._in_generation(piece)
+        self.size += len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
+        text, self._text = self._text, ""
+        text += piece  # grows where it stands, for nothing else holds it
+        self._text = text
+        del text
+        if not self._detectors:
+            self._make_detectors()
         if self._calls is not None:
-            # Calls that repeat are a periodic text too, but what came before can be delivered.
-            tool = self._calls.feed(piece, now=found is not None)
-            found = RepeatedCall(tool) if tool is not None else found
-        self.due = self.length + BLOCK
-        if self._watches is not None:
-            self.due = min(self._watches.periodic.due, self._watches.white.due)
-        elif self._rules is not None:
-            self.due = min(self.due, _first_due(self._rules))
+            self._calls.take(piece)
+        found: Found | RepeatedCall | None = None
+        while found is None and self.due <= self.length:
+            self._forget(self.due - self._offset)
+            found = self._decide(self.due)
         return found
 
-    def _in_generation(self, piece: str) -> Found | None:
-        """What is complete first, whichever it is: so pieces make no difference."""
-        rules = self._rules
-        if rules is None:
-            return None
-        watches = self._watches
-        if watches is None:
-            self._early += piece
-            if self.length < _first_due(rules):
-                return None
-            piece, self._early = self._early, ""
-            watches = self._watches = _Watches(
-                PeriodicText(rules),
-                WhitespaceRun(rules.max_trailing_whitespace),
-                Restated(rules),
-                _Thinking(rules, self._reasoning),
-            )
-        found: list[tuple[int, Found]] = []
-        if (blank := watches.white.feed(piece)) is not None:
-            found.append((blank[1], EndlessWhitespace(*blank)))
-        if (repetition := watches.periodic.feed(piece)) is not None:
-            found.append((repetition.end, repetition))
-        if (stretch := watches.restated.feed(piece)) is not None:
-            found.append((stretch[1], NothingNew(*stretch)))
-        if (end := watches.thinking.feed(piece)) is not None:
-            found.append((end, TooMuchReasoning(watches.thinking.tokens)))
-        return min(found, key=lambda one: one[0])[1] if found else None
+    def _make_detectors(self) -> None:
+        about = self._about
+        for rule, make in DETECTORS.items():
+            if about.is_prose or rule in IN_ARGUMENTS:
+                detector = make(about)
+                self._detectors.append(detector)
+                if isinstance(detector, Periods):
+                    self._periods = detector
 
+    def _decide(self, upto: int) -> Found | RepeatedCall | None:
+        """By the first ``upto`` characters alone."""
+        end = upto - self._offset
+        found = None
+        for detector in self._detectors:
+            found = found or detector.look(self._text, self._offset, end)
+        self.due = upto - upto % BLOCK + BLOCK
+        periods = self._periods
+        if periods is None:
+            return found
+        if periods.due > upto:
+            self.due = min(self.due, periods.due)
+        if self._calls is not None:
+            # Calls that repeat are a text that goes round too, but the first ones can be delivered.
+            return self._calls.look(upto, periods.laps, now=found is not None) or found
+        return found
 
-@lru_cache(maxsize=16)
-def _first_due(rules: GenerationSettings | None) -> int:
-    """The length of text up to which nothing can be found but calls; a block at least.
-
-    What is periodic for long enough has the shortest limit at least; a phrase said often, 5 times
-    with 8 characters between, is longer than a block (``clusters.py``). No character has more than
-    4 bytes. Calls that repeat in a shorter text are taken out of it at its end.
-    """
-    if rules is None:
-        return BLOCK
-    thought = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN // 4
-    periodic = min(limit_of(rules, period) for period in range(1, LONG_PERIOD + 1))
-    least = min(periodic, rules.max_trailing_whitespace, thought, 2 * BLOCK)
-    return max(least, BLOCK)
-
-
-class _Thinking:
-    """Counts reasoning: all of a reasoning text; of a visible one, what its first tag opens."""
-
-    __slots__ = ("_closer", "_length", "_room", "_state", "_tail", "tokens")
-
-    def __init__(self, rules: GenerationSettings, reasoning: bool) -> None:
-        self.tokens = rules.max_reasoning_tokens
-        self._room = self.tokens * BYTES_PER_OUTPUT_TOKEN  # bytes that may still come
-        self._state = "inside" if reasoning else "before"
-        self._closer = ""
-        self._length = 0
-        self._tail = ""  # not counted yet: it may be the beginning of a tag
-
-    def feed(self, piece: str) -> int | None:
-        """The length of text at which it is known to be too much, once it is."""
-        self._length += len(piece)
-        if self._state == "after":
-            return None
-        text = self._tail + piece
-        if self._state == "before":
-            text = text.lstrip()
-            self._tail = text
-            if text in _BEGINNINGS:
-                return None  # as far as it goes
-            if not text.startswith(_OPENERS):
-                self._state, self._tail = "after", ""
-                return None
-            opener = next(word for word in _OPENERS if text.startswith(word))
-            self._state, self._closer = "inside", REASONING[opener]
-        end = text.find(self._closer) if self._closer else -1
-        if end >= 0:
-            self._state = "after"
-        else:
-            end = max(len(text) - max(len(self._closer) - 1, 0), 0)
-        inside, self._tail = text[:end], text[end:]
-        return self._passed(inside, self._length - len(text))
-
-    def _passed(self, inside: str, start: int) -> int | None:
-        """Count what is inside; it begins at ``start``."""
-        if inside.isascii():
-            size, most = len(inside), self._room
-        else:
-            data = inside.encode("utf-8", "surrogatepass")
-            size = len(data)
-            most = len(data[: self._room].decode("utf-8", "ignore")) if size > self._room else 0
-        if size > self._room:
-            return start + most + 1 + max(len(self._closer) - 1, 0)
-        self._room -= size
-        return None
-
-
-class _Watches(NamedTuple):
-    """What a text is looked at by, but for calls, once there can be anything to find."""
-
-    periodic: PeriodicText
-    white: WhitespaceRun
-    restated: Restated
-    thinking: _Thinking
+    def _forget(self, end: int) -> None:
+        """Drop what no rule looks back to from ``end`` on."""
+        dropped = end - self._kept
+        if dropped > self._kept:
+            self._about.fences.read(self._text, self._offset, dropped)
+            self._text = self._text[dropped:]
+            self._offset += dropped

@@ -8,6 +8,7 @@ calls as a cut after which the rest is delivered.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,10 +22,9 @@ from ....frozen import frozen
 from ....settings import LoopDetectionSettings, Settings
 from ....tool_calls.formats.base import Tools
 from ....tool_calls.schemas import tool_set
-from .arguments import ArgumentsWatch
 from .calls import NativeCalls, Repeats
-from .flow import Flow, Found, GoneRound, NothingNew, RepeatedCall, TooMuchReasoning
-from .periodic import BLOCK, Repetition
+from .flow import Flow
+from .found import Found, RepeatedCall, Rule
 from .written_calls import WrittenCalls
 
 DETECTOR = "generation"
@@ -43,10 +43,18 @@ def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings
     """What makes the watch of an attempt, by the settings of a process."""
     validation = settings.reliability.tool_validation
     rescues = validation.enabled and validation.rescue_text_calls
+    budget = settings.reliability.token_budget
+    limits = budget.tool_calls
+    limited = budget.enabled and limits.apply != "never"
 
     def make(exchange: Exchange, rules: LoopDetectionSettings) -> ReplyWatch:
-        bypassed = "validation" in exchange.controls.bypass
-        return ReplyWatch(exchange, rules, rescues=rescues and not bypassed)
+        request, bypassed = exchange.request, exchange.controls.bypass
+        late = sys.maxsize
+        if limited and request.tools and "budget" not in bypassed:
+            tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
+            late = tokens * BYTES_PER_OUTPUT_TOKEN
+        rescued = rescues and "validation" not in bypassed
+        return ReplyWatch(exchange, rules, rescues=rescued, late=late)
 
     return make
 
@@ -69,7 +77,10 @@ class _Stopped:
 
 
 class ReplyWatch:
-    """The watch of one attempt. ``rescues``: calls written as text are made real calls."""
+    """The watch of one attempt. ``rescues``: calls written as text are made real calls.
+
+    ``late``: characters, of each text, that the tool-call limit allows.
+    """
 
     __slots__ = (
         "_arguments",
@@ -78,6 +89,7 @@ class ReplyWatch:
         "_exchange",
         "_finished",
         "_generation",
+        "_late",
         "_reasonings",
         "_request",
         "_rescues",
@@ -88,19 +100,25 @@ class ReplyWatch:
     )
 
     def __init__(
-        self, exchange: Exchange, rules: LoopDetectionSettings, *, rescues: bool = True
+        self,
+        exchange: Exchange,
+        rules: LoopDetectionSettings,
+        *,
+        rescues: bool = True,
+        late: int = sys.maxsize,
     ) -> None:
         self._exchange = exchange
         self._rules = rules
         self._generation = rules.generation if rules.generation.enabled else None
         self._rescues = rescues
+        self._late = late
         self._request: Request | None = None
         # By choice; arguments by choice and index.
         self._texts: dict[int, Flow] = {}
         self._reasonings: dict[int, Flow] = {}
         self._written: dict[int, WrittenCalls] = {}
         self._calls: dict[int, NativeCalls] = {}
-        self._arguments: dict[tuple[int, int], ArgumentsWatch] = {}
+        self._arguments: dict[tuple[int, int], Flow] = {}
         self._finished: set[int] = set()
         self._cut: int | None = None  # the choice that was cut for its calls
         self._stopped: _Stopped | None = None  # for going round
@@ -112,23 +130,23 @@ class ReplyWatch:
     def on_event(self, event: Event) -> Verdict | None:
         """The verdict that ends the attempt, if this event brings one."""
         kind = type(event)
-        if kind is TextDelta or kind is ReasoningDelta:
-            choice, piece = event.choice, event.text  # type: ignore[union-attr]
-            if kind is TextDelta:
-                flow = self._texts.get(choice) or self._new_text(choice)
-            else:
-                flow = self._reasonings.get(choice) or self._new_reasoning(choice)
-            # No method of the flow's: most pieces only wait, and a call costs more than that.
-            flow.waiting.append(piece)
-            flow.length += len(piece)
-            if flow.length < flow.due or (found := flow.look()) is None:
-                return None
-            return self._verdict(found, choice, reasoning=kind is ReasoningDelta)
-        if isinstance(event, ToolCallDelta):
+        if kind is TextDelta:
+            flow = self._texts.get(event.choice) or self._new_text(event.choice)  # type: ignore[union-attr]
+        elif kind is ReasoningDelta:
+            flow = self._reasonings.get(event.choice) or self._new_reasoning(event.choice)  # type: ignore[union-attr]
+        elif isinstance(event, ToolCallDelta):
             return self._on_call(event)
-        if isinstance(event, Finish):
-            self._finished.add(event.choice)
-        return None
+        else:
+            if isinstance(event, Finish):
+                self._finished.add(event.choice)
+            return None
+        # No method of the flow's: most pieces only wait, and a call costs more than that.
+        piece = event.text  # type: ignore[union-attr]
+        flow.waiting.append(piece)
+        flow.length += len(piece)
+        if flow.length < flow.due or (found := flow.look()) is None:
+            return None
+        return self._verdict(found, event.choice, reasoning=kind is ReasoningDelta)  # type: ignore[union-attr]
 
     def room(self, choice: int) -> int:
         """How many characters of text may come before it is looked at."""
@@ -168,13 +186,11 @@ class ReplyWatch:
         tools = functools.partial(_tools, self._exchange, self._rescues)
         written = WrittenCalls(most, self._rules.exempt_tools, tools)
         self._written[choice] = written
-        flow = self._texts[choice] = Flow(self._generation, calls=written)
-        if self._exchange.request.stream:
-            flow.due = BLOCK  # what the client has by then no mending takes back
+        flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written)
         return flow
 
     def _new_reasoning(self, choice: int) -> Flow:
-        flow = self._reasonings[choice] = Flow(self._generation, reasoning=True)
+        flow = self._reasonings[choice] = Flow(self._generation, "reasoning", late=self._late)
         return flow
 
     def _on_call(self, delta: ToolCallDelta) -> Verdict | None:
@@ -186,29 +202,32 @@ class ReplyWatch:
         if calls.add(delta):
             self._cut = delta.choice
             return Cut(REPEATED_CALLS, "tool_calls")
-        if self._generation is None:
-            return None
         key = delta.choice, delta.index
-        arguments = self._arguments.get(key)
-        if arguments is None:
-            arguments = self._arguments[key] = ArgumentsWatch(self._generation)
-        found = arguments.add(delta.arguments)
-        return None if found is None else self._verdict(found, delta.choice, reasoning=True)
+        flow = self._arguments.get(key)
+        if flow is None:
+            flow = self._arguments[key] = Flow(self._generation, "arguments", late=self._late)
+        flow.waiting.append(delta.arguments)
+        flow.length += len(delta.arguments)
+        if flow.length < flow.due or (found := flow.look()) is None:
+            return None
+        return self._verdict(found, delta.choice, reasoning=True)
 
-    def _verdict(self, found: Found, choice: int, *, reasoning: bool = False) -> Verdict:
+    def _verdict(
+        self, found: Found | RepeatedCall, choice: int, *, reasoning: bool = False
+    ) -> Verdict:
         """``reasoning``: it was not found in the visible text, all of which can be kept."""
         if isinstance(found, RepeatedCall):
             self._cut = choice
             return Cut(REPEATED_CALLS, "stop")
         self._note_saved()
-        if isinstance(found, TooMuchReasoning):
+        if found.rule == "reasoning":
             return OutputTruncated("reasoning")
         if self._exchange.asked_about is not None:
             return _loop(found)  # no opinion: the reply that is there goes out
         self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         said = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
-            kept = found.start + (found.period if isinstance(found, Repetition) else 0)
+            kept = found.start + len(found.lap.strip() and found.lap)
             if reasoning:
                 kept = self._texts[choice].length if choice in self._texts else 0
             self._stopped = _Stopped(choice, kept)
@@ -238,9 +257,8 @@ class ReplyWatch:
 
     def _without_written_surplus(self, index: int, choice: ChoiceReply, cut: bool) -> str | None:
         written = self._written.get(index)
-        if written is None or not written.has_begun("".join(self._texts[index].waiting)):
-            return None
-        short = written.shortened(choice.text, cut=cut or choice.finish_reason == "length")
+        cut = cut or choice.finish_reason == "length"
+        short = written.shortened(choice.text, cut=cut) if written is not None else None
         if short is None:
             return None
         choice.text = short.text
@@ -284,23 +302,25 @@ def _tools(exchange: Exchange, rescues: bool) -> Tools:
     return {name: tools.schema(name) or {} for name in tools.names}
 
 
-def _loop(found: GoneRound) -> LoopDetected:
-    if isinstance(found, Repetition):
-        laps, lap = found.laps, found.lap
-        what = f"{laps}x, every {found.period} characters" if found.period > 1 else f"{laps}x"
-    elif isinstance(found, NothingNew):
-        laps, lap = found.end - found.start, ""
-        what = f"{laps} characters of nothing new"
-    else:
-        laps, lap = found.end - found.start, " "
-        what = f"{laps} characters of whitespace"
+_SAID: Final[dict[Rule, str]] = {
+    "period": "{laps}x",
+    "phrase": "{laps}x",
+    "whitespace": "{laps} characters of whitespace",
+    "sentences": "{laps} characters of nothing new",
+}
+
+
+def _loop(found: Found) -> LoopDetected:
+    what = _SAID[found.rule].format(laps=found.laps)
+    if len(found.lap) > 1:
+        what += f", every {len(found.lap)} characters"
     return LoopDetected(
         DETECTOR,
-        laps,
+        found.laps,
         f"Repetitive generation detected ({what}). Consider rephrasing the request or trying a "
         "different approach.",
         hint=HINT,
         # A lap may have been cut anywhere: its characters, sorted, are always the same.
-        pattern=f"{DETECTOR}:{digest(''.join(sorted(lap))):x}",
+        pattern=f"{DETECTOR}:{digest(''.join(sorted(found.lap))):x}",
         generated=True,
     )

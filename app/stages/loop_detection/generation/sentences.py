@@ -1,83 +1,115 @@
-"""Whether what repeats is told in sentences, however full of signs it is.
+"""Sentences that were all said before, to the letter or but for one word: a text with no news.
 
-A model that goes round in a calculation writes more signs than letters, as code and markup do. What
-tells them apart is between the formulas: "Wait, let me check." In code such a sentence stands in a
-comment or a string, in markup between tags, in a log behind a time or a level.
+A model that is stuck need not repeat itself to the letter: "Wait, …" and "Hmm, …" come in ever
+another order, or one word of a sentence is another each time. What tells it from a text that gets
+on is that for long no sentence is new. A sentence ends with a mark and a blank. A row of a table, a
+line of code and an item of a list without a full stop end with the line: they are no sentences, and
+what is new among them is news all the same.
 """
 
 from __future__ import annotations
 
+import operator
 import re
+from collections import deque
+from zlib import crc32
 
-# Braces within braces within braces. What may stay open is bounded, so that no text is slow.
-_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]{0,99}\}){0,99}\}){0,199}\}"
-_MATHS = r"(?:align(?:ed)?|equation|gather(?:ed)?|multline|split|cases|eqnarray|[bpvBV]?matrix)\*?"
-# As pandoc has it, a dollar opens before a sign and closes behind one: "$5 and $6" is no formula.
-# Nor is what SQL quotes with two dollars (it has semicolons), or a pattern (`.*`, `(?`, quotes).
-_IN_MATHS = r"(?:[^\n\"\\(.]|\\[^\[\]()\n]|\((?!\?)|\.(?![*+]))"
-_FORMULA = re.compile(
-    r"\$\$(?:[^$;\n]|\\;|\n(?!\s*\n))+(?:\$\$|\Z)"
-    r"|(?<![\w$])\$(?=[^\s$])(?:[^$\n\";]|\\;)*(?<=\S)\$(?![\w${(\"'])"
-    rf"|(?<![^\s*])\\\[(?:{_IN_MATHS}|\n(?!\s*\n))*(?:\\\]|\Z)"
-    rf"|(?<![^\s*(])\\\({_IN_MATHS}*(?:\\\)|\Z)"
-    rf"|\\begin\{{({_MATHS})\}}.*?(?:\\end\{{\1\}}|\Z)|\A(?:(?!\\begin).)*?\\end\{{{_MATHS}\}}"
-    rf"|\\boxed{_BRACES}",
-    re.DOTALL,
-)
-# The same without dollars, and code in backticks.
-_BARE = re.compile(rf"\\[A-Za-z]+(?:{_BRACES})*|[_^]{_BRACES}|`[^`\n]+`")
-STRING = re.compile(r'(?<!\\)"(?:[^"\\\n]|\\.)*"')
-_COMMENT = re.compile(
-    r"^[ \t]*(?:\*(?=[\s/])|%|;).*$|(?:^|(?<=\s))(?://|--|#).*$",
-    re.MULTILINE,
-)
-_TEX_ROW = re.compile(r"&[^&\n]*\\\\")
-_CODE = re.compile(
-    r"[;{][ \t]*\n|\n[ \t]*[}\])]"  # statements, blocks
-    r"|;\s*\}|\{[^{}\n;]*;"  # styles
-    r"|</?(?!think|reason|answer)[A-Za-z][\w:-]*+(?:\s++[\w:-]++=[^<>]*+>|\s*+/?>)|<!--"
-    r"|[(\[{=:,]\s?[\"']|[\"'][)\]}:;]|\"\"\"|'''|/\*|\*/"  # strings as arguments and values
-    r"|<%|\{\{|\{%|\]\("  # templates, links
-    r"|\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|\n\["  # logs
-)
-# At least two words ("Let me check. "); a word behind another sentence's end ("= 7. So f(n)"), not
-# behind an item's number; or one that says what follows from what.
-_UPPER = "[A-ZÀ-ÖØ-ÞА-Я]"
-_SENTENCE = re.compile(
-    r"(?<![\w.])(?:I|[^\W\d_]{2,}(?:['’][^\W\d_]+)?)(?:[,:;]?\s+(?![A-Z])[\w'’-]+){1,3}"
-    r"[.?!…]+[*_)]*(?:\s|\Z)"
-    rf"|(?<![\s.])(?<!\n\d)(?<!\n\d\d)[.?!…]\s+{_UPPER}[^\W\d_A-Z]+[\s.?!,…]"
-    r"|(?<!\S)(?:So|Thus|Hence|Therefore|Since|Because|Wait|Hmm|Actually|Alternatively)[,:.]?\s"
-    r"|[^\W\d_]{2}[。！？]"
-)
+from ....settings import GenerationSettings
+from .found import Found
+from .limits import LEAST_WORDS, REMEMBERED, REMEMBERED_WORDS, SENTENCES, is_signs, said
+
+_LONGEST = 1000  # characters; a longer sentence is always new
+_END = re.compile(r"[.?!…][\"'”’*_]{0,3}+\s|[,;:] |[。！？，；]|\n")
+_LONGEST_END = 5  # characters
+_COMMAS = frozenset(",;:")
+_NUMBER = re.compile(r"\(?+(?:\d++|[A-Za-z])[.):](?:\s++|\Z)")  # of an item in a list
 
 
-def without_formulas(laps: str) -> list[str]:
-    """``laps`` with a word in each formula's place; twice where it may begin inside ``$$``.
+class Sentences:
+    """Remembers the last sentences of a text by their hash."""
 
-    The cells of a TeX table are data.
-    """
-    display = laps.find("$$")
-    parts = [laps] if display < 0 else [laps, laps[display + 2 :]]
-    told = [_FORMULA.sub("x", part) for part in parts]
-    if told == parts or any(map(_TEX_ROW.search, told)):
-        return [laps]
-    return list(map(_without_ends, told))
-
-
-def has_sentences(told: str) -> bool:
-    """Outside code, comments and strings; ``told``: laps without formulas."""
-    told = _COMMENT.sub("", _BARE.sub("x", _without_ends(told))).replace("**", "")
-    return (
-        _SENTENCE.search(told) is not None
-        and not _CODE.search(told)
-        and not _TEX_ROW.search(told)
-        and _SENTENCE.search(STRING.sub("x", told)) is not None
+    __slots__ = (
+        "_late",
+        "_looked",
+        "_marker",
+        "_open",
+        "_recent",
+        "_rules",
+        "_said",
+        "_start",
+        "_upto",
+        "_words",
     )
 
+    def __init__(self, rules: GenerationSettings, late: int) -> None:
+        self._rules = rules
+        self._late = late
+        self._recent: deque[int] = deque(maxlen=REMEMBERED)  # hashes
+        self._words: deque[bytes] = deque(maxlen=REMEMBERED_WORDS)  # a byte of each word's hash
+        self._marker = ""  # what the line began with: "|" of a table, "1" of a numbered item
+        self._upto = 0  # what of the text was read as whole sentences,
+        self._looked = 0  # what of it was looked at for ends,
+        self._start = 0  # where the last new sentence ended,
+        self._said = 0  # the characters of sentences since,
+        self._open = 0  # and of those what belongs to a sentence that is still open
 
-def _without_ends(laps: str) -> str:
-    """What the first and the last line begin with, or end with, isn't known."""
-    if laps.count("\n") < 2:
-        return laps
-    return laps[laps.index("\n") : laps.rindex("\n") + 1]
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        """Read on up to ``text[:end]``, which begins at ``offset`` of the whole text."""
+        at = max(self._upto - offset, 0)
+        for found in _END.finditer(text, max(at, self._looked - offset), end):
+            unit, mark = text[at : found.end()].strip(), found[0]
+            # "Well, …" and "Attempt 12: …" say nothing by themselves.
+            if mark[0] in _COMMAS and unit.count(" ") < LEAST_WORDS - 1:
+                continue
+            at = found.end()
+            if unit:
+                self._read(unit, mark, offset + at)
+            if mark[-1] == "\n":
+                self._marker = ""
+        if end - at > _LONGEST:
+            at = end
+            self._begin(offset + at)
+        self._upto, self._looked = offset + at, offset + end - _LONGEST_END
+        if self._said < said(self._rules, late=self._upto > self._late):
+            return None
+        return Found("sentences", self._start, self._upto)
+
+    def _read(self, unit: str, mark: str, end: int) -> None:
+        number = _NUMBER.match(unit)
+        if not self._marker:
+            self._marker = "|" if unit[0] == "|" else "1" if number else " "
+        unit = unit[number.end() :] if number else unit
+        if not unit:
+            return
+        words = unit.casefold().split() if mark[-1].isspace() else list(unit)
+        is_sentence = mark != "\n" and self._marker != "|" and len(words) >= LEAST_WORDS
+        known = self._is_known(words)
+        is_told = (is_sentence or self._marker == "1") and not is_signs(" ".join(words))
+        if not known and not (is_told and is_sentence and self._is_alike(words)):
+            self._begin(end)
+        elif is_told:
+            self._said += len(unit) + 1
+            self._open = self._open + len(unit) + 1 if mark[0] in _COMMAS else 0
+        elif mark == "\n":
+            self._said -= self._open  # clauses of a line that is no sentence
+            self._open = 0
+
+    def _is_known(self, words: list[str]) -> bool:
+        key = hash(" ".join(words))
+        self._recent.append(key)
+        return self._recent.count(key) >= SENTENCES.laps
+
+    def _is_alike(self, sentence: list[str]) -> bool:
+        """Whether so many of the last sentences are this one but for one word."""
+        words = bytes([crc32(word.encode("utf-8", "surrogatepass")) & 255 for word in sentence])
+        half = len(words) // 2
+        alike = 0
+        for old in self._words:
+            is_near = old[:half] == words[:half] or old[half:] == words[half:]
+            if len(old) == len(words) and is_near:
+                alike += sum(map(operator.ne, old, words)) <= 1
+        self._words.append(words)
+        return alike >= SENTENCES.laps - 1
+
+    def _begin(self, start: int) -> None:
+        self._start, self._said, self._open = start, 0, 0

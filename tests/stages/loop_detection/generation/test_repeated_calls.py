@@ -14,11 +14,12 @@ from app.core.events import ToolCallDelta
 from app.core.exchange import Exchange
 from app.core.sse import DONE_FRAME
 from app.core.verdicts import Cut, Verdict
-from app.settings import DEFAULT_TIERS, Settings
+from app.settings import DEFAULT_TIERS, GenerationSettings, Settings
 from app.stages import build
 from app.stages.loop_detection.generation import calls, written_calls
-from app.tool_calls.formats.table import FORMATS
-from app.tool_calls.text_calls import Holdback
+from app.stages.loop_detection.generation.flow import Flow
+from app.stages.loop_detection.generation.found import Found
+from app.tool_calls.text_calls import Rescued, rescue_cut
 from tests.core.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, completion, data, usage_chunk
 from tests.tool_calls.calls import parameters, tool
@@ -298,80 +299,32 @@ def test_a_piece_that_holds_them_all_makes_no_difference(form: str) -> None:
     assert reply.was_cut
 
 
-def nearly_calls(kind: str) -> str:
-    """A text full of what may begin a call, of which none is one too many."""
-    if kind == "nested":
-        return "".join(f"commentary to=f{at} " + '{"a":' * 20 for at in range(300))
-    if kind == "same end":
-        one = '<tool_call>{"name": "look", "arguments": {"id": %d, "query": "%s"}}</tool_call>\n'
-        return "".join(one % (at, "the very same words " * 5) for at in range(100))
-    return "".join(f"<tool_call> word{at} " for at in range(2000))
-
-
-@pytest.mark.parametrize("kind", ["nested", "same end", "openers alone"])
-def test_a_text_is_read_for_calls_a_few_times_in_all(
-    kind: str, monkeypatch: pytest.MonkeyPatch
+def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     read = 0
 
-    feed = Holdback.feed
-
-    def counted(holdback: Holdback, text: str) -> str:
+    def counted(text: str, tools: Any) -> Rescued:
         nonlocal read
         read += len(text)
-        return feed(holdback, text)
+        return rescue_cut(text, tools)
 
-    monkeypatch.setattr(Holdback, "feed", counted)
+    monkeypatch.setattr(written_calls, "rescue_cut", counted)
     tools = {"look": parameters("query", query="string", id="integer")}
     watch = written_calls.WrittenCalls(2, (), lambda: tools)
-    text = nearly_calls(kind)
-    for at in range(0, len(text), 50):
-        assert watch.feed(text[at : at + 50]) is None
-    assert read <= 4 * len(text)
+    text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
+    for at in range(0, len(text), 64):
+        watch.take(text[at : at + 64])
+        assert watch.look(at + 64, 9, now=False) is None
+    assert 0 < read <= 6 * len(text)
 
 
-def test_every_opener_of_the_table_is_seen() -> None:
-    for row in FORMATS:
-        for opener in row.openers:
-            if opener not in ("{", "[", "```") and not opener.startswith("```"):
-                assert written_calls._OPENER.search(f"text\n{opener}"), opener
-
-
-TEXT_ONLY = {
-    "lm_studio": '[TOOL_REQUEST]{"name": "x", "arguments": {"a": %d}}[END_TOOL_REQUEST]\n',
-    "harmony": 'commentary to=functions.x code{"a": %d}\n',
-    "hermes": '<tool_call>{"name": "x", "arguments": {"a": %d}}</tool_call>\n',
-    "react": "Thought: again\nAction: x\nAction Input: %d\nObservation: ok\n",
-    "generic": "⏺ Bash: ls -la /tmp/%d\n  ⎿ total 0\n",
-    "generic, long": "⏺ Read: /a/path/that/is/much/longer/than/fifty/characters/%d and more\n",
-}
-
-
-@pytest.mark.parametrize("form", TEXT_ONLY)
-def test_without_tools_the_text_is_cut(form: str) -> None:
-    one = TEXT_ONLY[form]
-    text = "I begin.\n" + "".join(one % 1 for _ in range(12))
-    chunks = [chunk({"content": text[at : at + 5]}) for at in range(0, len(text), 5)]
-    reply = Reply([ROLE, *chunks, chunk({}, "stop")], tools=[])
-    assert isinstance(reply.ended_by, Cut)
-    assert reply.was_cut
-    assert reply.finishes == ["stop"]
-    kept = reply.attempt.reply.choices[0].text
-    marker = one.split("%")[0].split("\n")[-1]
-    assert kept.count(marker) == 2
-    assert text.startswith(kept)
-    if form == "generic, long":
-        return
-    other = "I begin.\n" + "".join(one % at for at in range(12))
-    chunks = [chunk({"content": other[at : at + 5]}) for at in range(0, len(other), 5)]
-    assert not Reply([ROLE, *chunks, chunk({}, "stop")], tools=[]).was_cut
-
-
-def test_generic_calls_are_equal_by_their_first_50_characters() -> None:
-    one = TEXT_ONLY["generic, long"]
-    text = "".join(one % at for at in range(6))
-    reply = Reply([ROLE, chunk({"content": text}), chunk({}, "stop")], tools=[])
-    assert reply.attempt.reply.choices[0].text == "".join(one % at for at in range(2)).rstrip()
+def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
+    text = '[TOOL_REQUEST]{"name": "x", "arguments": {"a": 1}}[END_TOOL_REQUEST]\n' * 40
+    flow = Flow(GenerationSettings(), calls=written_calls.WrittenCalls(2, (), dict))
+    flow.waiting.append(text)
+    flow.length += len(text)
+    assert isinstance(flow.look(), Found)
 
 
 def test_a_call_spoken_of_is_none() -> None:
@@ -384,11 +337,3 @@ def test_a_call_spoken_of_is_none() -> None:
         reply = Reply([ROLE, *parts, chunk({}, "stop")], tools=tools)
         assert reply.text == text
         assert not reply.was_cut
-
-
-def test_with_rescue_off_the_text_goes_through() -> None:
-    chunks = written("hermes", *[A] * 6)
-    reply = Reply(chunks, tool_validation={"rescue_text_calls": False})
-    assert reply.calls == []
-    assert reply.attempt.reply.choices[0].text.count("</tool_call>") == 2
-    assert reply.finishes == ["stop"]

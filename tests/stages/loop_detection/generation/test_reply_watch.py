@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import Any
 
 import pytest
@@ -20,7 +22,12 @@ from app.core.reply import Reply
 from app.core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
 from app.stages.escalation import Escalation
-from app.stages.loop_detection.generation.reply_watch import HINT, STOPPED, ReplyWatch
+from app.stages.loop_detection.generation.reply_watch import (
+    HINT,
+    STOPPED,
+    ReplyWatch,
+    watch_maker,
+)
 from tests.core.exchanges import client_request, exchange
 from tests.stages.loop_detection.generation.texts import pieces, prose
 
@@ -115,7 +122,6 @@ def test_whitespace_in_a_string_of_arguments_is_escaped(escape: str, size: int) 
     begun = '{"path": "a.py", "content": "x = 1'
     verdict = Watched().on(*_arguments(begun + escape * 600, size))
     assert isinstance(verdict, LoopDetected)
-    assert "whitespace" in verdict.message
     fine = begun + escape * 120 + "y" + r"\\n" * 300 + r"C:\\new\\table" + '"}'
     assert Watched().on(*_arguments(fine, size)) is None, "a backslash that is written is no blank"
 
@@ -255,35 +261,40 @@ def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
     assert not one.exchange.reply_notes
 
 
-# Calls in a short text
+# The tool-call limit
 
-SHORT = 'commentary to=functions.f{"q":1}\n'
-
-
-def test_a_client_that_streams_is_spared_calls_that_repeat_in_a_short_text() -> None:
-    one = Watched()
-    assert isinstance(one.on(TextDelta(0, SHORT * 3)), Cut)
-    one.watch.mend(one.reply)
-    assert one.reply.choices[0].text.count("commentary") == 2
-    assert one.exchange.reply_notes["Truncated"] == "repeated_tool_calls"
+LONG_CALL = '{"command": "cat > a.py <<EOF' + prose(9000) + "x = 1\\n" * 900 + 'EOF"}'
 
 
-@pytest.mark.parametrize("times", [2, 3])
-def test_who_does_not_stream_gets_a_short_text_without_them(times: int) -> None:
-    one = Watched()
-    one.watch = ReplyWatch(exchange(client_request(stream=False)), LoopDetectionSettings())
-    assert one.text(SHORT * times) is None
-    one.watch.mend(one.reply)
-    assert one.reply.choices[0].text.count("commentary") == 2
+@pytest.mark.parametrize(
+    ("budget", "asked", "limit"),
+    [
+        ({}, None, 2048),
+        ({"tool_calls": {"default_max_tokens": 100}}, None, 100),
+        ({}, 9000, 4096),
+        ({"tool_calls": {"apply": "never"}}, None, None),
+        ({"enabled": False}, None, None),
+    ],
+)
+def test_beyond_the_tool_call_limit_less_is_enough(
+    budget: dict[str, Any], asked: int | None, limit: int | None
+) -> None:
+    settings = Settings(tiers=DEFAULT_TIERS, reliability={"token_budget": budget})  # type: ignore[arg-type]
+    tool = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+    for tools in ([tool], []):
+        whole = exchange(client_request(tools=tools, max_tokens=asked))
+        watch = watch_maker(settings)(whole, settings.reliability.loop_detection)
+        wanted = limit * 4 if limit and tools else sys.maxsize
+        assert watch._late == wanted
 
 
-@pytest.mark.parametrize(("flowed", "noted"), [(3 * len(SHORT), False), (2 * len(SHORT), True)])
-def test_nothing_was_cut_of_what_the_client_has(flowed: int, noted: bool) -> None:
-    one = Watched()
-    for text in (SHORT, SHORT, SHORT):
-        one.reply.apply(TextDelta(0, text))
-        one.watch.on_event(TextDelta(0, text[:20]))  # so little that it isn't looked at
-    one.reply.flowed = flowed
-    one.watch.mend(one.reply)
-    assert ("Truncated" in one.exchange.reply_notes) == noted
-    assert one.reply.choices[0].text.count("commentary") == 3 - noted
+def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
+    """Issue: 25 of 2,272 turns of an agent that has only `bash` were cut in the midst."""
+    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
+    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", json.dumps(prose(60_000)))) is None
+    found = []
+    for limit in (8192, sys.maxsize):
+        watch = ReplyWatch(exchange(), LoopDetectionSettings(), late=limit)
+        found.append(watch.on_event(ToolCallDelta(0, 0, "c", "bash", LONG_CALL)))
+    assert isinstance(found[0], LoopDetected)
+    assert found[1] is None

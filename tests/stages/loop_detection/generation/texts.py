@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Iterator
 
 from app.settings import GenerationSettings
-from app.stages.loop_detection.generation.flow import Flow, Found
-from app.stages.loop_detection.generation.periodic import PeriodicText, Repetition
+from app.stages.loop_detection.generation.flow import Flow, Kind
+from app.stages.loop_detection.generation.found import Found, RepeatedCall
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 
@@ -53,28 +54,23 @@ def pieces(text: str, size: int) -> Iterator[str]:
     return (text[at : at + size] for at in range(0, len(text), size))
 
 
-def found(text: str, size: int = 5, **rules: object) -> Repetition | None:
-    """What PeriodicText says of a text that comes in pieces of this size."""
-    watch = PeriodicText(GenerationSettings(**rules))  # type: ignore[arg-type]
-    return next((hit for hit in map(watch.feed, pieces(text, size)) if hit is not None), None)
-
-
 def flowed(
     text: str,
     size: int = 5,
     *,
-    reasoning: bool = False,
-    due: int | None = None,
+    kind: Kind = "text",
+    late: int = sys.maxsize,
     **rules: object,
 ) -> Found | None:
-    """What Flow, which is all watchers together, says of it. ``due``: of the first look."""
-    flow = Flow(GenerationSettings(**rules), reasoning=reasoning)  # type: ignore[arg-type]
-    flow.due = flow.due if due is None else due
+    """What all rules together say of a text that comes in pieces of this size."""
+    flow = Flow(GenerationSettings(**rules), kind, late=late)  # type: ignore[arg-type]
     hits = (fed(flow, piece) for piece in pieces(text, size))
-    return next((hit for hit in hits if hit is not None), None)
+    hit = next((hit for hit in hits if hit is not None), None)
+    assert not isinstance(hit, RepeatedCall)
+    return hit
 
 
-def fed(flow: Flow, piece: str) -> Found | None:
+def fed(flow: Flow, piece: str) -> Found | RepeatedCall | None:
     """What the watch of a reply does with a piece."""
     flow.waiting.append(piece)
     flow.length += len(piece)
