@@ -31,7 +31,7 @@ _HERE = Path()
 # Kubernetes sets these for each Service of the namespace, Docker for a link: after the Service's
 # name in capitals. A Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
 _SERVICE_LINK = re.compile(
-    r"_(?:SERVICE_HOST|SERVICE_PORT(?:_.*)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)\Z"
+    r"_(?:SERVICE_HOST|SERVICE_PORT(?:_(?s:.*))?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)\Z"
 )
 _SERVICE_ADDRESS = ("tcp://", "udp://", "sctp://")
 

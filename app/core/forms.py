@@ -15,7 +15,7 @@ _TYPE = re.compile(
     r"""(?:\s*;\s*charset="?utf-8"?)?""",
     re.ASCII | re.IGNORECASE,
 )
-_LINE = re.compile(rb"([A-Za-z-]+):[ \t]*([^\r\n]*)")
+_LINE = re.compile(rb"([A-Za-z-]++):[ \t]*+([^\r\n]*+)")
 _DISPOSITION = re.compile(
     rb'form-data; ?name="([\w.\[\]-]+)"'
     rb'(; ?filename="[^"\r\n\\]*"(?:; ?filename\*=[^;"\s]*)?)?',

@@ -67,8 +67,8 @@ async def start(
 
 def costing(tokens: int) -> Reply:
     usage = {
-        "prompt_tokens": 9,
-        "completion_tokens": tokens - 9,
+        "prompt_tokens": tokens - 9,
+        "completion_tokens": 9,
         "total_tokens": tokens,
         "prompt_tokens_details": {"cached_tokens": 0},
     }

@@ -22,6 +22,7 @@ from tests.support.pumping import Anything, slowest
 
 _ROOT = Path(__file__).parents[2] / "app"
 _ANCHORED = frozenset({"match", "fullmatch"})
+_SEARCHES = _ANCHORED | {"search", "finditer", "findall", "sub", "subn"}
 _compile: Callable[[Any, Any], Any] = re._compile  # type: ignore[attr-defined]
 
 
@@ -30,7 +31,7 @@ def main() -> None:
     print(f"{len(compiled)} patterns", file=sys.stderr)
     uses = _Uses()
     for pattern, place, methods in [
-        *((pattern, place, uses.of(pattern)) for pattern, place in compiled.items()),
+        *((pattern, place, uses.of(pattern, place)) for pattern, place in compiled.items()),
         *in_functions(),
     ]:
         if len(sys.argv) > 1 and not place.startswith(tuple(sys.argv[1:])):
@@ -99,19 +100,29 @@ def _owners(node: ast.expr) -> Iterator[ast.Name]:
 
 
 class _Uses:
-    """Which methods are called on the patterns of modules' names, alone or in a table."""
+    """Which methods are called on the patterns of modules' names, alone or in a table.
+
+    One that a function compiles for itself has no such name: for it all methods count that its
+    module calls on anything.
+    """
 
     def __init__(self) -> None:
         self._methods: dict[Anything, set[str]] = {}
+        self._of_modules: dict[str, set[str]] = {}
         for path in sorted(_ROOT.rglob("*.py")):
             name = ".".join((_ROOT.name, *path.relative_to(_ROOT).with_suffix("").parts))
             module = sys.modules.get(name.removesuffix(".__init__"))
             if module is not None:
-                self._read(ast.parse(path.read_text()), vars(module))
+                tree = ast.parse(path.read_text())
+                self._read(tree, vars(module))
+                self._of_modules[str(path.relative_to(_ROOT))] = _SEARCHES & {
+                    node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
+                }
 
-    def of(self, pattern: Anything) -> frozenset[str]:
+    def of(self, pattern: Anything, place: str) -> frozenset[str]:
         """The methods that are called; a search where that isn't known."""
-        return _called(self._methods.get(pattern, {"?"}))
+        in_module = self._of_modules.get(place.partition(":")[0])
+        return _called(self._methods.get(pattern) or in_module or {"?"})
 
     def _read(self, tree: ast.Module, names: dict[str, Any]) -> None:
         called: set[int] = set()

@@ -13,7 +13,7 @@ TOOLS = "<|open|>tools<|sep|>"
 CALL = "<|open|>call "
 
 _OPEN = re.compile(r"\s*<\|open\|>(call|argument|json)((?:\s+\w+=\"[^\"]*\")*)\s*<\|sep\|>")
-_ATTRIBUTE = re.compile(r"(\w+)=\"([^\"]*)\"")
+_ATTRIBUTE = re.compile(r"(?<!\w)(\w++)=\"([^\"]*)\"")
 _CLOSE = "<|close|>{}<|sep|>"
 _BEGUN = "<|open|>argument "
 

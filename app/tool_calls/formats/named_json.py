@@ -75,39 +75,39 @@ DEEPSEEK_SEP = _token("tool", "sep")
 _read_deepseek = named_json(
     # "function" is the kind of the call, not its name, where a name follows the separator. The
     # first call's own token may be missing, a separator not as well.
-    rf"\s*(?P<own>{DEEPSEEK_HEAD}\s*)?(?:function\s*{DEEPSEEK_SEP}\s*(?=[^\s<{{`]))?{_NAME}\s*"
-    rf"(?:{DEEPSEEK_SEP}(?!\s*<steptml:)"
+    rf"\s*+(?P<own>{DEEPSEEK_HEAD}\s*+)?(?:function\s*+{DEEPSEEK_SEP}\s*+(?=[^\s<{{`]))?{_NAME}\s*+"
+    rf"(?:{DEEPSEEK_SEP}(?!\s*+<steptml:)"
     rf"|(?(own)(?=\{{|```|{_token('tool', 'call', 'end')})|(?<=\n)(?=\{{|```)))",
     tuple(f"<{bar}tool{gap}call" for bar, gap in _SPELLINGS),
-    begin=r"<[｜|]tool(?:▁|\\?_| )calls(?:(?:▁|\\?_| )begin)?[｜|]>\s*",
-    end=r"\s*" + _token("tool", "call", "end"),
-    last=r"\s*" + _token("tool", "calls", "end"),
+    begin=r"<[｜|]tool(?:▁|\\?_| )calls(?:(?:▁|\\?_| )begin)?[｜|]>\s*+",
+    end=r"\s*+" + _token("tool", "call", "end"),
+    last=r"\s*+" + _token("tool", "calls", "end"),
 )
 
 _KIMI = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
 _read_kimi = named_json(
-    r"\s*<\|tool_call_begin\|>\s*(?:functions\.)?(?P<name>[^\s<>]{1,200}?)(?::\d+)?\s*"
+    r"\s*+<\|tool_call_begin\|>\s*+(?:functions\.)?(?P<name>[^\s<>]{1,200}?)(?::\d+)?\s*+"
     r"<\|tool_call_argument_begin\|>",
     ("<|tool_call_end|>", "<|tool_call_begin|>", "<|tool_calls_section_end|>"),
     begin=r"<\|tool_calls?_section_begin\|>",
-    end=r"\s*<\|tool_call_end\|>",
-    last=r"\s*<\|tool_calls?_section_end\|>",
+    end=r"\s*+<\|tool_call_end\|>",
+    last=r"\s*+<\|tool_calls?_section_end\|>",
 )
 
 MISTRAL = "[TOOL_CALLS]"
 _read_mistral = named_json(
-    rf"\s*(?:\[TOOL_CALLS\]\s*)?{_NAME}\s*(?:\[CALL_ID\]\s*[\w-]*\s*)?(?:\[ARGS\]\s*|(?=\{{))",
+    rf"\s*+(?:\[TOOL_CALLS\]\s*+)?{_NAME}\s*+(?:\[CALL_ID\]\s*+[\w-]*+\s*+)?+(?:\[ARGS\]\s*+|(?=\{{))",
     (MISTRAL, "</s>", "[/TOOL_CALLS]"),
-    last=r"\s*(?:</s>|\[/TOOL_CALLS\])",
+    last=r"\s*+(?:</s>|\[/TOOL_CALLS\])",
 )
 
 _FUNCTIONARY_V2 = "<|recipient|>"
 _read_v2 = named_json(
-    rf"\s*<\|recipient\|>\s*{_NAME}\s*<\|content\|>\s*(?=\{{)",
+    rf"\s*+<\|recipient\|>\s*+{_NAME}\s*+<\|content\|>\s*+(?=\{{)",
     ("<|stop|>", "<|from|>", _FUNCTIONARY_V2),
-    end=r"\s*<\|stop\|>",
+    end=r"\s*+<\|stop\|>",
 )
-_read_v3 = named_json(rf"\s*>>>{_NAME}[ \t]*\n?\s*(?=\{{)", ("\n>>>", "<|eot_id|>"))
+_read_v3 = named_json(rf"\s*+>>>{_NAME}[ \t]*+\n?\s*+(?=\{{)", ("\n>>>", "<|eot_id|>"))
 
 
 def follow_name(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -121,18 +121,18 @@ def follow_name(text: str, pos: int, tools: SpelledTools) -> Begins:
 
 
 _read_llama = named_json(
-    r"\s*<function=\s*(?P<name>[^>\n]{1,200}?)\s*>(?=\s*\{)",
+    r"\s*+<function=\s*+(?P<name>[^>\s][^>\n]{0,199}?)\s*+>(?=\s*+\{)",
     ("</function>", "<function="),
-    end=r"\s*</function>",
+    end=r"\s*+</function>",
 )
 
 # What is left of a header where a server takes Harmony's special tokens out.
 _BARE_HARMONY = "commentary to=functions."
 _read_harmony = named_json(
-    r"commentary to=functions\.(?P<name>[\w.-]+?)\s*(?:<\|constrain\|>\s*)?(?:json)?\s*"
-    r"(?:<\|message\|>)?\s*(?=\{)",
+    r"commentary to=functions\.(?P<name>[\w.-]++)\s*+(?:<\|constrain\|>\s*+)?+(?:json)?+\s*+"
+    r"(?:<\|message\|>)?\s*+(?=\{)",
     ("<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"),
-    end=r"\s*<\|(?:end|call|return)\|>",
+    end=r"\s*+<\|(?:end|call|return)\|>",
 )
 _RECIPIENT = re.compile(r"[\w.-]{0,200}+\s{0,8}+")
 
