@@ -22,7 +22,7 @@ from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
 from app.tool_calls.repair.loss import keeps_everything
 from app.tool_calls.repair.shape import Mender, is_misplaced
 from app.tool_calls.repair.text import Reading, read
-from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, WRAPPERS, may_wrap, surely_wrapped, unwrap
+from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, may_wrap, surely_wrapped, unwrap
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
 
 from ..frozen import frozen
@@ -265,12 +265,11 @@ def _reshape(
         if not sure and schema.accepts(value):
             break
         found = unwrap(value, tool, schema.declared, options.max_depth)
-        inner = found.inner if found is not None else _inside_its_own(value, schema)
-        if inner is None:
+        if found is None:
             break
         rules.append("wrapped_arguments")
-        dropped += found.beside if found is not None else ()
-        value = inner
+        dropped += found.beside
+        value = found.inner
     mender = Mender(schema.definitions, options.max_depth)
     mended = mender.mend(value, schema.schema) if options.validate_schema else value
     if not isinstance(mended, dict):  # its schema wants a list, and arguments are an object
@@ -295,13 +294,3 @@ def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) 
     if value and value.keys() <= schema.declared:
         return False
     return not schema.declared.isdisjoint(_WORDS.findall(text.partition("{")[0]))
-
-
-def _inside_its_own(value: dict[str, Any], schema: CompiledSchema) -> dict[str, Any] | None:
-    """Arguments wrapped in a key that the tool also declares: sure where only the inside fits."""
-    if len(value) != 1 or WRAPPERS.isdisjoint(value):
-        return None
-    inner = next(iter(value.values()))
-    if not isinstance(inner, dict) or not inner.keys() <= schema.declared:
-        return None
-    return inner if schema.accepts(inner) and not schema.accepts(value) else None

@@ -11,34 +11,31 @@ answer.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-
-import orjson
 
 from app.tool_calls.conversation import texts
 
 from ..frozen import frozen
 
 MAX_CHARS: Final = 400_000  # of the newest messages: ids are copied from what was just read
-MAX_MESSAGES: Final = 4_000
 MAX_VALUES: Final = 8  # of one reply, or list
 MAX_NODES: Final = 256  # of a call's arguments
 _JUST: Final = 8  # messages
-MAX_PLACES: Final = 512  # where one value, or a half of it, stands
 LEAST, _MOST = 5, 64  # characters of an id; shorter ones are near too many others
 _LONG_RUN: Final = 5  # digits, of which one more or less isn't seen at a glance
 _LONG_SEGMENT: Final = 6  # characters between separators
 _LONG_MIXED: Final = 8  # letters and digits, as a hash or half a UUID has them
 
-_ID: Final = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*")
-_TOKEN: Final = re.compile(rb"[A-Za-z0-9]+(?:[_-]+[A-Za-z0-9]+)*")
-_SEGMENT: Final = re.compile(r"[a-z0-9]+")
+_ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-][A-Za-z0-9]++)*+")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
+_SEGMENT: Final = re.compile(r"[a-z0-9]++")
 _HASH: Final = re.compile(r"(?=(?:\d*[a-f]){2})[0-9a-f]{8,}")
-_DIGITS: Final = re.compile(r"[0-9]+")
+_DIGITS: Final = re.compile(r"[0-9]++")
 # What JSON in JSON, and a terminal, put before a word.
-_GLUE: Final = re.compile(rb"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
+_GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
 
 @frozen
@@ -61,9 +58,8 @@ class Ids:
         self._messages = messages
         self._tools = tools
         self._left = MAX_VALUES
-        self._given: bytes | None = None  # by the user and by tools,
-        self._lowered = b""  # the same,
-        self._own = b""  # and what the model said and called
+        self._text: str | None = None  # what was said or called by anybody, in lower case
+        self._given: dict[str, str] = {}  # ids and words of the user and of tools, by lower case
 
     def miscopied(self, arguments: Mapping[str, Any]) -> Miscopied | None:
         """The first id of a call that is copied with a slip."""
@@ -81,41 +77,35 @@ class Ids:
         """Whether it stands where most ids are copied from: that needs no reading of it all."""
         newest = itertools.islice(reversed(self._messages), _JUST)
         told = (text for message in newest for text in _said_or_called(message))
-        return any(
-            value in text and _holds(text.encode("utf-8", "surrogatepass"), value.encode())
-            for text in told
-        )
+        return any(value in text and _holds(text, value) for text in told)
 
-    def _read(self) -> bytes:
-        if self._given is None:
-            self._given, self._own = _told(self._messages)
-            self._lowered = self._given.lower()
-        return self._given
+    def _read(self) -> str:
+        if self._text is None:
+            given, own = _told(self._messages)
+            self._text = f"{given}\n{own}".lower()
+            tokens = _TOKEN.findall(given)
+            self._given = {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
+        return self._text
 
     def _stands(self, wanted: str) -> bool:
         """Whether it was said or called, by anybody: what was called has been looked at then."""
-        self._read()
-        spelled = [wanted.encode()]
-        if wanted.isdigit():
-            spelled.append(f"{int(wanted):,}".encode())
-        return any(_holds(text, one) for text in (self._lowered, self._own) for one in spelled)
+        spelled = (wanted, f"{int(wanted):,}") if wanted.isdecimal() else (wanted,)
+        return any(_holds(self._read(), one) for one in spelled)
 
     def _near(self, wanted: str) -> str | None:
         """The one id that the user or a tool gave, of which this is a slip.
 
         Of several alike it is one more, as like as not; and one that a schema names is meant.
         """
-        given = self._read()
         half = len(wanted) // 2
-        found: dict[bytes, bytes] = {}
-        for part in (wanted[:half], wanted[half:]):  # one edit leaves one of them as it is
-            for at in itertools.islice(_places(part.encode(), self._lowered), MAX_PLACES):
-                token = _token_at(given, at)
-                if len(token) >= LEAST and is_slip(wanted, token.lower().decode()):
-                    found[token.lower()] = token
-        if len(found) != 1 or _holds(_written(self._tools).lower(), wanted.encode()):
-            return None
-        return next(iter(found.values())).decode()
+        begin, end = wanted[:half], wanted[half:]  # one edit leaves one of them as it is
+        found = [
+            one
+            for one in self._given
+            if (one.startswith(begin) or one.endswith(end)) and is_slip(wanted, one)
+        ]
+        named = len(found) == 1 and _holds(_written(self._tools).lower(), wanted)
+        return self._given[found[0]] if len(found) == 1 and not named else None
 
 
 def _ids(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -139,21 +129,20 @@ def _is_id(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
-def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[bytes, bytes]:
-    """What the user and tools gave, and in lower case what the model said and called; the newest
-    messages only.
-    """
-    given: list[bytes] = []
-    own: list[bytes] = []
+def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    """What the user and tools gave, and what the model said and called; the newest."""
+    texts_of: tuple[list[str], list[str]] = ([], [])
     left = MAX_CHARS
-    newest = itertools.islice(reversed(messages), MAX_MESSAGES)
-    for message, text in ((one, text) for one in newest for text in _said_or_called(one)):
-        is_own = message.get("role") == "assistant"
-        (own if is_own else given).append(text[-left:].encode("utf-8", "surrogatepass"))
-        left -= len(text)
+    for message in reversed(messages):
+        for text in _said_or_called(message):
+            texts_of[message.get("role") == "assistant"].append(text[-left:])
+            left -= len(text)
+            if left <= 0:
+                break
         if left <= 0:
             break
-    return _unglued(b"\n".join(given)), _unglued(b"\n".join(own)).lower()
+    given, own = ("\n".join(one) for one in texts_of)
+    return _GLUE.sub(" ", given), _GLUE.sub(" ", own)
 
 
 def _said_or_called(message: Mapping[str, Any]) -> Iterator[str]:
@@ -165,39 +154,16 @@ def _said_or_called(message: Mapping[str, Any]) -> Iterator[str]:
             yield called
 
 
-def _unglued(text: bytes) -> bytes:
-    return _GLUE.sub(b" ", text) if b"\\" in text or b"\x1b" in text else text
-
-
-def _written(value: Any) -> bytes:
+def _written(value: Any) -> str:
     try:
-        return orjson.dumps(value)
+        return json.dumps(value)
     except (TypeError, ValueError):
-        return b""
+        return ""
 
 
-def _holds(text: bytes, wanted: bytes) -> bool:
+def _holds(text: str, wanted: str) -> bool:
     """Whether it stands there by itself, between what is no letter or digit of an id's."""
-    for at in itertools.islice(_places(wanted, text), MAX_PLACES):
-        end = at + len(wanted)
-        if not text[at - 1 : at].isalnum() and not text[end : end + 1].isalnum():
-            return True
-    return False
-
-
-def _places(part: bytes, text: bytes) -> Iterator[int]:
-    at = text.find(part)
-    while at >= 0:
-        yield at
-        at = text.find(part, at + 1)
-
-
-def _token_at(text: bytes, at: int) -> bytes:
-    """The id, or word, in whose midst a place is; one that is too long is cut."""
-    for found in _TOKEN.finditer(text, max(at - _MOST - 1, 0), at + _MOST + 2):
-        if found.end() > at:
-            return found[0] if found.start() <= at else b""
-    return b""
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(wanted)}(?![A-Za-z0-9])", text) is not None
 
 
 def is_slip(one: str, other: str) -> bool:

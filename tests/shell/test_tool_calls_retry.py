@@ -231,3 +231,39 @@ async def test_a_retry_that_the_server_does_not_take(
     last = await ask(proxy, {"x-mlx-stack-tier": "standard"}, tools=TOOLS, stream=streams)
     error = checked_error(last, 422, "tool_validation_failed")
     assert [one["status"] for one in error["attempts"]] == [200, 400, 400]
+
+
+# A doubt: what may be wrong is asked about once, and then goes out
+
+EMPTY = '{"query": ""}'
+ANSWERS = {
+    "the same": (calling(EMPTY), EMPTY),
+    "another one": (calling(GOOD), GOOD),
+    "a bad call": (calling(BAD), EMPTY),
+    "an error": (litellm_error(500, "no"), EMPTY),
+    "nothing": (text_stream(""), EMPTY),
+}
+
+
+@pytest.mark.parametrize("said", ["", "Let me look. "])
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_what_comes_after_a_doubt_goes_out(
+    name: str, streams: bool, said: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    answer, wanted = ANSWERS[name]
+    before = [{"content": said}] if said else []
+    upstream.will(calling(EMPTY, *before), answer)
+    response = await ask(proxy, tools=TOOLS, stream=streams)
+    assert response.status_code == 200
+    assert len(upstream.calls) == 2
+    asked = str(messages_of(upstream.calls[1])[-1]["content"])
+    assert "If you meant the call exactly as it is, make it again." in asked
+    if streams:
+        (called,) = [one for one in deltas(response) if one.get("tool_calls")]
+        assert called["tool_calls"][0]["function"]["arguments"] == wanted
+        assert finishes(response) == ["tool_calls"]
+        assert text_of(response.content) == said
+    else:
+        (choice,) = response.json()["choices"]
+        assert choice["message"]["tool_calls"][0]["function"]["arguments"] == wanted

@@ -248,9 +248,6 @@ def test_a_parameter_that_is_called_like_a_wrapping() -> None:
     text = '{"input": {"query": "x"}}'
     tools = one(parameters("input", input="object", query="string"))
     assert check(text, tools).arguments == text
-    own = one(parameters("url", "params", url="string", params="object"))
-    value = {"url": "http://a", "params": {"q": 1}}
-    assert mended(json.dumps({"params": value}), own)[0] == value
 
 
 def test_wrapped_arguments_that_the_schema_would_let_pass() -> None:

@@ -136,11 +136,6 @@ def test_parameters_named_like_python_keywords() -> None:
     assert calls(rescue(text, fly)) == [("fly", {"from": "SFO, to=LAX", "max-stops": 2})]
 
 
-def test_a_list_escaped_as_in_a_string() -> None:
-    text = '<tool_call>shelve<arg_key>tags</arg_key><arg_value>[\\"a\\"]</arg_value></tool_call>'
-    assert calls(rescue(text, TOOLS)) == [("shelve", {"tags": ["a"]})]
-
-
 PAGE = {"write": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
 WRITTEN = {
     "qwen3_xml": "<function=write>\n<parameter=path>\na.md\n</parameter>\n<parameter=content>\n{}\n"

@@ -130,14 +130,6 @@ def _structure(raw: str, allowed: set[str]) -> Any:
     try:
         return python_literal(raw)
     except ValueError:
-        return _unescaped(raw) if structured else _MISSING
-
-
-def _unescaped(raw: str) -> Any:
-    """A list or object written as it would be inside a JSON string: `[{\\"a\\": 1}]`."""
-    try:
-        return json.loads(json.loads(f'"{raw}"', strict=False), strict=False)
-    except (ValueError, TypeError, RecursionError):
         return _MISSING
 
 
