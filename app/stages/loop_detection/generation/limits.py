@@ -29,7 +29,7 @@ class Enough:
 # (rulers, rows of zeros); code in a fence; the arguments of a call.
 TABLE: Final[dict[Place, Enough]] = {
     "text": Enough(0, 0),
-    "signs": Enough(3, 1000),
+    "signs": Enough(3, 800),
     "few": Enough(3, 2000),
     "fence": Enough(3, 2000),
     "arguments": Enough(3, 8000),
@@ -52,7 +52,7 @@ REMEMBERED, REMEMBERED_WORDS = 128, 32
 LEAST_WORDS: Final = 4
 # Signs: one word alone, or fewer letters and marks of prose among the characters than this.
 LETTERS: Final = 0.85
-DIFFERENT: Final = 8  # characters, at least, in what is more than a ruler
+DIFFERENT: Final = 7  # characters, at least, in what is more than a ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")
 _WORD = re.compile(r"\w++")
 
