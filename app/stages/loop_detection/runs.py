@@ -35,9 +35,13 @@ class Circle(NamedTuple):
 
 @frozen
 class Run:
-    """The newest turns that only repeat: those of the task from ``start`` on, its end if none."""
+    """The newest turns that only repeat: those of the task from ``start`` on, its end if none.
+
+    ``keys``: what was done in each turn of the task, and what that brought.
+    """
 
     task: Sequence[Turn]
+    keys: Sequence[tuple[int, int]]
     start: int
 
     @property
@@ -48,30 +52,28 @@ class Run:
     def circle(self, laps: int, max_period: int, *, more: int = 0) -> Circle | None:
         """The circle with which the newest turn goes on after so many laps, the first included.
 
-        Where there is no order in them, it takes one lap more. ``more``: so many turns are still
+        Where there is no order in them, it takes two laps more. ``more``: so many turns are still
         to come.
         """
-        actions = [turn.action for turn in self.task]
-        most = len(actions) - self.start
+        most = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
-            length = _matching(actions, period, most)
+            length = self._matching(period, most)
             if length and length + more > (laps - 1) * period:
-                return Circle(period, self.task[len(actions) - length :])
-        different = len(set(actions[self.start :]))
-        if different <= max_period and most + more > laps * max(different, 1):
+                return Circle(period, self.task[len(self.keys) - length :])
+        different = len(set(self.keys[self.start :]))
+        if different <= max_period and most + more > (laps + 1) * max(different, 1):
             return Circle(different, self.task[self.start :])
         return None
 
+    def _matching(self, period: int, most: int) -> int:
+        """How many of the newest turns are the same as the one a period before; up to ``most``."""
+        keys, count = self.keys, 0
+        while count < most and keys[-1 - count] == keys[-1 - count - period]:
+            count += 1
+        return count
 
-def _matching(actions: Sequence[int], period: int, most: int) -> int:
-    """How many of the newest actions are the same as the one a period before; at most ``most``."""
-    count = 0
-    while count < most and actions[-1 - count] == actions[-1 - count - period]:
-        count += 1
-    return count
 
-
-NO_RUN = Run((), 0)
+NO_RUN = Run((), (), 0)
 Came = Callable[[Inputs], int]
 
 
@@ -89,26 +91,25 @@ def whatever(inputs: Inputs) -> int:
 
 
 def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
-    """The run that the newest turn is part of; what a reply brings that is judged isn't known."""
+    """The run that the newest turn is part of. ``came``: how results are compared."""
     if not history.repeats:
         return NO_RUN  # as nearly always
     begin = max(history.task_start, len(history.turns) - _looks_back(rules))
     turns = history.turns[begin:]
-    actions = [turn.action for turn in turns]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
+    keys = list(zip([turn.action for turn in turns], brought, strict=False))
     first: dict[tuple[int, int], int] = {}
-    keys = list(zip(actions, brought, strict=False))
     for at, key in enumerate(keys):
         first.setdefault(key, at)
-    start = len(turns)
-    if start > len(keys):  # what it brings isn't known yet
-        start -= _is_known(turns) and _goes_on(turns[-1], rules)
-        if start == len(turns):
+    if len(keys) < len(turns):  # a reply that is judged: it brings what it did the last time
+        if not _is_known(turns):
             return NO_RUN
+        keys.append(next(key for key in reversed(keys) if key[0] == turns[-1].action))
+    start = len(turns)
     while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
         start -= 1
-    return Run(turns, start)
+    return Run(turns, keys, start)
 
 
 def _is_known(turns: Sequence[Turn]) -> bool:

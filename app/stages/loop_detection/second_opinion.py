@@ -31,8 +31,8 @@ def may_be_wanted(history: History, names: Sequence[str], rules: LoopDetectionSe
 def wanted(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
     """Whether the newest turn only makes the last one's calls again, whose results are all there.
 
-    Not where the user has spoken since, nor where these calls have brought something else before,
-    nor where a short call brought a page: there may be a next one. ``written``: characters of the
+    Not where the user has spoken since, nor where the results have moved meanwhile, nor where a
+    short call brought a page: there may be a next one. ``written``: characters of the
     calls' arguments.
     """
     if not rules.second_opinion or len(history.turns) < 2:
@@ -42,19 +42,13 @@ def wanted(history: History, written: int, rules: LoopDetectionSettings) -> Find
     if new.inputs.user or not results or None in results or not _same(new, last, rules):
         return None
     size = sum([result.size for result in results if result is not None])
-    if _moved(history) or size > max(_PAGE, _SHARE * written):
+    if size > max(_PAGE, _SHARE * written):
+        return None
+    run = list(takewhile(lambda turn: _same(new, turn, rules), reversed(history.turns[:-1])))
+    if any(turn.inputs.results != results for turn in run[:-1]):
         return None
     tool = new.calls[0].name
-    *_, begin = takewhile(lambda turn: turn.action == new.action, reversed(history.turns))
-    return Finding("repetition", State.WARNING, 2, tool, f"{new.action:016x}", "", begin.place)
-
-
-def _moved(history: History) -> bool:
-    """Whether the newest turn's action has brought different things in this task."""
-    action = history.turns[-1].action
-    made = range(history.task_start, len(history.turns) - 1)
-    brought = {history.came(at).digest for at in made if history.turns[at].action == action}
-    return len(brought) > 1
+    return Finding("repetition", State.WARNING, 2, tool, f"{new.action:016x}", "", run[-1].place)
 
 
 def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
