@@ -120,7 +120,7 @@ def read(src: Source, start: int) -> Block | None:
     """One object, several behind each other, or a list; names alone of tools that need nothing."""
 
     def shape(members: Members) -> list[Call]:
-        name = members["name"].value if members.keys() == {"name"} else None
+        name = members["name"] if members.keys() == {"name"} else None
         if isinstance(name, str) and not src.tools.properties(name):
             return [Call(name, "{}")]
         return bare_envelope(members)

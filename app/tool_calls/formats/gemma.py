@@ -6,9 +6,7 @@ two marks.
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any
 
 from app.tool_calls.formats import python_calls
 from app.tool_calls.formats.base import (
@@ -23,15 +21,17 @@ from app.tool_calls.formats.base import (
     Where,
 )
 from app.tool_calls.formats.json_calls import close
-from app.tool_calls.formats.literals import MAX_NESTING, dumps, skip_space
+from app.tool_calls.formats.literals import dumps, json_members
 
 _CALL = re.compile(r"\s*+(?:call\s*+:\s*+)?([^\s{}()<>,:]{1,200})\s*+(?=\{)")
 _PYTHON = re.compile(r"\s*+(?:call\s*+:\s*+)?")
-_KEY = re.compile(r"\s*+([^:{}\[\],<>]{1,200}?)\s*+:")
-_PLAIN = re.compile(r"[^,{}\[\]<]*+")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_STRING = r'"(?:[^"\\]|\\.)*+"'
+# A value without quotes that is no number and none of JSON's words.
+_PLAIN = re.compile(
+    rf"{_STRING}|(?<=[:,\[])\s*+(?!(?:true|false|null|None|True|False)\b)"
+    r"([^\W\d][^,{}\[\]<:\"']*+)(?=[,}\]])"
+)
 _ONLY_CALLS = re.compile(r"\s*+(?:\Z|(?<=\n)call:)")
-_WORDS = {"true": True, "false": False, "null": None, "None": None, "True": True, "False": False}
 
 
 def _one(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | None:
@@ -43,93 +43,31 @@ def _one(src: Source, pos: int, quote: str, closer: str) -> tuple[Call, int] | N
     if match is None:
         prefix = _PYTHON.match(src.text, pos)
         return python_calls.read_call(src, prefix.end() if prefix else pos)
-    try:
-        value, end = _Values(src, quote).members(match.end() + 1, 0)
-    except ValueError:
+    end = _object_end(src.text, match.end(), quote)
+    if end < 0:
+        src.spend(len(src.text) - pos)
         end = src.find_first((closer,), pos)
         return Call(match.group(1), src.text[match.end() : end].replace(quote, '"')), end
-    return Call(match.group(1), dumps(value)), end
+    quoted = re.compile(re.escape(quote) + "(.*?)" + re.escape(quote), re.DOTALL)
+    written = quoted.sub(lambda text: dumps(text[1]), src.text[match.end() : end])
+    found = json_members(Source(_plain_words(written), src.tools), 0)
+    return Call(match.group(1), dumps(found[0]) if found else written), end
 
 
-class _Values:
-    """Reads values whose text stands between two marks; ValueError where it is no value."""
+def _object_end(text: str, pos: int, quote: str) -> int:
+    """The index behind the object at `pos`; -1 where nothing closes it."""
+    mark, depth = re.escape(quote), 0
+    tokens = re.compile(f"{mark}.*?{mark}|{_STRING}|[{{}}\\[\\]]", re.DOTALL)
+    for token in tokens.finditer(text, pos):
+        depth += (token[0] in "{[") - (token[0] in "}]")
+        if not depth:
+            return token.end()
+    return -1
 
-    def __init__(self, src: Source, quote: str) -> None:
-        self.src = src
-        self.text = src.text
-        self.quote = quote
 
-    def value(self, pos: int, depth: int) -> tuple[Any, int]:
-        if depth > MAX_NESTING:
-            raise ValueError("nested too deeply")
-        at = skip_space(self.text, pos)
-        if self.text.startswith(self.quote, at):
-            return self.quoted(at)
-        if self.text.startswith("{", at):
-            return self.members(at + 1, depth)
-        if self.text.startswith("[", at):
-            return self.items(at + 1, depth)
-        string = _STRING.match(self.text, at)
-        if string is not None:
-            return json.loads(string.group(), strict=False), string.end()
-        return self.plain(at)
-
-    def quoted(self, pos: int) -> tuple[str, int]:
-        start = pos + len(self.quote)
-        end = self.src.find(self.quote, start)
-        if end < 0:
-            raise ValueError("text without an end")
-        return self.text[start:end], end + len(self.quote)
-
-    def plain(self, pos: int) -> tuple[Any, int]:
-        match = _PLAIN.match(self.text, pos)
-        word = match.group().strip() if match else ""
-        if match is None or not word or word[0] in "\"'":
-            raise ValueError("no value")
-        if word in _WORDS:
-            return _WORDS[word], match.end()
-        try:
-            return json.loads(word), match.end()
-        except ValueError:
-            return word, match.end()
-
-    def members(self, pos: int, depth: int) -> tuple[dict[str, Any], int]:
-        found: dict[str, Any] = {}
-        at = skip_space(self.text, pos)
-        while not self.text.startswith("}", at):
-            key, at = self.key(at)
-            found[key], at = self.value(at, depth + 1)
-            at = self.comma(at, "}")
-        return found, at + 1
-
-    def key(self, pos: int) -> tuple[str, int]:
-        if self.text.startswith(self.quote, pos):
-            key, at = self.quoted(pos)
-            at = skip_space(self.text, at)
-            if not self.text.startswith(":", at):
-                raise ValueError("a key without a value")
-            return key, at + 1
-        match = _KEY.match(self.text, pos)
-        if match is None:
-            raise ValueError("no key")
-        return match.group(1).strip("\"'"), match.end()
-
-    def items(self, pos: int, depth: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
-        at = skip_space(self.text, pos)
-        while not self.text.startswith("]", at):
-            item, at = self.value(at, depth + 1)
-            found.append(item)
-            at = self.comma(at, "]")
-        return found, at + 1
-
-    def comma(self, pos: int, closer: str) -> int:
-        at = skip_space(self.text, pos)
-        if self.text.startswith(",", at):
-            return skip_space(self.text, at + 1)
-        if not self.text.startswith(closer, at):
-            raise ValueError("neither a comma nor an end")
-        return at
+def _plain_words(written: str) -> str:
+    """Words without quotes are texts here, but for JSON's own."""
+    return _PLAIN.sub(lambda word: dumps(word[1].strip()) if word[1] else word[0], written)
 
 
 def _reader(opener: str, closer: str, quote: str) -> Reader:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from app.tool_calls.formats.base import MAX_CALLS, Block, Call, Reader, Source, SpelledTools
 from app.tool_calls.formats.literals import (
-    Member,
     dumps,
     json_members,
-    python_members,
+    json_object,
     skip_space,
 )
 
@@ -33,7 +33,7 @@ LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
 OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
 _KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS))
 
-Members = Mapping[str, Member]
+Members = Mapping[str, Any]
 Shape = Callable[[Members], list[Call]]
 
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
@@ -52,15 +52,15 @@ _HEAD = 2_000  # how far into broken JSON the name is looked for
 def envelope(members: Members) -> list[Call]:
     """The calls that one JSON object stands for; none where it is not a call."""
     for key in LIST_KEYS:
-        if key in members and isinstance(members[key].value, list):
-            return [call for item in members[key].value for call in _nested(item)]
+        if key in members and isinstance(members[key], list):
+            return [call for item in members[key] for call in _nested(item)]
     for key in NESTED_KEYS:
-        if key in members and isinstance(members[key].value, dict):
-            return _nested(members[key].value)
+        if key in members and isinstance(members[key], dict):
+            return _nested(members[key])
     for key in NAME_KEYS:
         member = members.get(key)
-        if member is not None and isinstance(member.value, str) and member.value:
-            return [Call(member.value, arguments_of(members))]
+        if member is not None and isinstance(member, str) and member:
+            return [Call(member, arguments_of(members))]
     return []
 
 
@@ -68,8 +68,8 @@ def name_to_arguments(members: Members) -> list[Call]:
     """The shape `{name: {arguments}}`; falls back to the usual one."""
     if len(members) == 1:
         (name, member), *_ = members.items()
-        if isinstance(member.value, dict) and name not in NESTED_KEYS:
-            return [Call(name, member.text)]
+        if isinstance(member, dict) and name not in NESTED_KEYS:
+            return [Call(name, dumps(member))]
     return envelope(members)
 
 
@@ -83,12 +83,12 @@ def bare_envelope(members: Members) -> list[Call]:
     members = _of_message(members)
     if not members.keys() <= _KNOWN_KEYS:
         return []
-    inside = [members[key].value for key in NESTED_KEYS if key in members]
+    inside = [members[key] for key in NESTED_KEYS if key in members]
     if any(isinstance(one, dict) and not one.keys() <= _KNOWN_KEYS for one in inside):
         return []  # with a description, say: a tool's definition
     if any(key in members for key in ARGUMENT_KEYS):
         return envelope(members) if arguments_of(members).startswith("{") else []
-    if any(isinstance(members[key].value, (dict, list)) for key in members):
+    if any(isinstance(members[key], (dict, list)) for key in members):
         return envelope(members)
     return []
 
@@ -99,9 +99,7 @@ def _of_message(members: Members) -> Members:
         return members
     said = {"role": ("assistant",), "content": (None, ""), "refusal": (None, "")}
     return {
-        key: member
-        for key, member in members.items()
-        if key not in said or member.value not in said[key]
+        key: member for key, member in members.items() if key not in said or member not in said[key]
     }
 
 
@@ -129,20 +127,15 @@ def arguments_of(members: Members) -> str:
     return "{}"
 
 
-def arguments_text(member: Member) -> str:
+def arguments_text(value: object) -> str:
     """JSON text of the arguments. A JSON string that holds an object is unwrapped."""
-    if member.value is None:
-        return "{}"
-    if isinstance(member.value, str):
-        text = member.value.strip()
-        return text or "{}"
-    return member.text
+    if isinstance(value, str):
+        return value.strip() or "{}"
+    return "{}" if value is None else dumps(value)
 
 
 def _nested(value: object) -> list[Call]:
-    if not isinstance(value, dict):
-        return []
-    return envelope({key: Member(dumps(item), item) for key, item in value.items()})
+    return envelope(value) if isinstance(value, dict) else []
 
 
 def read_calls(
@@ -176,7 +169,7 @@ def read_calls(
 def _read_object(
     src: Source, pos: int, stop: tuple[str, ...], shape: Shape
 ) -> tuple[list[Call], int] | None:
-    read = _read_members(src, pos)
+    read = json_members(src, pos)
     if read is not None:
         calls = shape(read[0])
         if calls:
@@ -184,20 +177,6 @@ def _read_object(
         src.spend(read[1] - pos)
         return None
     return _read_broken(src, pos, stop) if stop else None
-
-
-def _read_members(src: Source, pos: int) -> tuple[dict[str, Member], int] | None:
-    """The members of the object at `pos`, in JSON or as a Python dict with single quotes.
-
-    Other Python literals in JSON's place are left to the repair of arguments, which knows more.
-    """
-    read = json_members(src, pos)
-    if read is None and src.text.startswith("'", skip_space(src.text, pos + 1)):
-        try:
-            return python_members(src, pos)
-        except ValueError:
-            return None
-    return read
 
 
 def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Call], int] | None:
@@ -234,7 +213,7 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[str, int]
     at = skip_space(text, pos)
     fence = _OPEN_FENCE.match(text, at)
     at = skip_space(text, fence.end()) if fence else at
-    found = _read_members(src, at) if text.startswith("{", at) else None
+    found = json_members(src, at) if text.startswith("{", at) else None
     if found is not None:
         rest = (_CLOSE_FENCE if fence else _STRAY).match(text, found[1])
         return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
@@ -244,11 +223,8 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[str, int]
 
 
 def _object(written: str, members: Members) -> str:
-    try:
-        json.loads(written)
-    except ValueError:
-        return "{" + ", ".join(f"{dumps(key)}: {item.text}" for key, item in members.items()) + "}"
-    return written
+    """The text as it is written, where that is JSON."""
+    return written if json_object(written) is not None else dumps(members)
 
 
 def json_block(

@@ -7,16 +7,18 @@ import json
 import re
 import warnings
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from app.tool_calls.formats.base import Source
+from app.tool_calls.json_text import Unreadable
+from app.tool_calls.lenient_json import Reader
 
 # Deeper values than this are no arguments of a tool; the limit keeps `ast` and `json` shallow.
 MAX_NESTING = 100
 MAX_LITERAL = 200_000
 _TOKEN_COST = 8
 
-_DECODER = json.JSONDecoder(strict=False)
+_BRACKETS = frozenset({"missing_closer", "extra_closer"})
 _SPACE = re.compile(r"\s*")
 _TOKENS = re.compile(r'(?<!\\)(?:"(?:[^"\\]|\\.)*+"|\'(?:[^\'\\]|\\.)*+\')|[\[\](){}]', re.DOTALL)
 _TRIPLE = re.compile(r'"""|\'\'\'')
@@ -36,13 +38,6 @@ _WORDS = {
     "Infinity": float("inf"),
     "inf": float("inf"),
 }
-
-
-class Member(NamedTuple):
-    """A value of a JSON object and its text."""
-
-    text: str
-    value: Any
 
 
 def skip_space(text: str, pos: int) -> int:
@@ -94,71 +89,29 @@ def json_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def json_value(src: Source, pos: int) -> tuple[Member, int] | None:
-    """The JSON value at `pos` and the index after it; None where it does not parse.
+def json_members(src: Source, pos: int) -> tuple[dict[str, Any], int] | None:
+    """The JSON object at `pos`, and the index after it; None where none can be read."""
+    found = json_value(src, pos)
+    return (found[0], found[1]) if found is not None and isinstance(found[0], dict) else None
 
-    Raw control characters in strings are accepted, and escaped in the text given back.
+
+def json_value(src: Source, pos: int) -> tuple[Any, int] | None:
+    """The JSON value at `pos`, and the index after it; None where it can't be read.
+
+    Also with what models write instead: single quotes, Python's literals, a trailing comma, raw
+    line breaks, keys without quotes. Not with a bracket missing, which the check of arguments
+    judges, and not where one key has two values.
     """
+    reader = Reader(src.text, pos, max_depth=MAX_NESTING)
     try:
-        value, end = _DECODER.raw_decode(src.text, pos)
-    except json.JSONDecodeError as error:
-        src.spend(max(error.pos - pos, 0) + 1)
+        value = reader.value()
+    except (Unreadable, RecursionError):
+        src.spend(max(reader.position - pos, 0) + 1)
         return None
-    except (RecursionError, ValueError):
-        src.spend(len(src.text) - pos)
+    if not _BRACKETS.isdisjoint(reader.used):
+        src.spend(reader.position - pos)
         return None
-    return Member(_strict_text(src.text[pos:end], value), value), end
-
-
-def _strict_text(text: str, value: Any) -> str:
-    if isinstance(value, (dict, list, str)):
-        try:
-            json.loads(text)
-        except ValueError:
-            return dumps(value)
-    return text
-
-
-def json_members(src: Source, pos: int) -> tuple[dict[str, Member], int] | None:
-    """The members of the JSON object at `pos`, each with its own text; None where it is broken."""
-    text = src.text
-    members: dict[str, Member] = {}
-    at = skip_space(text, pos + 1)
-    if text[at : at + 1] == "}":
-        return members, at + 1
-    while text[at : at + 1] == '"':
-        key = json_value(src, at)
-        if key is None:
-            return None
-        colon = skip_space(text, key[1])
-        if text[colon : colon + 1] != ":":
-            return None
-        value = json_value(src, skip_space(text, colon + 1))
-        if value is None:
-            return None
-        members[key[0].value] = value[0]
-        at = skip_space(text, value[1])
-        mark = text[at : at + 1]
-        if mark == "}":
-            return members, at + 1
-        if mark != ",":
-            return None
-        at = skip_space(text, at + 1)
-        if text[at : at + 1] == "}":  # a trailing comma
-            return members, at + 1
-    return None
-
-
-def python_members(src: Source, pos: int) -> tuple[dict[str, Member], int] | None:
-    """Like `json_members`, for a dict written as a Python literal."""
-    end = balanced_end(src, pos)
-    if end < 0 or end - pos > MAX_LITERAL:
-        return None
-    value = python_literal(src.text[pos:end])
-    if not isinstance(value, dict):
-        src.spend(end - pos)
-        return None
-    return {str(key): Member(dumps(item), item) for key, item in value.items()}, end
+    return value, reader.position
 
 
 def python_literal(text: str) -> Any:
