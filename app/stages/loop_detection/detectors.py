@@ -59,10 +59,12 @@ def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may be one that has to be broken."""
+    if _early(rules) and overrides.fewest_laps(rules) == 2:
+        return True  # whatever came before it
     for came, factor in ((_exactly(rules), 1), (runs.but_for_numbers, NUMBERS)):
         run = runs.newest(history, came, rules)
         _, hard = overrides.repetition(run.tools, rules)
-        if run.circle(factor * hard, rules.max_period, more=1 + _early(rules)):
+        if run.circle(factor * hard, rules.max_period, early=_early(rules), foreseen=True):
             return True
     return False
 
@@ -71,8 +73,8 @@ def _exactly(rules: LoopDetectionSettings) -> runs.Came:
     return runs.whatever if rules.compare == "output" else runs.exactly
 
 
-def _early(rules: LoopDetectionSettings) -> int:
-    return int(rules.compare == "output")
+def _early(rules: LoopDetectionSettings) -> bool:
+    return rules.compare == "output"
 
 
 def _going_round(
@@ -80,7 +82,7 @@ def _going_round(
 ) -> Finding | None:
     judged = not history.pending.known
     limit = factor * overrides.repetition(run.tools, rules)[judged]
-    circle = run.circle(limit, rules.max_period, more=_early(rules))
+    circle = run.circle(limit, rules.max_period, early=_early(rules))
     if circle is None:
         return None
     laps = circle.begun if judged and not _early(rules) else circle.made

@@ -7,13 +7,16 @@ three steps all turns but the first three repeat, in whatever order they come.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...core.history import History
 from ...core.turn import Inputs, Turn
 from ...frozen import frozen
 from ...settings import LoopDetectionSettings
+
+_NEAR: Final = 20  # turns in which something is done again and again, in whatever order
 
 
 class Circle(NamedTuple):
@@ -37,11 +40,12 @@ class Circle(NamedTuple):
 class Run:
     """The newest turns that only repeat: those of the task from ``start`` on, its end if none.
 
-    ``keys``: what was done in each turn of the task, and what that brought.
+    ``keys``: what was done in each turn of the task, and what that brought; None for a reply that
+    is judged.
     """
 
     task: Sequence[Turn]
-    keys: Sequence[tuple[int, int]]
+    keys: Sequence[tuple[int, int | None]]
     start: int
 
     @property
@@ -49,26 +53,41 @@ class Run:
         turns = self.task[self.start :]
         return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
 
-    def circle(self, laps: int, max_period: int, *, more: int = 0) -> Circle | None:
+    def circle(
+        self, laps: int, max_period: int, *, early: bool = False, foreseen: bool = False
+    ) -> Circle | None:
         """The circle with which the newest turn goes on after so many laps, the first included.
 
-        Where there is no order in them, it takes two laps more. ``more``: so many turns are still
-        to come.
+        Where there is no order in it, the same thing has to be done once more. ``early``: a lap
+        before its last turn. ``foreseen``: whatever the next reply does.
         """
+        more = early + foreseen
         most = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
             length = self._matching(period, most)
             if length and length + more > (laps - 1) * period:
                 return Circle(period, self.task[len(self.keys) - length :])
-        different = len(set(self.keys[self.start :]))
-        if different <= max_period and most + more > (laps + 1) * max(different, 1):
+        repeated = self.keys[self.start :][-_NEAR:]
+        different = len(set(repeated))
+        if repeated and different <= max_period and self._often(repeated, foreseen) > laps - early:
             return Circle(different, self.task[self.start :])
         return None
+
+    @staticmethod
+    def _often(repeated: Sequence[tuple[int, int | None]], foreseen: bool) -> int:
+        """How often the newest turn's thing was done, or the next one's will have been."""
+        done = Counter(repeated)
+        judged = done.pop((repeated[-1][0], None), 0)
+        before = [n for key, n in done.items() if foreseen or key[0] == repeated[-1][0]]
+        return max(before, default=0) + max(judged, foreseen)
 
     def _matching(self, period: int, most: int) -> int:
         """How many of the newest turns are the same as the one a period before; up to ``most``."""
         keys, count = self.keys, 0
-        while count < most and keys[-1 - count] == keys[-1 - count - period]:
+        while count < most:
+            (action, brought), before = keys[-1 - count], keys[-1 - count - period]
+            if action != before[0] or brought not in (None, before[1]):
+                break
             count += 1
         return count
 
@@ -98,15 +117,17 @@ def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
     turns = history.turns[begin:]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
-    keys = list(zip([turn.action for turn in turns], brought, strict=False))
-    first: dict[tuple[int, int], int] = {}
-    for at, key in enumerate(keys):
-        first.setdefault(key, at)
-    if len(keys) < len(turns):  # a reply that is judged: it brings what it did the last time
-        if not _is_known(turns):
-            return NO_RUN
-        keys.append(next(key for key in reversed(keys) if key[0] == turns[-1].action))
+    first: dict[tuple[int, int | None], int] = {}
+    keys: list[tuple[int, int | None]] = []
+    for turn, result in zip(turns, brought, strict=False):
+        first.setdefault((turn.action, result), len(keys))
+        keys.append((turn.action, result))
     start = len(turns)
+    if len(keys) < start:
+        if not _is_known(turns) or not _goes_on(turns[-1], rules):
+            return NO_RUN
+        keys.append((turns[-1].action, None))
+        start -= 1
     while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
         start -= 1
     return Run(turns, keys, start)

@@ -345,6 +345,12 @@ def test_an_error_that_moves_is_news() -> None:
     assert Run([TASK, *steps(*made)]).is_silent
 
 
+def test_whoever_leaves_a_circle_for_something_known_is_let_go() -> None:
+    other = ("read_file", {"path": "a"}, "text of a")
+    made = [other, *[("run", {"command": "ls"}, "a b")] * 9, other]
+    assert max(number for number, _ in Run([TASK, *steps(*made)]).broken) == 10
+
+
 def test_a_chat_about_this_and_that() -> None:
     chat = []
     for n in range(30):

@@ -8,7 +8,7 @@ import pytest
 
 from app.core.reply import Reply
 from app.core.session_id import SessionId
-from app.stages.loop_detection import LoopDetection
+from app.stages.loop_detection import LoopDetection, detectors
 from tests.stages.loop_detection.asking import (
     NAMED,
     A,
@@ -146,3 +146,21 @@ def test_a_loop_is_more_than_a_doubt() -> None:
     verdict = judged(stage, [TASK, *steps(A, A, A)], again(A))
     assert verdict is not None
     assert not verdict.doubt
+
+
+@pytest.mark.parametrize(
+    ("row", "made"),
+    [
+        ("repetition", [A] * 5),
+        ("numbers", [("status", {}, f"{n} %") for n in range(12)]),
+        ("tool_frequency", [("move", {"n": n}, "moved") for n in range(31)]),
+        ("same_error", [("get", {"n": n}, '{"error": "no such id"}') for n in range(6)]),
+    ],
+)
+def test_each_detector_can_be_left_out_by_itself(
+    row: str, made: list[tuple[str, Json, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [TASK, *steps(*made)]
+    assert Run(messages).told
+    monkeypatch.delitem(detectors.DETECTORS, row)
+    assert Run(messages).is_silent
