@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate deploy-test kills soak fuzz score limits faults frameworks size schema references docs docs-commands package audit clean
+.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks size schema references docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -84,6 +84,9 @@ fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for minutes ea
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m tests.bench.score $(ARGS)
 	@$(BIN)/python -m tests.bench.score_loops
+
+ablate: $(DEV)  ## what recorded cases lose without each format, repair, doubt and detector
+	@$(BIN)/python -m benchmarks.ablation $(ARGS)
 
 limits: $(DEV)  ## honest files that other limits on repeating text would cut, and how far a loop gets
 	@$(BIN)/python -m tests.bench.loop_limits $(ARGS)

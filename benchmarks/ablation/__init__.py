@@ -1,0 +1,1 @@
+"""``make ablate``: what recorded cases lose without each format, repair, doubt and detector."""

@@ -1,0 +1,102 @@
+"""What recorded cases lose without each format, repair, doubt and detector.
+
+    make ablate                                # the corpora, in a minute or two
+    make ablate ARGS=--trajectories            # also real agents' runs, for doubts and detectors
+    make ablate ARGS="--kind doubt --write"    # one kind; and the table into benchmarks/ablation.md
+
+A row is ``proven`` where something is lost without it, and ``unproven`` where nothing is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks import machine
+from benchmarks.ablation import corpora, trajectories
+from benchmarks.ablation.rows import Row, rows
+from tests.bench.corpora import CORPORA
+
+PAGE = Path(__file__).resolve().parents[1] / "ablation.md"
+SHOWN = 3  # ids of cases in a cell
+HEAD = ("kind", "row", "cases lost without it", "cases that come right without it", "agents' runs")
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kind", help="only rows of this kind: format, repair, doubt …")
+    parser.add_argument("--trajectories", action="store_true", help="replay agents' runs, too")
+    parser.add_argument("--sample", type=int, default=10, help="one run in so many (default: 10)")
+    parser.add_argument("--write", action="store_true", help=f"write benchmarks/{PAGE.name} anew")
+    return parser.parse_args(given)
+
+
+def main() -> int:
+    options = arguments()
+    if not CORPORA.is_dir():
+        print("ablate: the recorded cases are not here, so there is nothing to leave out")
+        return 0
+    lines = list(measured(options))
+    for line in lines:
+        print(line)
+    if options.write:
+        PAGE.write_text("\n".join([*_introduction(options), *lines, ""]), "utf-8")
+    return 0
+
+
+def measured(options: argparse.Namespace) -> list[str]:
+    """The table, a line each."""
+    calls, loops = corpora.tool_calls(), corpora.loops()
+    runs = trajectories.figures(None, options.sample) if options.trajectories else {}
+    found = [f"| {' | '.join(HEAD)} |", "|---|---|---|---|---|"]
+    for row in rows():
+        if options.kind in (None, row.kind):
+            print(f"without {row.kind} {row.name} ...", file=sys.stderr)
+            found.append(_line(row, loops if row.is_of_loops else calls, runs, options.sample))
+    return found
+
+
+def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> str:
+    without = corpora.right(row)
+    told = ""
+    if runs and row.kind not in ("format", "repair"):
+        told = difference(runs, trajectories.figures(row, sample))
+    lost = _few(whole - without) or ("none" if "+" in told else "none: unproven")
+    return f"| {row.kind} | `{row.name}` | {lost} | {_few(without - whole)} | {told} |"
+
+
+def difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """What changed in the figures, by their names: ``loops_missed +3``; more is worse."""
+    changed = [(key, after[key] - count) for key, count in before.items() if after[key] != count]
+    return ", ".join(f"{key} {by:+d}" for key, by in changed) or "the same"
+
+
+def _few(ids: set[str]) -> str:
+    more = f" ... ({len(ids)} in all)" if len(ids) > SHOWN else ""
+    return ", ".join(sorted(ids)[:SHOWN]) + more
+
+
+def _introduction(options: argparse.Namespace) -> list[str]:
+    return [
+        "# What each rule is good for",
+        "",
+        machine.heading({"command": command(), **machine.about()}),
+        "",
+        "Each row is left out by itself, and the recorded cases are judged anew. *Unproven* is a",
+        "row without which no recorded case is lost: formats and repairs that the docs name stay,",
+        "for they are promised and somebody's models write so. Agents' runs: one in",
+        f"{options.sample} and all that hold a loop; more is worse.",
+        "",
+    ]
+
+
+def command() -> str:
+    return machine.command("benchmarks.ablation", sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The rows that can be left out, each by itself.
+
+A format, a repair and a doubt are names that the stage of tool validation takes as ``off``; a
+detector of loops is an entry of a table. The names of repairs are those that the docs promise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from app.core.pipeline import Stage
+from app.settings import Settings
+from app.stages import build
+from app.stages.loop_detection import detectors
+from app.stages.loop_detection.generation import flow
+from app.stages.tool_validation import ToolValidation
+from app.stages.tool_validation.stage import UNREAD
+from app.tool_calls.doubts import DOUBTS
+from app.tool_calls.formats.table import FORMATS
+
+Kind = Literal["format", "repair", "doubt", "across turns", "while writing"]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "tool-calls.md"
+_NAMES = re.compile(r"`([a-z][a-z0-9_]*)`")
+
+
+@dataclass(frozen=True)
+class Row:
+    kind: Kind
+    name: str
+
+    @property
+    def is_of_loops(self) -> bool:
+        return self.kind in ("across turns", "while writing")
+
+    def stages(self, settings: Settings) -> list[Stage]:
+        """The stages without this row, where it is one of tool validation."""
+        built = list(build(settings))
+        if self.is_of_loops:
+            return built
+        without = ToolValidation(settings, frozenset({self.name}))
+        return [without if isinstance(one, ToolValidation) else one for one in built]
+
+    @contextmanager
+    def out(self) -> Iterator[None]:
+        """Without this row, where it is a detector of loops; the table is whole again behind it."""
+        table = self._table()
+        before = dict(table)
+        table.pop(self.name, None)
+        try:
+            yield
+        finally:
+            table.clear()
+            table.update(before)
+
+    def _table(self) -> MutableMapping[Any, Any]:
+        if self.kind == "across turns":
+            return cast(MutableMapping[Any, Any], detectors.DETECTORS)
+        return cast(MutableMapping[Any, Any], flow.DETECTORS) if self.is_of_loops else {}
+
+
+def rows() -> list[Row]:
+    """All of them, in the order of the kinds."""
+    return [
+        *(Row("format", name) for name in dict.fromkeys(one.name for one in FORMATS)),
+        *(Row("repair", name) for name in repairs()),
+        *(Row("doubt", name) for name in (*DOUBTS, UNREAD)),
+        *(Row("across turns", name) for name in detectors.DETECTORS),
+        *(Row("while writing", str(name)) for name in flow.DETECTORS),
+    ]
+
+
+def repairs() -> list[str]:
+    """The repairs in the table of docs/tool-calls.md."""
+    section = PAGE.read_text("utf-8").partition("## What is repaired")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    return [name for cell in cells for name in _NAMES.findall(cell)]
