@@ -447,3 +447,19 @@ def test_a_call_is_a_good_reply_under_response_format() -> None:
 def test_a_cut_reply_is_no_failure_of_its_format() -> None:
     cut = message(text='{"age": ', finish="length")
     assert judged(cut, asked(tools=[], response_format=FORMATS[0])).verdict is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "name"),
+    [
+        (message(call(arguments='{"query": "quokka",}')), "trailing_comma"),
+        (message(text='<tool_call>{"name": "search", "arguments": {"query": "a"}}'), "hermes_json"),
+        (EMPTY, "empty_value"),
+        (message(text=BEHIND_PROSE), "unread_call"),
+    ],
+)
+def test_a_repair_a_format_and_a_doubt_can_be_left_out(reply: Json, name: str) -> None:
+    came = judged(reply).incidents
+    assert name in [label for _, labels in came for label in labels]
+    left = judged(reply, off=frozenset({name})).incidents
+    assert name not in [label for _, labels in left for label in labels]

@@ -22,10 +22,9 @@ TOOLS = [SEARCH, WRITE, LIST]
 GOOD = '{"query": "quokka"}'
 
 
-def stage(**rules: Any) -> ToolValidation:
-    return ToolValidation(
-        Settings(tiers=DEFAULT_TIERS, reliability={"tool_validation": rules})  # type: ignore[arg-type]
-    )
+def stage(off: frozenset[str] = frozenset(), **rules: Any) -> ToolValidation:
+    given = {"tool_validation": rules}
+    return ToolValidation(Settings(tiers=DEFAULT_TIERS, reliability=given), off)  # type: ignore[arg-type]
 
 
 def asked(
