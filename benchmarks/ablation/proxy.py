@@ -1,6 +1,6 @@
 """``mlx-stack-proxy`` without one row.
 
-    python -m benchmarks.ablation.proxy KIND NAME serve --config FILE
+python -m benchmarks.ablation.proxy KIND NAME serve --config FILE
 """
 
 from __future__ import annotations

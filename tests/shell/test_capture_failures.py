@@ -20,7 +20,7 @@ from tests.shell.climbing import by_model
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT
 from tests.shell.failing import SETTINGS, TEXT_CALL
-from tests.shell.looping import STUCK, Agent, a_b_a_b, endless
+from tests.shell.looping import STUCK, endless
 from tests.shell.polling import until_metric
 from tests.support.replies import (
     ROLE,
@@ -155,22 +155,6 @@ async def test_a_window_that_only_the_store_has(
     records = await captured(folder, 2)
     assert [one["verdict"]["detector"] for one in records] == ["repetition"] * 2
     assert [one.get("differs") for one in replayed(proxy, records)] == [None, None]
-
-
-async def test_a_circle_that_the_next_tier_goes_on_with(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
-) -> None:
-    """The second tier's call would be no loop yet, had not the first one's been broken."""
-    proxy = await start_proxy(capturing)
-    upstream.always(a_b_a_b())
-    agent = Agent(proxy)
-    response = await agent.run(7)
-    assert response.json()["error"]["type"] == "loop_detected"
-    records = await captured(folder, 3)
-    assert [one["verdict"]["reason"] for one in records] == ["loop_detected"] * 3
-    assert [one.get("differs") for one in replayed(proxy, records)] == [None] * 3
-    alone = replayed(proxy, [records[1]])
-    assert [one["action"] for one in alone] == ["delivered"], "without the one before it"
 
 
 async def test_one_command(

@@ -19,7 +19,6 @@ from tests.support.replies import (
     chunk,
     litellm_error,
     stream,
-    text_chunks,
     text_stream,
     with_role,
 )
@@ -107,7 +106,6 @@ BAD_CALL = stream(
         chunk({}, "tool_calls"),
     ]
 )
-CUT_SHORT = stream(text_chunks("Half", finish="length"))
 FAILURES = {
     "refused": litellm_error(400, "no"),
     "an error": litellm_error(500, "no"),
@@ -116,7 +114,6 @@ FAILURES = {
     "no answer": Reply.raw(),
     "broken off": Reply.sse(ROLE, TEXT, RESET),
     "a bad call": BAD_CALL,
-    "cut by a limit": CUT_SHORT,
     "a text without end": endless({"content": STUCK}),
 }
 

@@ -12,10 +12,11 @@ from app.proxy import climbing, questions, timers
 from tests.faults.catalogue import DONE, good
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask
+from tests.shell.calling import calling
 from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import is_degraded
-from tests.support.replies import chunk, data, text_chunks, text_stream
+from tests.support.replies import chunk, data, text_chunks
 from tests.support.scripted_server import SILENCE, Delay, Reply, ScriptedServer, Wait
 
 HANGS = Reply.sse(SILENCE)
@@ -188,11 +189,11 @@ async def test_a_doubted_reply_goes_out_when_its_retry_hangs(
 ) -> None:
     changes = silent(health, "longctx", **{"reliability.tool_validation.max_retries": 1})
     proxy = await three_tiers(upstream, start_proxy, changes, **SECOND)
-    announced = 'I will call search with {"query": "quokka"} now.'
-    upstream.will(text_stream(announced), HANGS)
+    upstream.will(calling('{"query": ""}'), HANGS)
     async with asyncio.timeout(30):
         response = await ask(proxy, model="longctx", tools=TOOLS)
-    assert response.json()["choices"][0]["message"]["content"] == announced
+    (called,) = response.json()["choices"][0]["message"]["tool_calls"]
+    assert called["function"]["arguments"] == '{"query": ""}'
     assert asked(upstream) == ["longctx", "longctx"]
 
 
