@@ -1,6 +1,6 @@
 """``mlx-stack-proxy replay``: recorded exchanges through the stages, without a model.
 
-A record is one line of JSON (docs/tool-calls.md describes it):
+A record is one line of JSON (docs/replay.md describes it):
 
     {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
 

@@ -21,6 +21,8 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "deploy/grafana/README.md": "dashboard.md",
+    "benchmarks/loops.md": "benchmark-loops.md",
+    "benchmarks/tool-calls.md": "benchmark-tool-calls.md",
 }
 _SOURCES = {page: source for source, page in PAGES.items()}
 _COPIES = "files/"

@@ -1,7 +1,7 @@
 """What the limits on text that repeats are worth: honest files cut, and how far a loop gets.
 
     make limits
-    make limits ARGS="--all --write docs/loops.md"    # a quarter of an hour
+    make limits ARGS="--all --write benchmarks/loops.md"    # a quarter of an hour
 
 Honest are the text files of Python's own library and of this environment, each as if a model wrote
 it: as a reply's text without a fence, the strictest rules, and as the argument of a call. Loops are
