@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from app.tool_calls.json_types import JSON_TYPES, TYPE_ALIASES, is_count, is_number, is_of_type
+from app.tool_calls.json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
 from app.tool_calls.references import look_up
 
 MAX_DEPTH: Final = 64
@@ -75,6 +75,14 @@ def pattern_compiles(pattern: object) -> bool:
     return isinstance(pattern, str) and len(pattern) <= MAX_PATTERN and _compiles(pattern)
 
 
+def _is_number(value: object) -> bool:
+    return is_of_type(value, "number")
+
+
+def _is_count(value: Any) -> bool:
+    return is_of_type(value, "integer") and value >= 0
+
+
 def _is_names(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) for name in value)
 
@@ -99,14 +107,14 @@ _KEPT_IF: Final[dict[str, Callable[[Any], bool]]] = {
     "enum": lambda value: isinstance(value, list) and bool(value),
     "required": _is_names,
     "pattern": pattern_compiles,
-    "multipleOf": lambda value: is_number(value) and value > 0,
+    "multipleOf": lambda value: _is_number(value) and value > 0,
     "uniqueItems": lambda value: isinstance(value, bool),
     "dependentRequired": lambda value: _is_map(value) and all(map(_is_names, value.values())),
     "$dynamicRef": lambda _: False,
     "$recursiveRef": lambda _: False,
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), is_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), is_count),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), is_count),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
+    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _is_count),
     **dict.fromkeys(ONE, lambda value: isinstance(value, bool | dict)),
     **dict.fromkeys(LISTS, lambda value: isinstance(value, list) and bool(value)),
     **dict.fromkeys(MAPS, _is_map),
@@ -222,7 +230,9 @@ def _in_new_spelling(schema: dict[str, Any], distrust: bool) -> dict[str, Any]:
     if isinstance(dependencies, dict):
         names = {key: held for key, held in dependencies.items() if isinstance(held, list)}
         new["dependentRequired"] = names
-        new["dependentSchemas"] = {key: dependencies[key] for key in dependencies.keys() - names}
+        new["dependentSchemas"] = {
+            key: held for key, held in dependencies.items() if key not in names
+        }
     if distrust and "oneOf" in new:
         new.setdefault("anyOf", new.pop("oneOf"))
     return new

@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 import jsonschema_rs
 import orjson
 
+from app.kept import kept
 from app.tool_calls.clean_schema import REGEX, clean
 from app.tool_calls.explain import UNEXPLAINED
-from app.tool_calls.recent import Recent
 from app.tool_calls.validation_cost import MAX_UNFOLDED, MAX_VISITS, TooCostly, Visits, unfolded
 
 MAX_SCHEMAS: Final = 1_024
-# Of JSON: a larger schema is compiled each time. What is made of it weighs more.
-MAX_CACHED_BYTES: Final = 4_000_000
+MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
 # Visits times the kilobytes of the value: each error holds a copy of its part; some 5 µs each.
 MAX_EXPLAINING: Final = 20_000
 # What the validator raises for values that it cannot take, such as lone surrogates.
@@ -170,22 +170,21 @@ def _entries(tools: object) -> Iterator[tuple[str, Any]]:
             yield name, body.get("parameters", body.get("input_schema"))
 
 
-_schemas: Recent[CompiledSchema] = Recent(MAX_SCHEMAS, MAX_CACHED_BYTES)
-
-
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
-    """A parameters schema, compiled once for each content."""
+    """A parameters schema, compiled once for each content unless that is large."""
     try:
         text = orjson.dumps(schema)
     except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
         return CompiledSchema(schema, whole_object=whole_object)
-    key = text if whole_object else text + b" "
-    made = _schemas.get(key)
-    if made is None:
-        # Of a copy: what is kept must not change when the request does.
-        made = CompiledSchema(orjson.loads(text), whole_object=whole_object)
-        _schemas.put(key, made)
-    return made
+    if len(text) > MAX_CACHED:
+        return CompiledSchema(schema, whole_object=whole_object)
+    return _compiled(kept(text), whole_object)
+
+
+@lru_cache(maxsize=MAX_SCHEMAS)
+def _compiled(text: bytes, whole_object: bool) -> CompiledSchema:
+    # Of a copy: what is kept must not change when the request does.
+    return CompiledSchema(orjson.loads(text), whole_object=whole_object)
 
 
 def reply_schema(schema: Any) -> CompiledSchema:
@@ -210,4 +209,4 @@ def without_surrogates(value: Any) -> Any:
 
 def clear_caches() -> None:
     """Forget all compiled schemas."""
-    _schemas.clear()
+    _compiled.cache_clear()
