@@ -20,7 +20,14 @@ import orjson
 from app.kept import kept
 from app.tool_calls.clean_schema import REGEX, clean
 from app.tool_calls.explain import UNEXPLAINED
-from app.tool_calls.validation_cost import MAX_UNFOLDED, MAX_VISITS, TooCostly, Visits, unfolded
+from app.tool_calls.validation_cost import (
+    MAX_UNFOLDED,
+    MAX_VISITS,
+    TooCostly,
+    Visits,
+    fans_out,
+    unfolded,
+)
 
 MAX_SCHEMAS: Final = 1_024
 MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
@@ -38,7 +45,8 @@ class CompiledSchema:
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
         self.raw = raw
-        self.schema = clean(raw, whole_object=whole_object)
+        cleaned = clean(raw, whole_object=whole_object)
+        self.schema = {} if fans_out(cleaned, cleaned.get("$defs", {})) else cleaned
         self.definitions: dict[str, Any] = self.schema.get("$defs", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
         self.declared = frozenset(self.schema.get("properties", ())) | frozenset(self.required)

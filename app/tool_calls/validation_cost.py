@@ -21,6 +21,9 @@ MAX_PAIRS: Final = 50_000  # looked at so as to count; about 1 µs each
 # A schema of fewer subschemas than this, references written out, costs little for any value.
 MAX_UNFOLDED: Final = 1_000
 
+# Subschemas that judge one value at one place, references written out.
+MAX_FAN_OUT: Final = 2_000
+
 _OF_PARTS: Final = frozenset(
     {"additionalProperties", "unevaluatedProperties", "propertyNames", "patternProperties",
      "items", "unevaluatedItems", "contains"}
@@ -99,6 +102,16 @@ class Visits:
                 yield from product(_under(keyword, held), parts)
             else:
                 yield from ((sub, value) for sub in _under(keyword, held))
+
+
+def fans_out(schema: Schema, definitions: Mapping[str, Any]) -> bool:
+    """Whether more than `MAX_FAN_OUT` subschemas judge one value, as in a circle of references."""
+    visits = Visits(definitions)
+    try:
+        parts = (schema, *definitions.values())
+        return any(visits.count(part, None) > MAX_FAN_OUT for part in parts)
+    except (TooCostly, RecursionError):
+        return True
 
 
 def _target(schema: Schema) -> str | None:

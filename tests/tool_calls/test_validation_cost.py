@@ -159,3 +159,11 @@ def test_schemas_without_alternatives_below_each_other_are_never_walked() -> Non
     assert unfolded(compiled.schema, compiled.definitions) < 10
     assert compiled.is_checkable({"rows": [1] * (2 * MAX_PAIRS)})
     assert unfolded(union(), union()["$defs"]) > MAX_UNFOLDED
+
+
+def test_a_schema_that_fans_out_at_one_place_is_neither_checked_nor_mended_by() -> None:
+    levels = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 100} for i in range(9)}
+    properties = {"a": {"$ref": "#/$defs/d0"}}
+    fanned = {"properties": properties, "required": ["a"], "$defs": {**levels, "d9": {}}}
+    assert check(fanned, {"A": 1}).arguments == '{"A": 1}'
+    assert CompiledSchema(fanned).schema == {}
