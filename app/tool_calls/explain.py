@@ -36,7 +36,7 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
         return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
     kind = error.kind
     where = f"field {_field(error.instance_path)}" if error.instance_path else whole
-    came = f"but came as {described(error.instance)}"
+    came = f"came as {described(error.instance)}"
     match kind.name:
         case "required":
             name = _field([*error.instance_path, kind.property])
@@ -47,35 +47,16 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
             allowed = f"; allowed are {listed(known)}" if known else ""
             return "unknown_parameter", f"unknown field {names} {place}{allowed}"
         case "type":
-            return "wrong_type", f"{where} {place} must be {_types(kind.types)}, {came}"
+            return "wrong_type", f"{where} {place} must be {_types(kind.types)}, but {came}"
         case "enum":
-            return "not_in_enum", f"{where} {place} must be one of {listed(kind.options)}, {came}"
+            wanted = f"one of {listed(kind.options)}"
+            return "not_in_enum", f"{where} {place} must be {wanted}, but {came}"
         case "const":
             wanted = _quoted(kind.expected_value)
-            return "not_in_enum", f"{where} {place} must be {wanted}, {came}"
+            return "not_in_enum", f"{where} {place} must be {wanted}, but {came}"
         case "anyOf" | "oneOf":
-            return "schema", f"{where} {place} {_alternatives(kind)}, {came}"
-    text = _ALLOWED.get(kind.name)
-    limit = next((value for value in kind.as_dict().values() if not isinstance(value, dict)), "")
-    allowed = text.format(shortened(str(limit))) if text else shortened(str(error.message), 200)
-    return "schema", f"{where} {place} {allowed}, {came}"
-
-
-_ALLOWED: Final = {
-    "minLength": "must have at least {} characters",
-    "maxLength": "must have at most {} characters",
-    "minItems": "must have at least {} elements",
-    "maxItems": "must have at most {} elements",
-    "minProperties": "must have at least {} fields",
-    "maxProperties": "must have at most {} fields",
-    "minimum": "must be at least {}",
-    "maximum": "must be at most {}",
-    "exclusiveMinimum": "must be greater than {}",
-    "exclusiveMaximum": "must be less than {}",
-    "multipleOf": "must be a multiple of {}",
-    "pattern": "must match the pattern {}",
-    "uniqueItems": "must not hold an element twice",
-}
+            return "schema", f"{where} {place} {_alternatives(kind)}, but {came}"
+    return "schema", f"{where} {place} {came}: {shortened(error.message, 200)}"
 
 
 def _alternatives(kind: Any) -> str:

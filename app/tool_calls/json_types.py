@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -32,15 +31,3 @@ def is_of_type(value: object, kind: str) -> bool:
     if value is None:
         return kind == "null"
     return kind == ("array" if isinstance(value, list) else "object")
-
-
-def is_number(value: object) -> bool:
-    """Whether `value` is a number that JSON can hold: no boolean, no NaN, no infinity."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, int) or math.isfinite(value)
-
-
-def is_count(value: object) -> bool:
-    """Whether `value` may stand under `minLength` and its like."""
-    return is_number(value) and is_of_type(value, "integer") and value >= 0  # type: ignore[operator]

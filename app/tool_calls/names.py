@@ -18,6 +18,7 @@ _SEPARATORS: Final = re.compile(r"[\s\-_./:]+")
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 # Namespaces that chat templates put before a tool's name (gpt-oss and Kimi K2; Gemini).
 NAMESPACE: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
+_PREFIX: Final = re.compile(f"^{NAMESPACE.pattern}", re.IGNORECASE)
 _CALL_ID: Final = re.compile(r":\d{1,6}$")
 _GLM_PAIR: Final = re.compile(
     r"\s*<arg_key>([^<>]{1,200})</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
@@ -43,29 +44,20 @@ def resolve(name: str, offered: Iterable[str]) -> tuple[str, tuple[str, ...]] | 
     tools = list(offered)
     if len(name) > MAX_NAME:
         return None
-    rules: list[str] = []
-    bare = name.partition("<|")[0]
-    if bare != name:
-        rules.append("name_marker")
+    bare, marker, _ = name.partition("<|")
     trimmed = bare.strip().strip("`\"'").removesuffix("()")
-    if trimmed != bare and "name_marker" not in rules:
+    rules = ["name_marker"] if marker else ["name_spelling"] if trimmed != bare else []
+    found = _spelled(trimmed, tools)
+    for rule, dressing in (("name_call_id", _CALL_ID), ("name_prefix", _PREFIX)):
+        if found is None and dressing.search(trimmed):
+            rules.append(rule)
+            trimmed = dressing.sub("", trimmed)
+            found = _spelled(trimmed, tools)
+    if found is None:
+        return None
+    if found != trimmed and "name_spelling" not in rules:
         rules.append("name_spelling")
-    while True:
-        found = _spelled(trimmed, tools)
-        if found is not None:
-            if found != trimmed and "name_spelling" not in rules:
-                rules.append("name_spelling")
-            return found, tuple(rules)
-        prefix = NAMESPACE.match(trimmed)
-        call_id = _CALL_ID.search(trimmed)
-        if call_id is not None and "name_call_id" not in rules:
-            trimmed = trimmed[: call_id.start()]
-            rules.append("name_call_id")
-        elif prefix is not None and "name_prefix" not in rules:
-            trimmed = trimmed[prefix.end() :]
-            rules.append("name_prefix")
-        else:
-            return None
+    return found, tuple(rules)
 
 
 def _spelled(name: str, tools: Sequence[str]) -> str | None:

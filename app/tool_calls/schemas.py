@@ -1,9 +1,9 @@
-"""The tools of a request, compiled once for each content and kept in bounded caches.
+"""The tools of a request; each schema is compiled once for its content, in a bounded cache.
 
 `jsonschema-rs` decides. Its regex engine runs in linear time, so no pattern can hang the process;
 patterns which that engine does not know (look-around, back-references) are left out by
-`clean_schema` and counted. Nothing is fetched, formats are not asserted. It runs only where
-`validation_cost` has counted that checking, and explaining, come to an end.
+`clean_schema`. Nothing is fetched, formats are not asserted. It runs only where `validation_cost`
+has counted that checking, and explaining, come to an end.
 """
 
 from __future__ import annotations
@@ -11,91 +11,80 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 import jsonschema_rs
 import orjson
 
-from app.tool_calls.clean_schema import clean
+from app.kept import kept
+from app.tool_calls.clean_schema import REGEX, clean
 from app.tool_calls.explain import UNEXPLAINED
-from app.tool_calls.recent import Recent
 from app.tool_calls.validation_cost import (
-    MAX_EXPLAINING,
     MAX_UNFOLDED,
     MAX_VISITS,
     TooCostly,
     Visits,
-    has_alternatives,
+    fans_out,
     unfolded,
 )
 
-MAX_TOOL_SETS: Final = 128
 MAX_SCHEMAS: Final = 1_024
-# Of JSON, in each cache: a larger tool list is compiled each time. What is made of it weighs more.
-MAX_CACHED_BYTES: Final = 4_000_000
-MAX_PATTERN: Final = 1_000  # characters
-_REGEX_BYTES: Final = 1_000_000  # what one compiled pattern may weigh
-
-_VALIDATORS: Final[Mapping[str, Any]] = {
-    "draft-04": jsonschema_rs.Draft4Validator,
-    "draft-06": jsonschema_rs.Draft6Validator,
-    "draft-07": jsonschema_rs.Draft7Validator,
-    "2019-09": jsonschema_rs.Draft201909Validator,
-    "2020-12": jsonschema_rs.Draft202012Validator,
-}
+MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
+# Visits times the kilobytes of the value: each error holds a copy of its part; some 5 µs each.
+MAX_EXPLAINING: Final = 20_000
+# What the validator raises for values that it cannot take, such as lone surrogates.
+_NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 
 
 class CompiledSchema:
     """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
 
-    `unchecked` counts the parts that could not be checked; `declared` are the names of the root's
-    parameters.
+    `declared` are the names of the root's parameters.
     """
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
-        cleaned = clean(raw, whole_object=whole_object, pattern_ok=pattern_compiles)
         self.raw = raw
-        self.schema = cleaned.schema
-        self.draft = cleaned.draft
-        self.unchecked = cleaned.unchecked
-        self.definitions: dict[str, Any] = cleaned.schema.get("$defs", {})
-        self.required: tuple[str, ...] = tuple(cleaned.schema.get("required", ()))
-        self.declared = frozenset(cleaned.schema.get("properties", ())) | frozenset(self.required)
+        cleaned = clean(raw, whole_object=whole_object)
+        self.schema = {} if fans_out(cleaned, cleaned.get("$defs", {})) else cleaned
+        self.definitions: dict[str, Any] = self.schema.get("$defs", {})
+        self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
+        self.declared = frozenset(self.schema.get("properties", ())) | frozenset(self.required)
         self._validator = self._compile()
         self._may_cost = unfolded(self.schema, self.definitions) > MAX_UNFOLDED
-        self._branches = has_alternatives(self.schema, self.definitions)
 
     def _compile(self) -> Any:
-        if not self.schema:
-            return None
         try:
-            return _VALIDATORS[self.draft](
-                self.schema, validate_formats=False, pattern_options=_regex(), retriever=_refuse
+            return jsonschema_rs.Draft202012Validator(
+                self.schema,
+                validate_formats=False,
+                pattern_options=REGEX,
+                retriever=_refuse,
+                mask="it",  # in messages, for the value
             )
         except Exception:  # whatever it dislikes, the call must not suffer for it
-            self.unchecked += 1
-            return None
+            return jsonschema_rs.Draft202012Validator(True)
 
     def is_checkable(self, value: Any) -> bool:
         """Whether holding `value` against the schema takes no more than `MAX_VISITS`."""
-        return not self._may_cost or self._costs_at_most(MAX_VISITS, value)
+        return not self._may_cost or self._visits(value) <= MAX_VISITS
 
-    def _costs_at_most(self, most: int, value: Any, *, explaining: bool = False) -> bool:
+    def _visits(self, value: Any) -> int:
         try:
-            return Visits(self.definitions, explaining=explaining).count(self.schema, value) <= most
+            return Visits(self.definitions).count(self.schema, value)
         except (TooCostly, RecursionError):
-            return False
+            return MAX_VISITS + 1
 
     def accepts(self, value: Any) -> bool:
         """Whether `value` fits; True where that cannot be decided, or costs too much."""
-        if self._validator is None or not self.is_checkable(value):
+        if not self.is_checkable(value):
             return True
         try:
             return bool(self._validator.is_valid(value))
-        except (ValueError, TypeError, RecursionError, OverflowError):
+        except _NO_VALUE:
             try:  # a lone surrogate is no UTF-8, but a good string
                 return bool(self._validator.is_valid(without_surrogates(value)))
-            except (ValueError, TypeError, RecursionError, OverflowError):
+            except _NO_VALUE:
                 return True
 
     def names(self, value: str) -> bool:
@@ -107,42 +96,38 @@ class CompiledSchema:
 
         `UNEXPLAINED` stands for them where collecting those of all branches costs too much.
         """
-        if self._validator is None or not self.is_checkable(value):
+        if self.accepts(value):
             return []
-        if self._branches and not self._costs_at_most(MAX_EXPLAINING, value, explaining=True):
-            return [] if self.accepts(value) else [UNEXPLAINED]
-        if limit == 1:
-            return self._first_error(value)
-        found: list[Any] = []
-        for error in self._iterate(value):
-            found.append(error)
-            if len(found) >= limit:
-                break
-        return found
-
-    def _first_error(self, value: Any) -> list[Any]:
-        """The validator stops at it, where `iter_errors` would collect all."""
+        if self._costs_too_much_to_explain(value):
+            return [UNEXPLAINED]
         try:
+            return self._first_errors(value, limit)
+        except _NO_VALUE:
+            return self._first_errors(without_surrogates(value), limit)
+
+    def _costs_too_much_to_explain(self, value: Any) -> bool:
+        """An error of `anyOf` or `oneOf` holds those of all its branches."""
+        text = json.dumps(self.schema)
+        if '"anyOf"' not in text and '"oneOf"' not in text:
+            return False
+        kilobytes = 1 + len(json.dumps(value)) // 1_000
+        return self._visits(value) * kilobytes > MAX_EXPLAINING
+
+    def _first_errors(self, value: Any, limit: int) -> list[Any]:
+        if limit > 1:
+            return list(islice(self._validator.iter_errors(value), limit))
+        try:  # it stops at the first one, where `iter_errors` would collect all
             self._validator.validate(value)
         except jsonschema_rs.ValidationError as error:
             return [error]
-        except (ValueError, TypeError, RecursionError, OverflowError):
-            return list(self._iterate(value))[:1]
         return []
-
-    def _iterate(self, value: Any) -> Iterator[Any]:
-        try:
-            return iter(self._validator.iter_errors(value))
-        except (ValueError, TypeError, RecursionError, OverflowError):
-            return iter(self._validator.iter_errors(without_surrogates(value)))
 
 
 class ToolSet:
     """The tools of one request by name, each compiled when first asked for."""
 
-    def __init__(self, schemas: Mapping[str, Any], ambiguous: frozenset[str] = frozenset()) -> None:
+    def __init__(self, schemas: Mapping[str, Any]) -> None:
         self._schemas = schemas
-        self._ambiguous = ambiguous
         self._compiled: dict[str, CompiledSchema] = {}
 
     @property
@@ -162,42 +147,21 @@ class ToolSet:
 
     def compiled(self, name: str) -> CompiledSchema | None:
         """The compiled schema of a tool, None for a name that is not offered."""
-        found = self._compiled.get(name)
-        if found is None and name in self._schemas:
-            found = self._compiled[name] = compile_schema(self._schemas[name])
-        return found
-
-    @property
-    def unchecked(self) -> int:
-        """How many parts of all schemas cannot be checked. Compiles what isn't compiled yet."""
-        compiled = [self.compiled(name) for name in self._schemas]
-        return sum(schema.unchecked for schema in compiled if schema) + len(self._ambiguous)
-
-
-_tool_sets: Recent[ToolSet] = Recent(MAX_TOOL_SETS, MAX_CACHED_BYTES)
-_schemas: Recent[CompiledSchema] = Recent(MAX_SCHEMAS, MAX_CACHED_BYTES)
-_reply_schemas: Recent[CompiledSchema] = Recent(MAX_TOOL_SETS, MAX_CACHED_BYTES)
+        if name not in self._compiled and name in self._schemas:
+            self._compiled[name] = compile_schema(self._schemas[name])
+        return self._compiled.get(name)
 
 
 def tool_set(tools: object) -> ToolSet:
     """The tool set of a request's `tools`, as the client sent them.
 
-    Never raises: entries that are no tools are passed over. Equal content gives the same object.
+    Never raises: entries that are no tools are passed over.
     """
-    key = _content(tools)
-    known = _tool_sets.get(key) if key else None
-    if known is not None:
-        return known
     schemas: dict[str, Any] = {}
-    ambiguous: set[str] = set()
     for name, schema in _entries(tools):
-        if name in schemas and schemas[name] != schema:
-            ambiguous.add(name)  # offered twice, differently: either may be meant
-        schemas[name] = None if name in ambiguous else schema
-    made = ToolSet(schemas, frozenset(ambiguous))
-    if key:
-        _tool_sets.put(key, made)
-    return made
+        # Offered twice, differently: either may be meant.
+        schemas[name] = schema if schemas.get(name, schema) == schema else None
+    return ToolSet(schemas)
 
 
 def _entries(tools: object) -> Iterator[tuple[str, Any]]:
@@ -214,57 +178,26 @@ def _entries(tools: object) -> Iterator[tuple[str, Any]]:
             yield name, body.get("parameters", body.get("input_schema"))
 
 
-def compile_schema(schema: Any) -> CompiledSchema:
-    """A parameters schema, compiled once for each content."""
-    return _compiled(schema, _schemas, whole_object=True)
+def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
+    """A parameters schema, compiled once for each content unless that is large."""
+    try:
+        text = orjson.dumps(schema)
+    except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
+        return CompiledSchema(schema, whole_object=whole_object)
+    if len(text) > MAX_CACHED:
+        return CompiledSchema(schema, whole_object=whole_object)
+    return _compiled(kept(text), whole_object)
+
+
+@lru_cache(maxsize=MAX_SCHEMAS)
+def _compiled(text: bytes, whole_object: bool) -> CompiledSchema:
+    # Of a copy: what is kept must not change when the request does.
+    return CompiledSchema(orjson.loads(text), whole_object=whole_object)
 
 
 def reply_schema(schema: Any) -> CompiledSchema:
     """The schema of a `response_format`: its root may be of any type."""
-    return _compiled(schema, _reply_schemas, whole_object=False)
-
-
-def _compiled(schema: Any, cache: Recent[CompiledSchema], *, whole_object: bool) -> CompiledSchema:
-    key = _content(schema)
-    if not key:
-        return CompiledSchema(schema, whole_object=whole_object)
-    made = cache.get(key)
-    if made is None:
-        # Of a copy: what is kept must not change when the request does.
-        made = CompiledSchema(json.loads(key), whole_object=whole_object)
-        cache.put(key, made)
-    return made
-
-
-def _content(value: object) -> bytes:
-    """`value` as JSON; empty where it has none."""
-    try:
-        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-    except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
-        try:
-            return json.dumps(value).encode()
-        except (TypeError, ValueError, RecursionError):
-            return b""
-
-
-def pattern_compiles(pattern: str) -> bool:
-    """Whether the linear regex engine takes `pattern`."""
-    return len(pattern) <= MAX_PATTERN and _compiles(pattern)
-
-
-@lru_cache(maxsize=4_096)
-def _compiles(pattern: str) -> bool:
-    try:
-        jsonschema_rs.Draft202012Validator(
-            {"pattern": pattern}, validate_formats=False, pattern_options=_regex()
-        )
-    except Exception:  # ValidationError, or what its engine raises
-        return False
-    return True
-
-
-def _regex() -> Any:
-    return jsonschema_rs.RegexOptions(size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES)
+    return compile_schema(schema, whole_object=False)
 
 
 def _refuse(uri: str) -> Any:
@@ -283,7 +216,5 @@ def without_surrogates(value: Any) -> Any:
 
 
 def clear_caches() -> None:
-    """Forget all compiled tool sets and schemas."""
-    _tool_sets.clear()
-    _schemas.clear()
-    _reply_schemas.clear()
+    """Forget all compiled schemas."""
+    _compiled.cache_clear()

@@ -77,12 +77,12 @@ def test_the_nearest_tool_is_never_called_instead() -> None:
          {**parameters(a="string", zone="string"), "additionalProperties": False},
          'unknown field "zon" in function "f"; allowed are "a", "zone"'),
         ('{"n": 0}', parameters(n={"type": "integer", "minimum": 1}),
-         'field "n" in function "f" must be at least 1, but came as the number 0'),
+         'field "n" in function "f" came as the number 0: it is less than the minimum of 1'),
         ('{"n": [1]}', parameters(n={"anyOf": [{"type": "integer"}, {"type": "null"}]}),
          'field "n" in function "f" must be an integer or null, '
          "but came as an array of 1 elements"),
         ('{"s": "b"}', parameters(s={"type": "string", "pattern": "^a"}),
-         'field "s" in function "f" must match the pattern ^a, but came as the string "b"'),
+         'field "s" in function "f" came as the string "b": it does not match "^a"'),
     ],
 )  # fmt: skip
 def test_schema_errors_say_where_what_and_what_came(
@@ -190,10 +190,8 @@ def test_a_tool_offered_twice_differently_is_not_checked() -> None:
         [tool("f", parameters("a", a="string")), tool("f", parameters("b", b="string"))]
     )
     assert kinds('{"b": "x"}', tools) == []
-    assert tools.unchecked == 1
 
 
 def test_equal_tools_are_compiled_once() -> None:
-    assert tool_set([SEARCH]) is tool_set([json.loads(json.dumps(SEARCH))])
-    again = tool_set([SEARCH, tool("g")])
+    again = tool_set([json.loads(json.dumps(SEARCH)), tool("g")])
     assert again.compiled("search") is tool_set([SEARCH]).compiled("search")
