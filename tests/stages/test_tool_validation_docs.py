@@ -22,7 +22,8 @@ SOURCES = {
 }
 # How the code names a rule, and a kind of failure.
 RULE = re.compile(
-    r'(?:rules\.append\(|rules=\(|repairs\.append\(|used\[|rules\[|rules = \[|\.rules \+= \[)"([a-z_]+)"'
+    r"(?:rules\.append\(|rules=\(|repairs\.append\(|used\[|rules\[|rules = \[|\.rules \+= \[)"
+    r'"([a-z_]+)"'
 )
 KIND = re.compile(r'(?:Unreadable\(|_fail\(|\bfail\(|Implausible\(|return )\s*"([a-z_]+)",')
 
