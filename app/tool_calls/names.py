@@ -18,8 +18,11 @@ _SEPARATORS: Final = re.compile(r"[\s\-_./:]+")
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 # Namespaces that chat templates put before a tool's name (gpt-oss and Kimi K2; Gemini).
 NAMESPACE: Final = re.compile(r"(?:functions?|tools?|default_api)[./:]", re.IGNORECASE)
-_PREFIX: Final = re.compile(f"^{NAMESPACE.pattern}", re.IGNORECASE)
-_CALL_ID: Final = re.compile(r":\d{1,6}$")
+# What servers leave around a tool's name; each is taken off once, under the rule's name.
+DRESSINGS: Final = {
+    "name_call_id": re.compile(r":\d{1,6}$"),
+    "name_prefix": re.compile(f"^{NAMESPACE.pattern}", re.IGNORECASE),
+}
 _GLM_PAIR: Final = re.compile(
     r"\s*<arg_key>([^<>]{1,200})</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
 )
@@ -48,7 +51,7 @@ def resolve(name: str, offered: Iterable[str]) -> tuple[str, tuple[str, ...]] | 
     trimmed = bare.strip().strip("`\"'").removesuffix("()")
     rules = ["name_marker"] if marker else ["name_spelling"] if trimmed != bare else []
     found = _spelled(trimmed, tools)
-    for rule, dressing in (("name_call_id", _CALL_ID), ("name_prefix", _PREFIX)):
+    for rule, dressing in DRESSINGS.items():
         if found is None and dressing.search(trimmed):
             rules.append(rule)
             trimmed = dressing.sub("", trimmed)

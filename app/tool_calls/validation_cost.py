@@ -20,9 +20,7 @@ MAX_VISITS: Final = 1_000_000  # of one check; some 50 ns each
 MAX_PAIRS: Final = 50_000  # looked at so as to count; about 1 µs each
 # A schema of fewer subschemas than this, references written out, costs little for any value.
 MAX_UNFOLDED: Final = 1_000
-
-# Subschemas that judge one value at one place, references written out.
-MAX_FAN_OUT: Final = 2_000
+MAX_FAN_OUT: Final = 2_000  # subschemas that judge one value, references written out
 
 _OF_PARTS: Final = frozenset(
     {"additionalProperties", "unevaluatedProperties", "propertyNames", "patternProperties",
@@ -89,9 +87,8 @@ class Visits:
         name = _target(schema)
         if name is not None:
             yield self._definitions[name], value
-        parts = value.values() if isinstance(value, dict) else value
-        if not isinstance(value, dict | list):
-            parts = ()
+        members = value.values() if isinstance(value, dict) else value
+        parts = members if isinstance(value, dict | list) else ()
         for keyword, held in schema.items():
             if keyword == "properties":
                 names = held.keys() & value.keys() if isinstance(value, dict) else ()
@@ -105,7 +102,10 @@ class Visits:
 
 
 def fans_out(schema: Schema, definitions: Mapping[str, Any]) -> bool:
-    """Whether more than `MAX_FAN_OUT` subschemas judge one value, as in a circle of references."""
+    """Whether more than `MAX_FAN_OUT` subschemas judge one value, as in a circle of references.
+
+    Mending writes references out, and would not come back from such a schema.
+    """
     visits = Visits(definitions)
     try:
         parts = (schema, *definitions.values())

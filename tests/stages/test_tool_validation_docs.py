@@ -10,6 +10,7 @@ import pytest
 from app.section import keys_of
 from app.settings import ToolValidationSettings
 from app.tool_calls.formats.table import FORMATS
+from app.tool_calls.names import DRESSINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tool-calls.md").read_text(encoding="utf-8")
@@ -21,8 +22,8 @@ SOURCES = {
 }
 # How the code names a rule, and a kind of failure.
 RULE = re.compile(
-    r"(?:rules\.append\(|rules=\(|repairs\.append\(|used\[|rules\[|\.rules \+= \["
-    r"|\((?=\"name_))\"([a-z_]+)\""
+    r"(?:rules\.append\(|rules=\(|repairs\.append\(|used\[|rules\[|rules = \[|\.rules \+= \[)"
+    r'"([a-z_]+)"'
 )
 KIND = re.compile(r'(?:Unreadable\(|_fail\(|\bfail\(|Implausible\(|return )\s*"([a-z_]+)",')
 
@@ -37,8 +38,8 @@ def test_every_format(name: str) -> None:
 
 
 def test_every_rule() -> None:
-    rules = found(RULE)
-    assert {"trailing_comma", "double_encoded", "enum_spelling", "name_prefix"} <= rules
+    rules = found(RULE) | DRESSINGS.keys()
+    assert {"trailing_comma", "double_encoded", "enum_spelling", "name_marker"} <= rules
     assert rules - NAMED == set()
 
 

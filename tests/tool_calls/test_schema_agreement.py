@@ -17,11 +17,11 @@ from app.tool_calls.clean_schema import clean, pattern_compiles
 from app.tool_calls.schemas import CompiledSchema
 
 REFERENCE = jsonschema.Draft202012Validator
+# Without 2019-09, in which the reference takes what `additionalProperties` judged for unevaluated.
 DRAFTS = [
     jsonschema.Draft4Validator,
     jsonschema.Draft6Validator,
     jsonschema.Draft7Validator,
-    jsonschema.Draft201909Validator,
     REFERENCE,
 ]
 
