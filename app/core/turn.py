@@ -13,14 +13,13 @@ from .call_keys import Call
 
 
 class Result(NamedTuple):
-    """A tool's answer. ``shape``: its digest without numbers. ``error``: it says that it failed.
+    """A tool's answer. ``shape``: its digest without numbers.
 
     ``size``: characters, without blanks that say nothing.
     """
 
     digest: int
     shape: int
-    error: bool
     size: int = 0
 
 

@@ -11,7 +11,6 @@ from .blocks import dumped
 from .call_keys import Call, digest
 from .chunks import text_of
 from .texts import action_in, collapse, without_numbers
-from .tool_errors import is_error
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
@@ -120,7 +119,7 @@ class Transcript:
             content = message.get("content")
             if self._told and not is_tool and (told := told_calls.result(content)) is not None:
                 content, is_tool = told, True
-            result = _result(content, message)
+            result = _result(content)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
             self._came = None
@@ -204,14 +203,13 @@ def _size(turn: Turn) -> int:
     return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
 
 
-def _result(content: Any, message: Mapping[str, Any]) -> Result:
-    raw = text_of(content)
-    text = collapse(raw)
+def _result(content: Any) -> Result:
+    text = collapse(text_of(content))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     shape = digest(without_numbers(text), *parts)
-    return Result(digest(text, *parts), shape, is_error(raw, message), len(text))
+    return Result(digest(text, *parts), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -27,19 +27,6 @@ def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     return _most(tools, rules, rules.tool_calls.identical_hard, lambda own: own.identical_hard)
 
 
-def frequency(tool: str, rules: LoopDetectionSettings) -> int:
-    """Calls of one tool until the hint. ``frequency_overrides`` is an older place for the same."""
-    older = rules.tool_calls.frequency_overrides.get(tool)
-    common = older.warn if older else rules.tool_calls.frequency_warn
-    return _most((tool,), rules, common, lambda own: own.frequency_warn)
-
-
-def same_error(tool: str, rules: LoopDetectionSettings) -> int:
-    """Times one error comes until the hint."""
-    common = rules.tool_calls.same_error_warn
-    return _most((tool,), rules, common, lambda own: own.same_error_warn)
-
-
 def _most(
     tools: Iterable[str],
     rules: LoopDetectionSettings,

@@ -25,7 +25,6 @@ from .generation.reply_watch import ReplyWatch, watch_maker
 from .generation.written_calls import before_calls
 from .memory import Remembered, Sessions
 
-MAX_HINTS: Final = 4  # in one request
 MESSAGE: Final = (
     "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
     "different approach."
@@ -145,7 +144,7 @@ class _State(StageState):
         self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
         request.body["messages"] = hints.place(
             request.body["messages"],
-            "\n".join(dict.fromkeys(found.hint for found in told[:MAX_HINTS])),
+            "\n".join(dict.fromkeys(found.hint for found in told)),
             placement=hints.placement_on(tier, in_result=exchange.in_result),
         )
 
