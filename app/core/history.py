@@ -247,7 +247,7 @@ class _Names:
 def encoded(turn: Turn) -> bytes:
     """A turn for the store: digests and the names of tools, no text."""
     calls = [list(call) for call in turn.calls]
-    return kept(orjson.dumps([turn.inputs.digest, turn.exact, turn.action, calls]))
+    return kept(orjson.dumps([turn.inputs.digest, turn.action, calls]))
 
 
 def of_window(window: Sequence[bytes], asked: History) -> History:
@@ -268,12 +268,12 @@ def of_window(window: Sequence[bytes], asked: History) -> History:
 
 def _decoded(entry: bytes, before: Turn | None) -> Turn | None:
     try:
-        asked, exact, action, calls = orjson.loads(entry)
+        asked, action, calls = orjson.loads(entry)
         inputs = Inputs(int(asked), int(asked), user=True)
         if before is None or before.inputs.digest != inputs.digest:
             inputs = replace(inputs, starts_task=True)
-        read = tuple(Call(str(name), int(one), int(loose)) for name, one, loose in calls)
+        read = tuple(Call(str(name), int(key)) for name, key in calls)
         place = digest(str(before.place if before else 0), entry)
-        return Turn(inputs, int(action), int(exact), read, place)
+        return Turn(inputs, int(action), read, place)
     except (ValueError, TypeError):
         return None  # another version's

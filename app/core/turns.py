@@ -23,14 +23,12 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
 
     The first one's place is told by what the user asked.
     """
-    said = action_in(text)
-    exact, action = digest(said), digest(collapse(said))
+    action = digest(collapse(action_in(text)))
     made = tuple(sorted(calls))
-    place = hash((before.place if before else inputs.digest, exact, made))
+    place = hash((before.place if before else inputs.digest, action, made))
     if made:
-        exact = digest(*[call.exact.to_bytes(8, "little") for call in made])
-        action = digest(*[call.loose.to_bytes(8, "little") for call in made])
-    return Turn(inputs, action, exact, made, place)
+        action = digest(*[call.key.to_bytes(8, "little") for call in made])
+    return Turn(inputs, action, made, place)
 
 
 class Shown:

@@ -41,5 +41,5 @@ def read(messages: list[Json], reader: HistoryReader | None = None) -> History:
 
 def told(whole: History) -> list[Any]:
     """All that a history says, without the names of its places."""
-    turns = [(t.inputs, t.action, t.exact, t.calls) for t in whole.turns]
+    turns = [(t.inputs, t.action, t.calls) for t in whole.turns]
     return [turns, whole.pending]

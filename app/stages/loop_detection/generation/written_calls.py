@@ -6,7 +6,6 @@ any other at its end.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from ....core.reply import ToolCall
@@ -18,14 +17,6 @@ from .calls import Repeats
 from .found import RepeatedCall
 
 _GROWTH = 1.25
-
-# Where a call begins that an agent may read out of a text, and the tool, where that is told first.
-_BEGUN = re.compile(
-    r"^[ \t]*+(?:Action:[ \t]*+([^\n]++)|<([a-z]\w{0,40}+)>\s*+<[a-z]"
-    r"|(?:```|<code>|<function|<tool_call>|\[TOOL_|<\|))",
-    re.MULTILINE,
-)
-_NAME = re.compile(r'\s*+\{\s*+"name"\s*+:\s*+"([^"]++)"')
 
 
 @frozen
@@ -85,17 +76,3 @@ class WrittenCalls:
         # Behind the first call of a cut text stands at best half a call.
         content = Holdback(tools).feed(text) if cut else found.content
         return Shortened(content, tuple(kept), formats, repeats.tool)
-
-
-def before_calls(text: str) -> tuple[str, list[str]]:
-    """What a text says before its first call, whoever runs it, and the tools called, if known."""
-    found = list(_BEGUN.finditer(text))
-    if not found:
-        return text, []
-    named = [one[1] or one[2] or _named(text, one.end()) for one in found]
-    return text[: found[0].start()].rstrip(), [name.strip() for name in named if name]
-
-
-def _named(text: str, at: int) -> str:
-    name = _NAME.match(text, at)
-    return name[1] if name else ""
