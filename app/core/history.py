@@ -17,7 +17,7 @@ import orjson
 from ..kept import kept
 from .blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
-from .turn import NOTHING_YET, Inputs, Result, Turn
+from .turn import NOTHING_YET, Inputs, Turn
 from .turns import MAX_TURNS, Shown, Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
@@ -50,15 +50,6 @@ class History:
         self.place = place
         self.task_start = len(turns) if pending.starts_task else task_start
         self._repeats: bool | None = None  # once somebody has asked
-
-    def results(self, position: int) -> tuple[Result | None, ...]:
-        """The answers to the calls of a turn, in their order; empty where none can have come."""
-        return self.came(position).results
-
-    def came(self, position: int) -> Inputs:
-        """What came after a turn."""
-        later = position + 1
-        return self.turns[later].inputs if later < len(self.turns) else self.pending
 
     @property
     def repeats(self) -> bool:

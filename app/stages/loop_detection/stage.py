@@ -160,6 +160,7 @@ class _State(StageState):
         self._watch.mend(reply)
 
     def judge(self, reply: Reply) -> LoopDetected | None:
+        self._watch.drop_surplus(reply)
         doubted: LoopDetected | None = None
         asked = self._exchange.asked_about is not None
         for index, choice in sorted(reply.choices.items()):
