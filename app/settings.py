@@ -397,11 +397,13 @@ _LOOPS = "reliability.loop_detection"
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
     _LOOPS: ("similarity_threshold",),
     f"{_LOOPS}.tool_calls": (
-        *("key", "identical_warn", "window", "frequency_hard", "require_no_progress"),
+        *("key", "identical_warn", "window", "require_no_progress", "same_error_warn"),
+        *("frequency_warn", "frequency_hard", "frequency_overrides"),
         *("name_cycle_min_length", "name_cycle_max_length", "name_cycle_warn", "name_cycle_hard"),
     ),
     f"{_LOOPS}.tool_calls.overrides.*": (
-        *("identical_warn", "frequency_hard", "name_cycle_warn", "name_cycle_hard"),
+        *("identical_warn", "frequency_warn", "frequency_hard", "same_error_warn"),
+        *("name_cycle_warn", "name_cycle_hard"),
     ),
 }
 

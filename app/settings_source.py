@@ -28,8 +28,8 @@ CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
 MOST_PLACES = 2  # that are named for a key which is nowhere near
 _HERE = Path()
-# Kubernetes sets these for each Service of the namespace, Docker for a link: after the Service's
-# name in capitals. A Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
+# Kubernetes sets these for each Service of the namespace, after the Service's name in capitals: a
+# Service `mlx-stack-proxy` makes MLX_STACK_PROXY_PORT=tcp://10.0.0.1:4100.
 _SERVICE_LINK = re.compile(
     r"_(?:SERVICE_HOST|SERVICE_PORT(?:_(?s:.*))?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)\Z"
 )

@@ -14,7 +14,7 @@ MOST = 1_000  # bytes of one, which has some 100
 
 
 def test_a_stored_turn_takes_what_it_is_long() -> None:
-    turn = Turn(Inputs(digest=2**63), action=2**62, exact=2**61)
+    turn = Turn(Inputs(digest=2**63), action=2**62)
     process = psutil.Process()
     gc.collect()
     before = process.memory_info().rss

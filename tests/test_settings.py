@@ -210,6 +210,8 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
         "duplicate_threshold": 4,
         "tool_calls": {
             "key": "salient",
+            "frequency_overrides": {"bash": {"warn": 100, "hard": 200}},
+            "same_error_warn": 9,
             "overrides": {"bash": {"frequency_hard": 200, "frequency_warn": 100}},
         },
     }
@@ -217,5 +219,8 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
     assert retired(given) == [
         "reliability.loop_detection.similarity_threshold",
         "reliability.loop_detection.tool_calls.key",
+        "reliability.loop_detection.tool_calls.same_error_warn",
+        "reliability.loop_detection.tool_calls.frequency_overrides",
+        "reliability.loop_detection.tool_calls.overrides.bash.frequency_warn",
         "reliability.loop_detection.tool_calls.overrides.bash.frequency_hard",
     ]

@@ -1,13 +1,11 @@
-"""When two tool calls are the same: digests of a call's arguments, by two rules.
+"""When two tool calls are the same: a digest of the tool's name and of its arguments.
 
-- exact: the arguments as canonical JSON.
-- loose: without noise, which a model writes anew each time: free text about the call, a fresh
-  request id, a timestamp. What is left must still be something.
+The arguments count as canonical JSON, without the noise that a model writes anew each time: free
+text about the call, a fresh request id, a timestamp. What is left must still be something.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Mapping
@@ -27,39 +25,27 @@ _NOISE: Final = frozenset(
     | {"requestid", "traceid", "correlationid", "invocationid", "idempotencykey", "nonce"}
     | {"callid", "toolcallid", "timestamp", "ts", "now", "currenttime", "requestedat", "createdat"}
 )
-# Parameters of a call whose names are remembered, and all their characters.
-_FEW: Final = 32
-_SHORT: Final = 512
+_LONGEST: Final = 32  # characters of the name of one of these
 _from_bytes: Final = int.from_bytes
 
 
 class Call(NamedTuple):
-    """One call, as digests."""
+    """One call; ``key``: the digest that the same calls share."""
 
     name: str
-    exact: int
-    loose: int
+    key: int
 
 
 def read(name: str, arguments: Any) -> Call:
-    """The digests of a call; ``arguments``: JSON text as on the wire, or what it holds."""
+    """A call; ``arguments``: JSON text as on the wire, or what it holds."""
     value = _parsed(arguments)
-    exact = digest(name, _canonical(value))
-    if not isinstance(value, dict):
-        return Call(name, exact, exact)
-    names = tuple(value)
-    # Longer ones would stay in memory.
-    are_short = len(names) <= _FEW and sum(map(len, names)) <= _SHORT
-    kept = _kept(names) if are_short else _kept.__wrapped__(names)
-    if not kept or len(kept) == len(value):
-        return Call(name, exact, exact)
-    return Call(name, exact, digest(name, _canonical({key: value[key] for key in kept})))
+    if isinstance(value, dict):
+        value = {key: one for key, one in value.items() if not _is_noise(key)} or value
+    return Call(name, digest(name, _canonical(value)))
 
 
-@functools.lru_cache(maxsize=1024)
-def _kept(names: tuple[str, ...]) -> tuple[str, ...]:
-    """An agent's tools have few lists of parameters, and their calls come again and again."""
-    return tuple(name for name in names if squash(name) not in _NOISE)
+def _is_noise(parameter: str) -> bool:
+    return len(parameter) <= _LONGEST and squash(parameter) in _NOISE
 
 
 def canonical(arguments: Any) -> str:

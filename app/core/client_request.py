@@ -178,5 +178,6 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "function_call": _string_or_object,
     "parallel_tool_calls": _boolean,
     "response_format": _object,
+    "web_search_options": _object,
     "stop": _stop,
 }

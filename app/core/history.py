@@ -17,7 +17,7 @@ import orjson
 from ..kept import kept
 from .blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
-from .turn import NOTHING_YET, Inputs, Result, Turn
+from .turn import NOTHING_YET, Inputs, Turn
 from .turns import MAX_TURNS, Shown, Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
@@ -50,15 +50,6 @@ class History:
         self.place = place
         self.task_start = len(turns) if pending.starts_task else task_start
         self._repeats: bool | None = None  # once somebody has asked
-
-    def results(self, position: int) -> tuple[Result | None, ...]:
-        """The answers to the calls of a turn, in their order; empty where none can have come."""
-        return self.came(position).results
-
-    def came(self, position: int) -> Inputs:
-        """What came after a turn."""
-        later = position + 1
-        return self.turns[later].inputs if later < len(self.turns) else self.pending
 
     @property
     def repeats(self) -> bool:
@@ -247,7 +238,7 @@ class _Names:
 def encoded(turn: Turn) -> bytes:
     """A turn for the store: digests and the names of tools, no text."""
     calls = [list(call) for call in turn.calls]
-    return kept(orjson.dumps([turn.inputs.digest, turn.exact, turn.action, calls]))
+    return kept(orjson.dumps([turn.inputs.digest, turn.action, calls]))
 
 
 def of_window(window: Sequence[bytes], asked: History) -> History:
@@ -268,12 +259,12 @@ def of_window(window: Sequence[bytes], asked: History) -> History:
 
 def _decoded(entry: bytes, before: Turn | None) -> Turn | None:
     try:
-        asked, exact, action, calls = orjson.loads(entry)
+        asked, action, calls = orjson.loads(entry)
         inputs = Inputs(int(asked), int(asked), user=True)
         if before is None or before.inputs.digest != inputs.digest:
             inputs = replace(inputs, starts_task=True)
-        read = tuple(Call(str(name), int(one), int(loose)) for name, one, loose in calls)
+        read = tuple(Call(str(name), int(key)) for name, key in calls)
         place = digest(str(before.place if before else 0), entry)
-        return Turn(inputs, int(action), int(exact), read, place)
+        return Turn(inputs, int(action), read, place)
     except (ValueError, TypeError):
         return None  # another version's

@@ -110,6 +110,7 @@ _NAMES = frozenset(
         "workspace_id",
         # which deployment answers, and how
         "acompletion",
+        "additional_drop_params",
         "aembedding",
         "aimg_generation",
         "allm_passthrough_route",
@@ -121,6 +122,7 @@ _NAMES = frozenset(
         "complete_response",
         "cooldown_time",
         "enable_tag_filtering",
+        "extra_body",
         "fastest_response",
         "max_agentic_loops",
         "model_alias_map",
@@ -146,6 +148,7 @@ _NAMES = frozenset(
         "use_chat_completions_api",
         "use_client",
         "use_in_pass_through",
+        "vector_store_ids",
         "weight",
         # limits, caches and prices
         "base_model",
@@ -206,6 +209,8 @@ _NAMES = frozenset(
 )
 
 
+# Tools that LiteLLM runs by itself, on its own servers: its MCP gateway, its vector stores.
+_RUN_BY_LITELLM = frozenset({"mcp", "file_search"})
 _FAMILIES = re.compile(f"^(?:{'|'.join(_BEGINNINGS)})|{'|'.join(_PARTS)}")
 
 
@@ -222,10 +227,18 @@ def is_control_header(name: bytes) -> bool:
 def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """The body without what steers LiteLLM: itself, where there is nothing of that."""
     kept = _kept(body)
-    metadata = body.get("metadata")
+    metadata, tools = body.get("metadata"), body.get("tools")
     if isinstance(metadata, dict) and (theirs := _kept(metadata)) is not metadata:
         kept = {**kept, "metadata": theirs}
+    if isinstance(tools, list) and any(map(_is_run_by_litellm, tools)):
+        kept = {**kept, "tools": [one for one in tools if not _is_run_by_litellm(one)]}
+        if not kept["tools"]:  # servers refuse an empty list, and a choice of nothing
+            kept = {name: kept[name] for name in kept if name not in ("tools", "tool_choice")}
     return kept
+
+
+def _is_run_by_litellm(tool: Any) -> bool:
+    return isinstance(tool, dict) and tool.get("type") in _RUN_BY_LITELLM
 
 
 def _kept(fields: Mapping[str, Any]) -> Mapping[str, Any]:

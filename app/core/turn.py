@@ -13,14 +13,13 @@ from .call_keys import Call
 
 
 class Result(NamedTuple):
-    """A tool's answer. ``shape``: its digest without numbers. ``error``: it says that it failed.
+    """A tool's answer. ``shape``: its digest without numbers.
 
     ``size``: characters, without blanks that say nothing.
     """
 
     digest: int
     shape: int
-    error: bool
     size: int = 0
 
 
@@ -53,14 +52,12 @@ class Turn:
     """``inputs`` and the assistant's output.
 
     ``action``: what was done, as a digest: the calls without their noise, else the command in the
-    text, else the text, blanks apart. ``exact``: the same with noise and blanks. ``calls``: in an
-    order of their own, whichever they came in. ``place``: names what the assistant has said up to
-    and with this turn, whatever the client has since taken
-    out of its inputs; this process's own.
+    text, else the text, blanks apart. ``calls``: in an order of their own, whichever they came in.
+    ``place``: names what the assistant has said up to and with this turn, whatever the client has
+    since taken out of its inputs; this process's own.
     """
 
     inputs: Inputs
     action: int
-    exact: int
     calls: tuple[Call, ...] = ()
     place: int = 0

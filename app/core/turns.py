@@ -11,7 +11,6 @@ from .blocks import dumped
 from .call_keys import Call, digest
 from .chunks import text_of
 from .texts import action_in, collapse, without_numbers
-from .tool_errors import is_error
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
@@ -24,14 +23,12 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
 
     The first one's place is told by what the user asked.
     """
-    said = action_in(text)
-    exact, action = digest(said), digest(collapse(said))
+    action = digest(collapse(action_in(text)))
     made = tuple(sorted(calls))
-    place = hash((before.place if before else inputs.digest, exact, made))
+    place = hash((before.place if before else inputs.digest, action, made))
     if made:
-        exact = digest(*[call.exact.to_bytes(8, "little") for call in made])
-        action = digest(*[call.loose.to_bytes(8, "little") for call in made])
-    return Turn(inputs, action, exact, made, place)
+        action = digest(*[call.key.to_bytes(8, "little") for call in made])
+    return Turn(inputs, action, made, place)
 
 
 class Shown:
@@ -120,7 +117,7 @@ class Transcript:
             content = message.get("content")
             if self._told and not is_tool and (told := told_calls.result(content)) is not None:
                 content, is_tool = told, True
-            result = _result(content, message)
+            result = _result(content)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
             self._came = None
@@ -204,14 +201,13 @@ def _size(turn: Turn) -> int:
     return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
 
 
-def _result(content: Any, message: Mapping[str, Any]) -> Result:
-    raw = text_of(content)
-    text = collapse(raw)
+def _result(content: Any) -> Result:
+    text = collapse(text_of(content))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     shape = digest(without_numbers(text), *parts)
-    return Result(digest(text, *parts), shape, is_error(raw, message), len(text))
+    return Result(digest(text, *parts), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -126,7 +126,7 @@ def completion_in(
     ``speaks_behind_result``: as in :func:`failure_of_status`.
     """
     try:
-        completion = surrogates.read(body)
+        completion = surrogates.read(body, huge=True)
     except ValueError:
         return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):

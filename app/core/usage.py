@@ -20,6 +20,7 @@ _CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
 _OUTPUT: Final = ("completion_tokens", "output_tokens")
 COUNTS: Final = (*_PROMPT, *_CACHED, *_OUTPUT, "total_tokens")
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+_OF_OUTPUT: Final = ("completion_tokens_details", "output_tokens_details")
 
 
 class Bounds(NamedTuple):
@@ -36,6 +37,9 @@ def is_believable(usage: Mapping[str, Any], most: Bounds) -> bool:
     if not _are_counts(usage, _OUTPUT, most.output):
         return False
     if not _are_counts(usage, ("total_tokens",), most.prompt + most.output):
+        return False
+    written = [one for name in _OF_OUTPUT if isinstance(one := usage.get(name), dict)]
+    if not all(_are_counts(one, tuple(one), most.output) for one in written):
         return False
     details = [usage.get(name) for name in _DETAILS]
     return all(_are_counts(one, _CACHED, most.prompt) for one in details if isinstance(one, dict))

@@ -24,7 +24,7 @@ MAX_MARKED: Final = 400  # characters; longer values are texts that may be about
 _TAIL: Final = 100  # characters at the end of a text that may be a mark
 MAX_AROUND: Final = 2  # words of a placeholder beside the parameter's own name
 
-_DOTS: Final = re.compile(r"\.{2,}|…")
+_DOTS: Final = re.compile(r"\.{3,}|…")  # ".." is a folder
 _BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\[[^\[\]\d\"',]*\]")
 _WORDS_ONLY: Final = re.compile(r"[\w -]+")
 _APART: Final = re.compile(r"[\s_-]+")

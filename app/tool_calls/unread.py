@@ -1,7 +1,8 @@
 """A text without calls that holds one in a way that no format reads, or that may be an example.
 
-Outside quotes, inline code and reasoning: a format's mark with an offered tool's name behind it, or
-JSON or a line of Python that is a call of an offered tool with all that it needs.
+Outside quotes, inline code and reasoning: a format's mark with an offered tool's name behind it, in
+a code fence, too, or JSON or a line of Python that is a call of an offered tool with all that it
+needs.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ def unread_call(text: str, tools: Tools) -> str | None:
         return None
     known = SpelledTools(tools)
     answer = behind_thoughts(text)
-    return _marked(text, known) or _as_code(answer, known) or _as_object(answer.strip(), known)
+    return (
+        _marked(text, known)
+        or _fenced(answer, known)
+        or _as_code(answer, known)
+        or _as_object(answer.strip(), known)
+    )
 
 
 def _marked(text: str, tools: SpelledTools) -> str | None:
@@ -45,6 +51,12 @@ def _marked(text: str, tools: SpelledTools) -> str | None:
                 return name
         scanner.reject(candidate)
     return None
+
+
+def _fenced(text: str, tools: SpelledTools) -> str | None:
+    """The same in the text's code fences."""
+    inside = (fence.partition("\n")[2] for fence in text.split("```")[1 : 2 * MAX_TRIED : 2])
+    return next(filter(None, (_marked(code, tools) for code in inside)), None)
 
 
 def _as_code(text: str, tools: SpelledTools) -> str | None:

@@ -56,7 +56,6 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
     """
     params = params or {}
     rules: Json = {}
-    calls: Json = {}
     # Where others count calls, we count laps: the first of the same calls is none.
     if (most := params.get("tool_threshold")) is not None:  # one threshold for everything
         rules = {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
@@ -64,16 +63,7 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
     rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
     if (most := params.get("max_cycle")) is not None:
         rules["max_period"] = most
-    ours = {"freq_warn": "frequency_warn", "freq_hard": "frequency_hard"}
-    calls |= {ours[name]: value for name, value in params.items() if name in ours}
-    overrides = {
-        name.removeprefix("override_"): {"warn": value[0], "hard": value[1]}
-        for name, value in params.items()
-        if name.startswith("override_")
-    }
-    calls |= {"frequency_overrides": overrides} if overrides else {}
-    changes = changes or {}
-    loops = {**rules, **changes, "tool_calls": {**calls, **changes.get("tool_calls", {})}}
+    loops = {**rules, **(changes or {})}
     return Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})  # type: ignore[arg-type]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from app.core.blocks import Blocks
 from app.core.history import History, HistoryReader
+from app.core.turn import Inputs
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Find it."}
@@ -41,5 +42,10 @@ def read(messages: list[Json], reader: HistoryReader | None = None) -> History:
 
 def told(whole: History) -> list[Any]:
     """All that a history says, without the names of its places."""
-    turns = [(t.inputs, t.action, t.exact, t.calls) for t in whole.turns]
+    turns = [(t.inputs, t.action, t.calls) for t in whole.turns]
     return [turns, whole.pending]
+
+
+def came(whole: History, position: int) -> Inputs:
+    """What came after a turn."""
+    return [*[turn.inputs for turn in whole.turns], whole.pending][position + 1]

@@ -12,7 +12,7 @@ from app.core import call_keys
 from app.core.blocks import Blocks
 from app.core.history import HistoryReader, encoded, of_window
 from tests.core.exchanges import ODD
-from tests.core.histories import SYSTEM, USER, assistant, call, read, step, told, tool
+from tests.core.histories import SYSTEM, USER, assistant, call, came, read, step, told, tool
 
 Json = dict[str, Any]
 
@@ -27,8 +27,8 @@ def test_a_turn_is_what_came_in_and_what_was_done() -> None:
     assert not first.inputs.results
     assert second.inputs.results[0] is not None
     assert second.action == read([USER, assistant(text=" Found  it. ")]).turns[0].action
-    assert whole.results(0) == second.inputs.results
-    assert whole.results(1) == ()
+    assert came(whole, 0).results == second.inputs.results
+    assert came(whole, 1).results == ()
 
 
 def inputs_of(*messages: Json) -> int:
@@ -104,7 +104,7 @@ def test_what_a_user_says_to_an_agent_without_calls_is_what_it_is_shown() -> Non
     said = [USER, assistant(text="```\nls\n```"), {"role": "user", "content": "a b"}]
     whole = read([*said, assistant(text="```\ncat a\n```"), {"role": "user", "content": "x"}])
     assert whole.task_start == 0
-    assert whole.came(0).digest == read(said).pending.digest
+    assert came(whole, 0).digest == read(said).pending.digest
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["content", "tool_calls", "name"]), ODD)))
@@ -129,7 +129,7 @@ def test_a_window_holds_turns_without_their_text() -> None:
     asked = read([USER])
     whole = of_window([stored, stored, b"from another version", b"[1]"], asked)
     first, second = whole.turns
-    assert (first.action, first.exact, first.calls) == (turn.action, turn.exact, turn.calls)
+    assert (first.action, first.calls) == (turn.action, turn.calls)
     assert first.inputs.digest == turn.inputs.digest
     assert (first.inputs.starts_task, second.inputs.starts_task) == (True, False)
     assert not whole.pending.starts_task

@@ -203,7 +203,7 @@ def test_what_was_seen_before_never_changes_what_is_read(transcripts: list[list[
     """But for what was shown when it was new, and isn't there any more."""
 
     def done(whole: History) -> list[Any]:
-        turns = [(turn.action, turn.exact, turn.calls, turn.place) for turn in whole.turns]
+        turns = [(turn.action, turn.calls, turn.place) for turn in whole.turns]
         return [turns, whole.pending.digest, whole.place]
 
     reader = HistoryReader()

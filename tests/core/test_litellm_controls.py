@@ -10,6 +10,8 @@ from app.core.litellm_controls import is_control, is_control_header, patience, w
 
 # Names that LiteLLM calls its own, and that clients use for what isn't LiteLLM's alone.
 _CLIENTS_TOO = {"metadata"}
+FUNCTION = {"type": "function", "function": {"name": "f"}}
+MCP = {"type": "mcp", "server_label": "litellm", "server_url": "litellm_proxy"}
 
 
 def test_all_that_the_installed_litellm_calls_its_own_is_known(
@@ -42,7 +44,7 @@ def test_what_openais_clients_say_is_none_of_it() -> None:
 @pytest.mark.parametrize(
     "name",
     ["top_k", "min_p", "repetition_penalty", "chat_template_kwargs", "cache_prompt", "drop_params",
-     "guided_json", "thinking", "priority", "keep_alive", "extra_body", "system"],
+     "guided_json", "thinking", "priority", "keep_alive", "system"],
 )  # fmt: skip
 def test_what_model_servers_know_is_none_of_it(name: str) -> None:
     assert not is_control(name)
@@ -56,6 +58,9 @@ def test_what_model_servers_know_is_none_of_it(name: str) -> None:
         ({"fallbacks": ["a"], "context_window_fallbacks": [], "num_retries": 9}, {}),
         ({"metadata": {"user_id": "u", "tags": ["t"]}}, {"metadata": {"user_id": "u"}}),
         ({"metadata": {"disable_global_guardrails": True}}, {"metadata": {}}),
+        ({"extra_body": {"model": "premium"}, "additional_drop_params": ["stream"]}, {}),
+        ({"vector_store_ids": ["v"], "tools": [FUNCTION, MCP]}, {"tools": [FUNCTION]}),
+        ({"tools": [MCP, {"type": "file_search"}], "tool_choice": "required"}, {}),
         ({"metadata": "text", "litellm_metadata": {"tags": []}}, {"metadata": "text"}),
     ],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.core import told_calls
 from app.core.blocks import Blocks
 from app.core.history import HistoryReader
-from tests.core.histories import USER, assistant, call, tool
+from tests.core.histories import USER, assistant, call, came, tool
 
 Json = dict[str, Any]
 ARGUMENTS: Json = {"order_id": "A-1043", "note": 'it\'s "his"\nnow', "deep": [1, None, True, {}]}
@@ -40,7 +40,7 @@ def test_they_are_what_the_field_says_otherwise() -> None:
         assistant(call("get_order", ARGUMENTS)), tool("paid"), assistant(call("get_order", {}))
     )
     assert [turn.calls for turn in said.turns] == [turn.calls for turn in wire.turns]
-    assert said.results(0) == wire.results(0)
+    assert came(said, 0).results == came(wire, 0).results
     assert [turn.action for turn in said.turns] == [turn.action for turn in wire.turns]
 
 
@@ -67,7 +67,9 @@ def test_an_error_is_a_result_whatever_its_id() -> None:
     def failed(number: int) -> Json:
         return {"role": "user", "content": f"Call id: call_{number}\nError:\nno such order\nNow"}
 
-    one, two = (read(told("get_order", {}), failed(number)).results(0)[0] for number in (1, 2))
+    one, two = (
+        came(read(told("get_order", {}), failed(number)), 0).results[0] for number in (1, 2)
+    )
     assert one == two is not None
 
 
@@ -76,7 +78,7 @@ def test_another_picture_is_another_result() -> None:
         picture = {"type": "image_url", "image_url": {"url": url}}
         return {"role": "user", "content": [picture, *observed("a page")["content"]]}
 
-    one, two = (read(told("look", {}), shown(url)).results(0) for url in ("data:1", "data:2"))
+    one, two = (came(read(told("look", {}), shown(url)), 0).results for url in ("data:1", "data:2"))
     assert None not in (*one, *two)
     assert one != two
 

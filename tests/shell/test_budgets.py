@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -261,7 +262,7 @@ async def test_a_limit_is_sent_without_the_budget_stage_too(
     assert (second.get("max_tokens"), second["max_completion_tokens"]) == (None, 7)
 
 
-WRONG = (2**64 - 1, 2**53, 32_769, -1, 5.5, "many", True)
+WRONG = (10**400, 2**64 - 1, 2**53, 32_769, -1, 5.5, "many", True)
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -272,9 +273,10 @@ async def test_a_count_that_cannot_be_is_replaced_by_an_estimate(
     """An unsigned -1 used up everybody's budget, and ended the writing of the state file."""
     proxy = await start_proxy(hard(per_hour=10_000))
     usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
-    for wrong in WRONG if name != "total_tokens" else WRONG[:2]:
-        said = [data(chunk({"content": "Hello"})), END, data(usage_chunk({**usage, name: wrong}))]
-        upstream.will(Reply.sse(ROLE, *said, DONE))
+    for wrong in WRONG if name != "total_tokens" else WRONG[:3]:
+        last = data(usage_chunk({**usage, name: "WRONG"}))
+        last = last.replace(b'"WRONG"', json.dumps(wrong).encode())
+        upstream.will(Reply.sse(ROLE, data(chunk({"content": "Hello"})), END, last, DONE))
         options = {"stream_options": {"include_usage": True}} if streams else {}
         response = await ask(proxy, AGENT, stream=streams, max_tokens=50, **options)
         whole = (

@@ -148,7 +148,7 @@ async def test_stop_leaves_no_call_in_the_text(
     observed = {"role": "user", "content": "Observation: nothing"}
     lap = [{"role": "assistant", "content": text}, observed]
     response = await ask(proxy, messages=[*MESSAGES, *lap * 3], stream=True)
-    assert text_of(response.content).startswith("Thought: I should look.\n\n[Stopped: ")
+    assert text_of(response.content).startswith("[Stopped: ")
     assert "Action" not in text_of(response.content)
 
 

@@ -215,19 +215,22 @@ def test_an_unknown_tool_in_a_marked_format_beside_a_known_one() -> None:
     assert outcome.kinds == ["unknown_tool"]
 
 
-def test_prose_about_an_unknown_tool_stays_prose() -> None:
-    said = f"Hermes models write calls like {UNKNOWN}, as their template says."
-    outcome = judged(message(text=said))
-    assert outcome.choice["message"]["content"] == said
+@pytest.mark.parametrize("lead", ["Let me see:\n", "Hermes models write calls like "])
+def test_an_unknown_tool_in_a_marked_format_beside_prose_is_doubted(lead: str) -> None:
+    outcome = judged(message(text=f"{lead}{UNKNOWN}"))
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert outcome.verdict.doubt
+    assert [(one.kind, one.tool) for one in outcome.failures] == [("unread_call", "delete_all")]
 
 
 BEHIND_PROSE = f'So: {{"name": "search", "arguments": {GOOD}}}'
 UNREAD = "<tool_call>\nsearch: quokka\n</tool_call>"
 UNREADABLE = '```json\n{"name": "search", "arguments": {"query": ["quokka"}}\n```'
+IN_A_FENCE = f"```\n[TOOL_CALLS]search[ARGS]{GOOD}\n```"
 OF_NO_TOOL = '```json\n{"name": "find", "arguments": {"query": "quokka"}}\n```'
 
 
-@pytest.mark.parametrize("text", [BEHIND_PROSE, UNREAD, OF_NO_TOOL, UNREADABLE])
+@pytest.mark.parametrize("text", [BEHIND_PROSE, UNREAD, OF_NO_TOOL, UNREADABLE, IN_A_FENCE])
 def test_a_text_that_may_hold_a_call_is_doubted(text: str) -> None:
     outcome = judged(message(text=text))
     assert outcome.kinds == ["unread_call"]

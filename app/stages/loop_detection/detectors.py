@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from ...core.call_keys import digest
 from ...core.history import History
 from ...settings import LoopDetectionSettings
-from . import overrides, runs, tools
+from . import overrides, runs
 from .finding import Finding, State, times
 
 # So many laps whose results differ in numbers alone count as one: it may be a poll that moves.
@@ -37,8 +37,6 @@ def numbers(history: History, rules: LoopDetectionSettings) -> Finding | None:
 DETECTORS: Final[dict[str, Detector]] = {
     "repetition": repetition,
     "numbers": numbers,
-    "tool_frequency": tools.frequency,
-    "same_error": tools.same_error,
 }
 
 

@@ -5,15 +5,15 @@ Where several tools are in question the most patient one's numbers count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from ...settings import LoopDetectionSettings, LoopToolOverride
+from ...settings import LoopDetectionSettings
 
 
 def repetition(tools: Iterable[str], rules: LoopDetectionSettings) -> tuple[int, int]:
     """Laps until the hint and until the break."""
-    warn = _most(tools, rules, rules.warn_threshold, lambda own: own.warn_threshold)
-    return warn, _most(tools, rules, rules.duplicate_threshold, lambda own: own.duplicate_threshold)
+    warn = _most(tools, rules, "warn_threshold", rules.warn_threshold)
+    return warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
 
 
 def fewest_laps(rules: LoopDetectionSettings) -> int:
@@ -24,30 +24,10 @@ def fewest_laps(rules: LoopDetectionSettings) -> int:
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     """Same calls with the same result from which on a second tier's word counts no more."""
-    return _most(tools, rules, rules.tool_calls.identical_hard, lambda own: own.identical_hard)
+    return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
-def frequency(tool: str, rules: LoopDetectionSettings) -> int:
-    """Calls of one tool until the hint. ``frequency_overrides`` is an older place for the same."""
-    older = rules.tool_calls.frequency_overrides.get(tool)
-    common = older.warn if older else rules.tool_calls.frequency_warn
-    return _most((tool,), rules, common, lambda own: own.frequency_warn)
-
-
-def same_error(tool: str, rules: LoopDetectionSettings) -> int:
-    """Times one error comes until the hint."""
-    common = rules.tool_calls.same_error_warn
-    return _most((tool,), rules, common, lambda own: own.same_error_warn)
-
-
-def _most(
-    tools: Iterable[str],
-    rules: LoopDetectionSettings,
-    common: int,
-    read: Callable[[LoopToolOverride], int | None],
-) -> int:
+def _most(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
     given = rules.tool_calls.overrides
-    if not given:
-        return common
-    own = [read(given[tool]) if tool in given else None for tool in tools]
+    own = [getattr(given.get(tool), name, None) for tool in tools]
     return max([common if one is None else one for one in own], default=common)

@@ -124,20 +124,13 @@ def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
         keys.append((turn.action, result))
     start = len(turns)
     if len(keys) < start:
-        if not _is_known(turns) or not _goes_on(turns[-1], rules):
+        if not _goes_on(turns[-1], rules):
             return NO_RUN
         keys.append((turns[-1].action, None))
         start -= 1
     while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
         start -= 1
     return Run(turns, keys, start)
-
-
-def _is_known(turns: Sequence[Turn]) -> bool:
-    """Whether a reply does what was done before: to the letter, or as variously as it was then."""
-    new = turns[-1]
-    before = {turn.exact for turn in turns[:-1] if turn.action == new.action}
-    return new.exact in before or len(before) > 1
 
 
 def _looks_back(rules: LoopDetectionSettings) -> int:

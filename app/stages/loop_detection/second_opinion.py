@@ -6,7 +6,6 @@ place, and told nothing, sees what is to be done next.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final
 
@@ -18,14 +17,6 @@ from .finding import Finding, State
 # Characters of a result that may be a page, and how many times longer than its call it is.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
-
-
-def may_be_wanted(history: History, names: Sequence[str], rules: LoopDetectionSettings) -> bool:
-    """Whether a reply that calls these tools could be one; seen without reading its arguments."""
-    if not rules.second_opinion or not names or not history.turns:
-        return False
-    last = history.turns[-1].calls
-    return len(last) == len(names) and sorted(call.name for call in last) == sorted(names)
 
 
 def wanted(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
@@ -52,6 +43,5 @@ def wanted(history: History, written: int, rules: LoopDetectionSettings) -> Find
 
 
 def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
-    if not one.calls or any(call.name in rules.exempt_tools for call in one.calls):
-        return False
-    return [call.exact for call in one.calls] == [call.exact for call in other.calls]
+    waits = any(call.name in rules.exempt_tools for call in one.calls)
+    return bool(one.calls) and not waits and one.calls == other.calls

@@ -22,10 +22,8 @@ from ...settings import Settings
 from . import detectors, judge, overrides, second_opinion
 from .finding import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
-from .generation.written_calls import before_calls
 from .memory import Remembered, Sessions
 
-MAX_HINTS: Final = 4  # in one request
 MESSAGE: Final = (
     "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
     "different approach."
@@ -145,7 +143,7 @@ class _State(StageState):
         self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
         request.body["messages"] = hints.place(
             request.body["messages"],
-            "\n".join(dict.fromkeys(found.hint for found in told[:MAX_HINTS])),
+            "\n".join(dict.fromkeys(found.hint for found in told)),
             placement=hints.placement_on(tier, in_result=exchange.in_result),
         )
 
@@ -162,12 +160,11 @@ class _State(StageState):
         self._watch.mend(reply)
 
     def judge(self, reply: Reply) -> LoopDetected | None:
+        self._watch.drop_surplus(reply)
         doubted: LoopDetected | None = None
         asked = self._exchange.asked_about is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
-                continue
-            if not asked and self._is_harmless(choice):
                 continue
             closed = self._closed_by(choice)
             if self._is_kept:
@@ -181,16 +178,6 @@ class _State(StageState):
             else:
                 self._stop(reply, index, found)
         return doubted
-
-    def _is_harmless(self, choice: ChoiceReply) -> bool:
-        """Whether a choice can close no loop, as nearly always: it needn't even be made a turn."""
-        calls = [call.name for call in choice.tool_calls]
-        return (
-            len(calls) < 2
-            and not second_opinion.may_be_wanted(self._history, calls, self._rules)
-            and not self._is_kept
-            and not self._may_break
-        )
 
     # The hint
 
@@ -323,12 +310,11 @@ def _message(found: Finding) -> str:
 def _take_out(choice: ChoiceReply, found: Finding) -> None:
     """Take the looping calls out and say so; that is all the client's agent gets to go on with.
 
-    Done while judging, when what other stages rescued from the text is a call as well.
+    Done while judging, when what other stages rescued from the text is a call as well. A text
+    without calls goes as a whole: it was given before, and an agent may read calls out of it.
     """
-    text, calls = choice.text, [call.name for call in choice.tool_calls]
-    if not calls:  # it may be written in the text, for the agent to read
-        text, calls = before_calls(text)
-    calls = list(dict.fromkeys(calls))
+    calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
+    text = choice.text if calls else ""
     what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
     often = f"{found.repeats} turns" if found.detector == "judge" else f"{found.repeats}x"
     why = f"is part of a loop ({found.detector}, {often})"

@@ -173,8 +173,16 @@ class _State(StageState):
         """A text that may hold a call which nothing reads."""
         if choice.finish_reason != "stop" or not self._rescues or self._format:
             return []
-        name = None if UNREAD in self._stage.off else unread_call(choice.text, self._schemas())
-        return [CallFailure(name, UNREAD, explain.unread(name))] if name is not None else []
+        if UNREAD in self._stage.off:
+            return []
+        name = unread_call(choice.text, self._schemas()) or self._unknown_marked(choice.text)
+        return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
+
+    def _unknown_marked(self, text: str) -> str:
+        """A tool that isn't offered, a call of which stands in marks beside prose; "" if none."""
+        if not self._stage.options.validate_tool_names:
+            return ""
+        return next(iter(rescue(text, self._schemas(), self._stage.off).unknown), "")
 
     # Mending one choice
 
@@ -227,7 +235,7 @@ class _State(StageState):
         if not found.calls:
             everything = {**schemas, **{name: {} for name in names}}
             if rescue(text, everything).content.strip():
-                return  # there is prose, which may well speak of a call
+                return  # there is prose, which may well speak of a call: that is a doubt
         for name in names:
             error = explain.unknown_tool(name, list(schemas))
             yield CallFailure(name, "unknown_tool", error, index)

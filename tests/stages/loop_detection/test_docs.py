@@ -9,14 +9,20 @@ import pytest
 import yaml
 
 from app.section import keys_of
-from app.settings import DEFAULT_TIERS, LoopDetectionSettings, LoopToolCallSettings, Settings
+from app.settings import (
+    DEFAULT_TIERS,
+    RETIRED,
+    LoopDetectionSettings,
+    LoopToolCallSettings,
+    Settings,
+)
 from app.stages.loop_detection.detectors import DETECTORS, NUMBERS
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "loops.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"\b([a-z][a-z_]*)\b", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))
 # Described on their own pages or sections, or bounds that say themselves what they are.
 ELSEWHERE = {"in_response", "generation", "judge", "max_sessions", "tool_calls"}
-BOUNDS = {"name_cycle_min_length", "name_cycle_max_length", "overrides"}
+GONE = {key for keys in RETIRED.values() for key in keys} | {"overrides"}
 
 
 @pytest.mark.parametrize("name", DETECTORS)
@@ -26,7 +32,7 @@ def test_every_detector_has_its_row(name: str) -> None:
 
 def test_every_setting() -> None:
     ours = set(keys_of(LoopDetectionSettings)) | set(keys_of(LoopToolCallSettings))
-    assert ours - ELSEWHERE - BOUNDS - NAMED == set()
+    assert ours - ELSEWHERE - GONE - NAMED == set()
 
 
 @pytest.mark.parametrize(
@@ -34,8 +40,6 @@ def test_every_setting() -> None:
     [
         ("`repetition", LoopDetectionSettings().warn_threshold, 3),
         ("… `numbers", LoopDetectionSettings().warn_threshold * NUMBERS, 3 * NUMBERS),
-        ("`tool_frequency", LoopToolCallSettings().frequency_warn, None),
-        ("`same_error", LoopToolCallSettings().same_error_warn, None),
     ],
 )
 def test_the_numbers_are_the_defaults(row: str, warn: int, hard: int | None) -> None:
@@ -49,4 +53,4 @@ def test_the_example_is_a_configuration() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     settings = Settings(tiers=DEFAULT_TIERS, **yaml.safe_load(example))
     overrides = settings.reliability.loop_detection.tool_calls.overrides
-    assert overrides["bash"].frequency_warn == 100
+    assert overrides["bash"].duplicate_threshold == 9

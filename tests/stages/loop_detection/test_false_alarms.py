@@ -122,14 +122,12 @@ def test_pages_read_one_by_one() -> None:
 def test_batch_work_with_one_tool(answer: str) -> None:
     """deer-flow#2511, gemini-cli#5873: files moved one by one, a hundred of them."""
     moves = [("bash", {"command": f"mv {n}.txt {n}.md"}, answer.format(n)) for n in range(100)]
-    run = Run([TASK, *steps(*moves)])
-    assert not run.broken
-    assert {name for _, name in run.told} == {"tool_frequency"}
+    assert Run([TASK, *steps(*moves)]).is_silent
 
 
 def test_many_files_written_are_work_whatever_the_tool_answers() -> None:
     writes = [("write_file", {"path": f"{n}.md", "content": f"# {n}"}, "ok") for n in range(80)]
-    assert not Run([TASK, *steps(*writes)]).broken
+    assert Run([TASK, *steps(*writes)]).is_silent
 
 
 def test_reading_again_after_compaction() -> None:
@@ -185,9 +183,7 @@ def test_edit_test_with_every_agent_s_tools(edit: str, arguments: Json, answer: 
     for n in range(12):
         own = {key: value.format(n) for key, value in arguments.items()}
         made += [(edit, own, answer), ("run_in_terminal", {"command": "pytest -q"}, RED)]
-    run = Run([TASK, *steps(*made)])
-    assert not run.broken
-    assert {name for _, name in run.told} <= {"same_error"}
+    assert Run([TASK, *steps(*made)]).is_silent
 
 
 @pytest.mark.parametrize(
@@ -202,9 +198,7 @@ def test_edit_test_with_every_agent_s_tools(edit: str, arguments: Json, answer: 
 def test_a_batch_that_is_always_answered_alike(tool: str, arguments: Json, answer: str) -> None:
     """deer-flow#2511, gemini-cli#5873, with a tool that only says that it is done."""
     each = [{key: value.format(n) for key, value in arguments.items()} for n in range(70)]
-    run = Run([TASK, *steps(*((tool, own, answer) for own in each))])
-    assert not run.broken
-    assert {name for _, name in run.told} == {"tool_frequency"}
+    assert Run([TASK, *steps(*((tool, own, answer) for own in each))]).is_silent
     checked = [
         one
         for n, own in enumerate(each[:20])
@@ -225,7 +219,7 @@ def test_a_batch_that_is_always_answered_alike(tool: str, arguments: Json, answe
 def test_a_list_gone_through_with_answers_that_are_alike(tools: dict[str, str]) -> None:
     """Host after host is alive: what is asked is another thing each time, and it is answered."""
     made = [(tool, {"of": n}, said) for n in range(12) for tool, said in tools.items()]
-    assert {name for _, name in Run([TASK, *steps(*made)]).told} <= {"tool_frequency"}
+    assert Run([TASK, *steps(*made)]).is_silent
 
 
 @pytest.mark.parametrize("act", ["click", "browser_click", "scroll", "press_key", "type_text"])

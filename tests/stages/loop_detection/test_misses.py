@@ -164,14 +164,6 @@ def cleared(messages: list[Json]) -> list[Json]:
     ]
 
 
-def test_other_arguments_same_error() -> None:
-    """crush#2856."""
-    failing = [("search", {"query": f"try {n}"}, '{"error": "rate limit"}') for n in range(8)]
-    run = Run([TASK, *steps(*failing)])
-    assert run.told[0] == (6, "same_error")
-    assert not run.broken
-
-
 def test_a_new_description_does_not_make_it_another_call() -> None:
     """deer-flow#1578."""
     made = [

@@ -83,23 +83,6 @@ def test_settings_for_all_tools_and_for_one(changes: Any, broken: list[int]) -> 
     assert [number for number, _ in run.broken] == broken
 
 
-@pytest.mark.parametrize(
-    ("calls_rules", "told"),
-    [
-        ({}, 31),
-        ({"frequency_warn": 12}, 13),
-        ({"frequency_warn": 5}, 11),  # the last ten calls must have brought the same
-        ({"frequency_overrides": {"search": {"warn": 40, "hard": 55}}}, 41),
-        ({"overrides": {"search": {"frequency_warn": 15}}}, 16),
-    ],
-)
-def test_how_often_a_tool_may_be_called(calls_rules: Any, told: int) -> None:
-    made = [("search", {"query": str(n)}, "nothing") for n in range(60)]
-    run = Run([TASK, *steps(*made)], tool_calls=calls_rules)
-    assert run.told[0] == (told, "tool_frequency")
-    assert not run.broken
-
-
 # A second opinion
 
 
@@ -153,8 +136,6 @@ def test_a_loop_is_more_than_a_doubt() -> None:
     [
         ("repetition", [A] * 5),
         ("numbers", [("status", {}, f"{n} %") for n in range(12)]),
-        ("tool_frequency", [("move", {"n": n}, "moved") for n in range(31)]),
-        ("same_error", [("get", {"n": n}, '{"error": "no such id"}') for n in range(6)]),
     ],
 )
 def test_each_detector_can_be_left_out_by_itself(

@@ -90,6 +90,7 @@ class ReplyWatch:
         "_finished",
         "_generation",
         "_late",
+        "_prose",
         "_reasonings",
         "_request",
         "_rescues",
@@ -120,7 +121,8 @@ class ReplyWatch:
         self._calls: dict[int, NativeCalls] = {}
         self._arguments: dict[tuple[int, int], Flow] = {}
         self._finished: set[int] = set()
-        self._cut: int | None = None  # the choice that was cut for its calls
+        self._cut: int | None = None  # the choice that was cut for its calls,
+        self._prose: str | None = None  # and its text before them, where they are written there
         self._stopped: _Stopped | None = None  # for going round
 
     def on_request(self, request: Request) -> None:
@@ -168,16 +170,21 @@ class ReplyWatch:
         if self._stopped is not None:
             self._stopped.end(reply)
             return
+        self.drop_surplus(reply)
+
+    def drop_surplus(self, reply: Reply) -> None:
+        """Leave out the calls that are too many; again where texts have become calls since."""
         for index, choice in reply.choices.items():
-            cut = index == self._cut
-            tool = None
-            if choice.tool_calls:
-                tool = self._without_surplus(choice)
-            elif cut or reply.flowed < len(choice.text):  # else the client has all of it
-                tool = self._without_written_surplus(index, choice, cut)
-            if tool is not None:
+            is_cut = index == self._cut
+            if is_cut and choice.tool_calls:
+                choice.finish_reason = "tool_calls"
+                choice.text = choice.text if self._prose is None else self._prose
+            repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
+            kept = repeats.kept(choice.tool_calls)
+            if repeats.tool:
+                choice.tool_calls = kept
                 reply.mended.add(index)
-                self._note_truncated(tool, cut)
+                self._note_truncated(repeats.tool, is_cut)
 
     # While the reply comes
 
@@ -242,33 +249,12 @@ class ReplyWatch:
         """End a choice that was not over; ``cut``: it is the one for which the reply was cut."""
         if not cut:
             choice.finish_reason = "length"  # it was to go on
-        if index in self._calls and self._calls[index].unfinished:
+        elif not choice.tool_calls and index in self._written and self._stopped is None:
+            choice.finish_reason = "length"  # its last call may be half of one
+            written = self._written[index]
+            self._prose, choice.text = written.before(choice.text), written.closed(choice.text)
+        if index in self._calls:  # the call that came last may be half of one
             choice.tool_calls = choice.tool_calls[:-1]
-
-    def _without_surplus(self, choice: ChoiceReply) -> str | None:
-        """The tool whose calls were too many; None: there were none."""
-        calls = choice.tool_calls
-        repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
-        kept = repeats.kept(calls)
-        if len(kept) == len(calls):
-            return None
-        choice.tool_calls = kept
-        return repeats.tool
-
-    def _without_written_surplus(self, index: int, choice: ChoiceReply, cut: bool) -> str | None:
-        written = self._written.get(index)
-        cut = cut or choice.finish_reason == "length"
-        short = written.shortened(choice.text, cut=cut) if written is not None else None
-        if short is None:
-            return None
-        choice.text = short.text
-        choice.tool_calls = list(short.calls)
-        if short.calls:
-            choice.finish_reason = "tool_calls"
-            for name in short.formats:
-                self._exchange.incidents.append(Incident("tool_call_rescued", (name,)))
-            self._exchange.reply_notes["Repairs"] = "rescued"
-        return short.tool
 
     def _note_truncated(self, tool: str, cut: bool) -> None:
         exchange = self._exchange

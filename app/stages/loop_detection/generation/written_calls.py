@@ -1,41 +1,20 @@
 """Calls that a model writes as text, repeated: what the proxy reads as calls is counted as those.
 
-Only a text that goes round is read for them while it comes, and again once it is a quarter longer;
-any other at its end.
+Only a text that goes round is read for them while it comes, and again once it is a quarter longer.
+At its end they have been made real calls, and are counted as such.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from ....core.reply import ToolCall
-from ....frozen import frozen
 from ....tool_calls.formats.base import Tools
-from ....tool_calls.text_calls import Holdback, rescue, rescue_cut
-from ....unique import call_id
+from ....tool_calls.text_calls import Holdback, rescue_cut
 from .calls import Repeats
 from .found import RepeatedCall
 
 _GROWTH = 1.25
-
-# Where a call begins that an agent may read out of a text, and the tool, where that is told first.
-_BEGUN = re.compile(
-    r"^[ \t]*+(?:Action:[ \t]*+([^\n]++)|<([a-z]\w{0,40}+)>\s*+<[a-z]"
-    r"|(?:```|<code>|<function|<tool_call>|\[TOOL_|<\|))",
-    re.MULTILINE,
-)
-_NAME = re.compile(r'\s*+\{\s*+"name"\s*+:\s*+"([^"]++)"')
-
-
-@frozen
-class Shortened:
-    """What is kept of a text with too many calls: the first ones, made real, and what is prose."""
-
-    text: str
-    calls: tuple[ToolCall, ...]
-    formats: tuple[str, ...]
-    tool: str
 
 
 class WrittenCalls:
@@ -63,39 +42,20 @@ class WrittenCalls:
         text = "".join(self._pieces)
         self._pieces = [text]
         self._due = int(upto * _GROWTH)
-        found = self.shortened(text[:upto], cut=True)
-        return RepeatedCall(found.tool) if found is not None else None
-
-    def shortened(self, text: str, *, cut: bool) -> Shortened | None:
-        """``text`` without the calls that are too many; None: there are none.
-
-        ``cut``: more was to come, so the last call may be half of one.
-        """
-        tools = self._tools()
+        text, tools = text[:upto], self._tools()
         if not any(text.count(name) > self._most for name in tools):
             return None
-        found = (rescue_cut if cut else rescue)(text, tools)
-        if cut and not found.calls and text.lstrip().startswith("["):  # a list that is still open
-            found = rescue(text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]", tools)
         repeats = Repeats(self._most, self._exempt)
-        kept = repeats.kept(ToolCall(call_id(), c.name, c.arguments) for c in found.calls)
-        if not repeats.tool:
-            return None
-        formats = tuple(call.format for call in found.calls[: len(kept)])
-        # Behind the first call of a cut text stands at best half a call.
-        content = Holdback(tools).feed(text) if cut else found.content
-        return Shortened(content, tuple(kept), formats, repeats.tool)
+        found = rescue_cut(self.closed(text), tools).calls
+        repeats.kept([ToolCall("", call.name, call.arguments) for call in found])
+        return RepeatedCall(repeats.tool) if repeats.tool else None
 
+    def before(self, text: str) -> str:
+        """What a text says before its first call."""
+        return Holdback(self._tools()).feed(text)
 
-def before_calls(text: str) -> tuple[str, list[str]]:
-    """What a text says before its first call, whoever runs it, and the tools called, if known."""
-    found = list(_BEGUN.finditer(text))
-    if not found:
-        return text, []
-    named = [one[1] or one[2] or _named(text, one.end()) for one in found]
-    return text[: found[0].start()].rstrip(), [name.strip() for name in named if name]
-
-
-def _named(text: str, at: int) -> str:
-    name = _NAME.match(text, at)
-    return name[1] if name else ""
+    def closed(self, text: str) -> str:
+        """A text that was cut; a list of calls that is still open ends with its last whole one."""
+        if not text.lstrip().startswith("[") or rescue_cut(text, self._tools()).calls:
+            return text
+        return text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]"

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from app.core.attempt import Attempt
-from app.core.call_keys import canonical
-from app.core.events import ToolCallDelta
 from app.core.exchange import Exchange
 from app.core.sse import DONE_FRAME
 from app.core.verdicts import Cut, Verdict
 from app.settings import DEFAULT_TIERS, GenerationSettings, Settings
 from app.stages import build
-from app.stages.loop_detection.generation import calls, written_calls
+from app.stages.loop_detection.generation import written_calls
 from app.stages.loop_detection.generation.flow import Flow
 from app.stages.loop_detection.generation.found import Found
 from app.tool_calls.text_calls import Rescued, rescue_cut
@@ -35,6 +33,7 @@ class Reply:
 
     def __init__(self, chunks: list[Json], *, stream: bool = True, **rules: Any) -> None:
         body = {"tools": rules.pop("tools", TOOLS), "n": rules.pop("n", None)}
+        body["parallel_tool_calls"] = rules.pop("parallel", None)
         self.exchange: Exchange = exchange(client_request(stream=stream, **body))
         settings = Settings(tiers=DEFAULT_TIERS, reliability=rules)
         self.attempt: Attempt = attempt(
@@ -111,28 +110,6 @@ def native(*calls: tuple[str, Any], size: int = 0, finish: bool = True) -> list[
     return [*chunks, chunk({}, "tool_calls")] if finish else chunks
 
 
-def test_a_long_call_is_not_parsed_at_every_brace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code in JSON has braces everywhere; each may end it, but only at the size of the others."""
-    parsed = 0
-
-    def counted(arguments: str) -> str:
-        nonlocal parsed
-        parsed += len(arguments)
-        return canonical(arguments)
-
-    monkeypatch.setattr(calls, "canonical", counted)
-    text = json.dumps({"query": "};" * 10_000 + "}"})
-    watch = calls.NativeCalls(calls.Repeats(2, ()))
-    for index in range(3):
-        deltas = [
-            ToolCallDelta(0, index, "", "look" if not at else "", text[at : at + 4])
-            for at in range(0, len(text), 4)
-        ]
-        cut = [watch.add(delta) for delta in deltas]
-        assert cut.index(True) == len(cut) - 1 if index == 2 else not any(cut)
-    assert parsed <= 10 * len(text), "a few times for each of the three, however many the braces"
-
-
 @pytest.mark.parametrize("size", [0, 1, 5])
 @pytest.mark.parametrize("stream", [True, False])
 def test_nine_equal_calls_with_other_ids(size: int, stream: bool) -> None:
@@ -144,7 +121,7 @@ def test_nine_equal_calls_with_other_ids(size: int, stream: bool) -> None:
     assert len(set(reply.ids)) == 2
     assert reply.was_cut
     assert isinstance(reply.ended_by, Cut)
-    assert reply.taken == 1 + 3 * (len(chunks) - 2) // 9, "cut with the third call's last piece"
+    assert reply.taken == 2 + 3 * (len(chunks) - 2) // 9, "cut as the fourth one begins"
 
 
 def test_equal_calls_may_be_spelt_otherwise() -> None:
@@ -174,9 +151,8 @@ def test_a_call_that_only_begins_like_others() -> None:
 
 
 def test_half_a_call_after_the_cut_is_not_delivered() -> None:
-    """The third call is spelt so that only the next one's beginning shows that it is whole."""
-    odd = '{"query": "quokka"}' + " " * 300
-    reply = Reply(native(*[("look", A)] * 2, ("look", odd), ("look", B), size=7))
+    """Only the next one's beginning shows that the third call is whole."""
+    reply = Reply(native(*[("look", A)] * 3, ("look", B), size=7))
     assert reply.calls == [("look", A)] * 2
     assert reply.verdict is None or isinstance(reply.verdict, Cut)
 
@@ -281,6 +257,15 @@ def test_calls_as_text_are_cut_and_made_real(form: str, stream: bool) -> None:
     assert reply.was_cut
     assert isinstance(reply.ended_by, Cut)
     assert reply.taken < len(chunks) * 0.55, "generation is cut soon after the third"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_calls_as_text_the_first_goes_out_where_one_is_allowed(form: str) -> None:
+    reply = Reply(written(form, *[A] * 12), parallel=False)
+    assert reply.calls == [("look", A)]
+    assert reply.text.strip() == ""
+    assert reply.finishes == ["tool_calls"]
+    assert isinstance(reply.ended_by, Cut)
 
 
 @pytest.mark.parametrize("form", FORMS)
