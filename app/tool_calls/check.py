@@ -20,7 +20,7 @@ from app.tool_calls import explain
 from app.tool_calls.json_text import Unreadable, parse, write
 from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
 from app.tool_calls.repair.loss import keeps_everything
-from app.tool_calls.repair.shape import Mender, is_misplaced
+from app.tool_calls.repair.shape import Mender
 from app.tool_calls.repair.text import Reading, read
 from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, may_wrap, surely_wrapped, unwrap
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
@@ -280,13 +280,23 @@ def _reshape(
 def _unclear(reading: Reading, text: str, schema: CompiledSchema) -> Unreadable | None:
     """Why a reading of broken text may not be the only one, by what the tool declares."""
     value, rules = reading.value, reading.rules
-    if "missing_closer" in rules and is_misplaced(value, schema.schema, schema.definitions):
+    if "missing_closer" in rules and _holds(value, schema.declared - value.keys()):
         return Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
     if "unescaped_quotes" in rules and not schema.declared >= value.keys():
         return Unreadable("invalid_json", "hold a quotation mark that is not escaped")
     if "leading_text" in rules and _is_one_parameter(text, value, schema):
         return Unreadable("not_an_object", "are not a JSON object")
     return None
+
+
+def _holds(value: Any, lacking: frozenset[str]) -> bool:
+    """Whether a member further in may be one that the whole lacks: its object was to end before.
+
+    ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
+    """
+    if isinstance(value, dict):
+        return not lacking.isdisjoint(value) or any(_holds(one, lacking) for one in value.values())
+    return isinstance(value, list) and any(_holds(one, lacking) for one in value)
 
 
 def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:

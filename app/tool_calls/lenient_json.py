@@ -7,8 +7,7 @@ schema says about its result is the caller's business.
 
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
-``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks),
-``unescaped_quotes`` (only where asked for).
+``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks).
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ import re
 from typing import Any, Final
 
 from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, read_float, read_integer
-
-MAX_INNER_QUOTES: Final = 64
 
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
@@ -46,30 +43,20 @@ _PYTHON: Final[dict[str, Any]] = {"True": True, "False": False, "None": None}
 # `C:\new\table`: with a backslash that means itself beside one that could be an escape, no one can
 # say what either means.
 _WOULD_BE_ESCAPED: Final = frozenset("bfnrtu")
-
-# What follows the quote that really ends a string, by where the string stands.
-_AFTER: Final = {
-    "key": re.compile(r"\s*:"),
-    "object": re.compile(r'\s*(?:\}\s*(?:[,}\]]|$)|,\s*"[^"\\\n]{1,80}"\s*:)'),
-    "array": re.compile(r'\s*(?:\]\s*(?:[,}\]]|$)|,\s*["\d\[{tfn-])'),
-}
+_MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 
 
 class Reader:
     """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
 
-    def __init__(
-        self, text: str, position: int = 0, *, max_depth: int = 64, inner_quotes: bool = False
-    ) -> None:
+    def __init__(self, text: str, position: int = 0, *, max_depth: int = 64) -> None:
         self.text = text
         self.position = position
         self.used: dict[str, None] = {}
         self._max_depth = max_depth
-        self._inner_quotes = inner_quotes
         self._open: list[str] = []
-        self._misplaced = False
 
-    def value(self, place: str = "object") -> Any:
+    def value(self) -> Any:
         """The value at the position, which then stands behind it; raises `Unreadable`."""
         self._space()
         char = self._peek()
@@ -78,7 +65,7 @@ class Reader:
         if char == "[":
             return self._array()
         if char in _CLOSING:
-            return self._string(place)
+            return self._string()
         if char == "-" or "0" <= char <= "9":
             return self._number()
         word = _WORD.match(self.text, self.position)
@@ -107,7 +94,7 @@ class Reader:
             if self._peek() != ":":
                 raise self._error("a colon")
             self.position += 1
-            pairs.append((key, self.value("object")))
+            pairs.append((key, self.value()))
             if self._ends("}"):
                 return join_pairs(pairs)
 
@@ -120,7 +107,7 @@ class Reader:
             self._open.pop()
             return values
         while True:
-            values.append(self.value("array"))
+            values.append(self.value())
             if self._ends("]"):
                 return values
 
@@ -132,11 +119,11 @@ class Reader:
 
     def _ends(self, closer: str) -> bool:
         """After a member: go over the comma (False) or out of the container (True)."""
-        opener, other = ("{", "]") if closer == "}" else ("[", "}")
+        other, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()
             char = self._peek(at_end=closer)
-            if self._misplaced and char not in ("", "}", "]"):
+            if self.used.keys() >= _MISPLACED and char not in ("", "}", "]"):
                 # One closer lacked and one was too many: it is not clear whose member follows.
                 raise self._error(f"`{closer}`")
             if char == ",":
@@ -149,23 +136,21 @@ class Reader:
             if char == closer:
                 self.position += 1
                 break
-            if char == "" or (char == other and ("[" if other == "]" else "{") in self._open):
+            if char == "" or (char == other and opener in self._open):
                 # The end of the text, or of a container around this one: ours was never closed.
                 self.used["missing_closer"] = None
                 break
             if char != other:
                 raise self._error(f"a comma or `{closer}`")
             self.used["extra_closer"] = None  # closes nothing that is open
-            self._misplaced = "missing_closer" in self.used
             self.position += 1
-        if self._open.pop() != opener:  # pragma: no cover - the stack mirrors the calls
-            raise self._error(f"`{closer}`")
+        self._open.pop()
         return True
 
     def _member_name(self) -> str:
         self._space()
         if self._peek() in _CLOSING:
-            return self._string("key")
+            return self._string()
         key = _KEY.match(self.text, self.position)
         if key is None:
             raise self._error("a field name")
@@ -173,51 +158,20 @@ class Reader:
         self.used["unquoted_keys"] = None
         return key[0]
 
-    def _string(self, place: str) -> str:
+    def _string(self) -> str:
         opening = self.text[self.position]
         if opening != '"':
             self.used["single_quotes"] = None
         start = self.position + 1
-        end = self._string_end(start, _CLOSING[opening], place)
-        self.position = end + 1
-        body = self.text[start:end]
+        closing = _CLOSING[opening]
+        found = _BODY[closing].match(self.text, start)
+        body = found[0] if found is not None else ""
+        self.position = start + len(body) + 1
+        if self.text[self.position - 1 : self.position] != closing:
+            raise Unreadable("truncated", "break off inside a string")
         if _CONTROL.search(body):
             self.used["unescaped_newline"] = None
         return _Unescaper(self, opening).value(body) if "\\" in body else body
-
-    def _string_end(self, start: int, closing: str, place: str) -> int:
-        """Where the quote stands that ends the string; without `inner_quotes`, the first one."""
-        body, inner = _BODY[closing], []
-        position = start
-        while True:
-            match = body.match(self.text, position)
-            end = match.end() if match is not None else position
-            if self.text[end : end + 1] != closing:
-                raise Unreadable("truncated", "break off inside a string")
-            if not self._inner_quotes or _AFTER[place].match(self.text, end + 1):
-                break
-            inner.append(end)
-            if len(inner) > MAX_INNER_QUOTES:
-                raise self._error("fewer quotation marks")
-            position = end + 1
-        if inner:
-            self.used["unescaped_quotes"] = None
-            if not self._quote_words(inner, start, end):
-                raise self._error("an escaped quotation mark")
-        return end
-
-    def _quote_words(self, inner: list[int], start: int, end: int) -> bool:
-        """Whether inner quotes come in pairs around words, as in prose, with no JSON at them."""
-        for at, quote in enumerate(inner):
-            before = self.text[max(start, quote - 1) : quote]
-            after = self.text[quote + 1 : min(end, quote + 2)]
-            if at % 2 == 0:
-                good = (not before or before in " \t\n(") and bool(after) and after not in " ,:{}[]"
-            else:
-                good = before not in " ,:{}[]" and (not after or after in " \t\n.!?;)'")
-            if not good:
-                return False
-        return len(inner) % 2 == 0
 
     def _number(self) -> int | float:
         number = NUMBER.match(self.text, self.position)

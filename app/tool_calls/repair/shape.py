@@ -7,16 +7,13 @@ the schema's own types allow; the caller holds the result against the schema.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import SequenceMatcher
 from typing import Any, Final
 
-from app.tool_calls.names import MAX_NAME, squash
+from app.tool_calls.names import nearest, squash
 from app.tool_calls.repair import values
 from app.tool_calls.repair.values import NOTHING
 from app.tool_calls.repair.variants import Schema, fits, kinds, variants
 
-# From here on two names are near enough that one may be meant by the other.
-_NEAR: Final = 0.75
 MAX_UNKNOWN: Final = 32  # surplus parameters of one object; more are no slip
 MAX_VALUES: Final = 20_000  # of one call that are looked at: each costs as much as a check
 
@@ -160,47 +157,9 @@ class Mender:
 
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
     """Whether a surplus parameter may be a misnamed one that is declared and not given."""
-    if isinstance(item, dict) and not absent.isdisjoint(item):
-        return True
-    wanted = squash(key[:MAX_NAME])
-    matcher = SequenceMatcher(b=wanted)
-    for spelled in map(squash, absent):
-        if len(wanted) >= 3 and spelled.startswith(wanted):
-            return True
-        if len(spelled) >= 3 and wanted.startswith(spelled):
-            return True
-        matcher.set_seq1(spelled[:MAX_NAME])
-        if matcher.real_quick_ratio() >= _NEAR and matcher.ratio() >= _NEAR:
-            return True
-    return False
+    inside = isinstance(item, dict) and not absent.isdisjoint(item)
+    return inside or bool(nearest(key, absent, 1))
 
 
 def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
-
-
-def is_misplaced(value: Any, schema: object, definitions: Mapping[str, Any]) -> bool:
-    """Whether a member stands in an object that doesn't know it, inside one that lacks it.
-
-    After a missing closer was put in at the end, the sign that it was missing further up:
-    ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
-    """
-
-    known: dict[int, list[Schema]] = {}  # by identity: the schema outlives the search
-
-    def search(value: Any, schema: object, lacking: frozenset[str]) -> bool:
-        choices = known.get(id(schema))
-        if choices is None:
-            choices = known[id(schema)] = variants(schema, definitions)
-        properties: dict[str, Any] = choices[0].get("properties", {}) if len(choices) == 1 else {}
-        if isinstance(value, list):
-            items = choices[0].get("items", True) if len(choices) == 1 else True
-            return any(search(item, items, lacking) for item in value)
-        if not isinstance(value, dict):
-            return False
-        if any(key in lacking and key not in properties for key in value):
-            return True
-        lacking |= frozenset(properties.keys() - value.keys())
-        return any(search(item, properties.get(key, True), lacking) for key, item in value.items())
-
-    return search(value, schema, frozenset())

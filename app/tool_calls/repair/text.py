@@ -37,15 +37,15 @@ _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data, as is what
 # stands between elements: `<arg_key>x</arg_key><arg_value>{…}` is a value of some parameter.
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
-_TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
-# What ends like JSON was some: a quotation mark inside a string had ended that too early.
-_ENDS_AS_DATA: Final = re.compile(r"[\"'](?=[\s)]*+[}\]])[\s}\])]*+\Z")
-_LEFT_OVER: Final = re.compile(r"[0-9]+[\s}\])]*\Z")
+# A quotation mark or brace may be data, or the end of it: one inside a string ended it too early.
+_TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
-# What may go together with unescaped quotes without opening a second reading.
-_BESIDE_QUOTES: Final = frozenset({"unescaped_quotes", "unescaped_newline"})
+# Quotation marks around words, as in prose, with no JSON at them.
+_QUOTED: Final = re.compile(
+    r'(?<=[ \t\n(])"(?![ ,:{}\[\]])([^"\\\n]*[^"\\\s,:{}\[\]])"(?=[ \t\n.!?;)\'])'
+)
 
 
 @frozen
@@ -64,11 +64,7 @@ def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
     for a reply in JSON. The caller has capped the text's size.
     """
     # What stands behind stays: white space ends a number, so `{"a": 12\n` lacks only its closer.
-    begun = text.lstrip(_EDGES)
-    reading = _read(begun, max_depth, root, MAX_ENCODINGS)
-    if begun != text.lstrip(_JSON_SPACE) and not reading.rules:
-        return replace(reading, rules=("leading_text",))  # a byte order mark, mostly
-    return reading
+    return _read(text.lstrip(_JSON_SPACE), max_depth, root, MAX_ENCODINGS)
 
 
 def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
@@ -107,13 +103,13 @@ def _read_leniently(
     text: str, max_depth: int, root: str, encodings: int, strict_error: Unreadable
 ) -> Reading:
     if _QUOTES_ESCAPED.match(text) and encodings:
+        if "\\" in text.replace('\\"', ""):  # those may be escaped once or twice
+            raise strict_error
         try:
             inner_text = parse_exactly(f'"{text.rstrip()}"')
         except Unreadable:
             raise strict_error from None
         inner = _read(inner_text, max_depth, root, encodings - 1)
-        if _only_quotes_are_escaped(text, inner.value):
-            raise strict_error
         return replace(inner, rules=("double_encoded", *inner.rules))
     start, rules = _skip_leading(text, root, strict_error)
     try:
@@ -128,16 +124,6 @@ def _read_leniently(
         inner = _read(reading.value.strip(_EDGES), max_depth, root, encodings - 1)
         return replace(inner, rules=tuple(dict.fromkeys([*rules, "double_encoded", *inner.rules])))
     return _rooted(replace(reading, rules=tuple(dict.fromkeys(rules))), root)
-
-
-def _only_quotes_are_escaped(text: str, value: Any) -> bool:
-    """Whether `text` says something else where only its quotes are escaped, not its backslashes."""
-    if "\\" not in text.replace('\\"', ""):
-        return False
-    try:
-        return bool(parse_exactly(text.replace('\\"', '"')) != value)
-    except Unreadable:
-        return False
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
@@ -158,7 +144,7 @@ def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[st
         raise error
     fence = _FENCE.search(leading)
     words = leading[: fence.start()] if fence else leading
-    rules = ["leading_text"] if words.strip() else []
+    rules = ["leading_text"] if words.strip(_JSON_SPACE) else []
     return start, [*rules, *(["code_fence"] if fence else [])]
 
 
@@ -180,14 +166,15 @@ def _read_at(text: str, start: int, max_depth: int) -> Reading:
 
 
 def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
-    reader = Reader(text, start, max_depth=max_depth, inner_quotes=True)
+    escaped = _QUOTED.sub(r'\\"\1\\"', text)
+    reader = Reader(escaped, start, max_depth=max_depth)
     try:
         value = reader.value()
     except Unreadable:
         raise error from None
-    if not _BESIDE_QUOTES.issuperset(reader.used) or text[reader.position :].strip():
+    if not reader.used.keys() <= {"unescaped_newline"} or escaped[reader.position :].strip():
         raise error
-    return Reading(value, tuple(reader.used))
+    return Reading(value, ("unescaped_quotes", *reader.used))
 
 
 def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
@@ -208,13 +195,10 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
         rules["duplicate_object"] = None
         position = copy.position
     rest = text[position:].strip()
-    if _LEFT_OVER.match(behind):  # of a number that was to be longer
-        raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
     if rest == "```":
         rules["code_fence"] = None
     elif rest:
-        cut_short = (rest != '"' and rest.count('"') % 2 == 1) or _ENDS_AS_DATA.search(rest[-200:])
-        if cut_short or _TRAILING_DATA.match(rest):
+        if rest != '"' and _TRAILING_DATA.match(rest):
             raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
         rules["trailing_text"] = None
     elif not rules and behind.strip(_JSON_SPACE):
