@@ -25,22 +25,39 @@ _CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_c
 
 @frozen
 class Unwrapped:
-    """The arguments inside a wrapping, what stood beside them, whether that named the tool."""
+    """The arguments inside a wrapping, and what stood beside them.
+
+    `sure`: they are the arguments even where the schema allows the
+    wrapping.
+    """
 
     inner: dict[str, Any]
     beside: tuple[Any, ...]
-    named: bool
-
-
-def may_wrap(value: dict[str, Any], declared: frozenset[str]) -> bool:
-    """Whether a call's arguments need a look at all: nearly none do."""
-    return not WRAPPERS.isdisjoint(value) or (len(value) == 1 and declared.isdisjoint(value))
+    sure: bool
 
 
 def unwrap(
     value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
 ) -> Unwrapped | None:
-    """What is inside ``{"arguments": {...}}`` and its like, one step in.
+    """What is inside ``{"arguments": {...}}`` and its like, up to three steps in."""
+    inner, named = value, False
+    beside: tuple[Any, ...] = ()
+    for _ in range(MAX_WRAPPINGS):
+        found = _step(inner, tool, declared, max_depth)
+        if found is None:
+            break
+        inner = found[0]
+        beside = (*beside, *found[1].values())
+        named = named or not _NAMING.isdisjoint(found[1])
+    if inner is value:
+        return None
+    return Unwrapped(inner, beside, inner.keys() <= declared and (bool(inner) or named))
+
+
+def _step(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The object inside one wrapping, and the members beside it.
 
     None where that isn't certain. `declared` holds the tool's own parameters: one that is called
     `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
@@ -71,7 +88,7 @@ def unwrap(
     own = declared.intersection(value) - _NAMING
     if own and not (named and own <= inner.keys() <= declared):
         return None
-    return Unwrapped(inner, tuple(beside.values()), named)
+    return inner, beside
 
 
 def _is_filled_in(inner: dict[str, Any], beside: dict[str, Any]) -> bool:
@@ -90,20 +107,6 @@ def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
         if key in _NAMING and not _is_named(item, tool):
             return False
     return True
-
-
-def surely_wrapped(
-    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
-) -> bool:
-    """Whether the arguments are surely inside, even where the schema allows the wrapping."""
-    named = False
-    inner = value
-    for _ in range(MAX_WRAPPINGS):
-        found = unwrap(inner, tool, declared, max_depth)
-        if found is None:
-            break
-        inner, named = found.inner, named or found.named
-    return inner is not value and inner.keys() <= declared and (bool(inner) or named)
 
 
 def _only(key: str, item: Any) -> Any:
