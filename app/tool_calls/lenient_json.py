@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, read_float, read_integer
+from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
 
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
@@ -183,9 +183,7 @@ class Reader:
         if not _AFTER_NUMBER.match(self.text, end):
             raise self._error("a number")
         self.position = end
-        if number[1] is None and number[2] is None:
-            return read_integer(number[0])
-        return read_float(number[0])
+        return read_number(number[0])
 
     def _space(self) -> None:
         while True:
@@ -210,12 +208,7 @@ class Reader:
         return char
 
     def _error(self, expected: str) -> Unreadable:
-        around = self.text[max(0, self.position - 20) : self.position + 20]
-        return Unreadable(
-            "invalid_json",
-            f"are not valid JSON: expected {expected} at character {self.position + 1}, "
-            f"near `{around}`",
-        )
+        return not_json(self.text, f"expected {expected}", self.position)
 
 
 class _Unescaper:
@@ -242,17 +235,11 @@ class _Unescaper:
 
     def _one(self, match: re.Match[str]) -> str:
         char = match[0][1]
-        if char == "u" and len(match[0]) > 2:
-            self._known.add("u")
-            return _code_points(match[0])
-        if (
-            char in "xU"
-            and len(match[0]) > 2
-            and not self._json
-            and int(match[0][2:], 16) < 0x110000
+        if len(match[0]) > 2 and (
+            char == "u" or (not self._json and int(match[0][2:], 16) < 0x110000)
         ):
-            self._known.add("u")  # as Python writes it
-            return chr(int(match[0][2:], 16))
+            self._known.add("u")
+            return _code_points(match[0]) if char == "u" else chr(int(match[0][2:], 16))
         if char in _ESCAPES:
             self._known.add(char)
             return _ESCAPES[char]

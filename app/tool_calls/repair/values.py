@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from app.tool_calls.json_text import MAX_DIGITS, NUMBER, Unreadable, read_float
+from app.tool_calls.json_text import MAX_DIGITS, NUMBER, Unreadable, read_number
 from app.tool_calls.lenient_json import Reader
 from app.tool_calls.repair.variants import Schema, kinds
 
@@ -29,16 +29,14 @@ def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
     """``"5"`` for 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
     if not isinstance(value, str) or not allowed & {"number", "integer"}:
         return NOTHING
-    match = NUMBER.fullmatch(value.strip())
-    if match is None or len(match[0]) > MAX_DIGITS:
+    if not NUMBER.fullmatch(value.strip()):
         return NOTHING
-    if match[1] is None and match[2] is None:
-        return int(match[0])
     try:
-        number = read_float(match[0])
+        number = read_number(value.strip())
     except Unreadable:
         return NOTHING
-    return number if "number" in allowed or number.is_integer() else NOTHING
+    whole = isinstance(number, int) or number.is_integer()
+    return number if whole or "number" in allowed else NOTHING
 
 
 def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
