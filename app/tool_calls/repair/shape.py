@@ -147,9 +147,8 @@ class Mender:
             return value
         if any(_may_be_meant(key, value[key], absent) for key in unknown):
             return value
-        given = {squash(key): item for key, item in value.items() if key in declared}
-        if any(not _same(given.get(squash(key), value[key]), value[key]) for key in unknown):
-            return value  # one parameter in two spellings, with two values
+        if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
+            return value  # one parameter in two spellings
         self.rules["unknown_parameter"] = None
         self.dropped.extend(value[key] for key in unknown)
         return {key: item for key, item in value.items() if key in declared}

@@ -13,13 +13,11 @@ MAX_WRAPPINGS: Final = 3
 # Keys under which models put the arguments once more, and what they put beside them.
 WRAPPERS: Final = frozenset(
     {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
-     "tool_arguments", "function_args", "function_arguments", "properties",
+     "tool_arguments", "function_args", "function_arguments",
      "function", "function_call", "tool_call", "tool_calls"}
 )  # fmt: skip
 _NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
 _COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
-# What stands beside `properties` where a model fills in the schema that it was shown.
-_OF_A_SCHEMA: Final = frozenset({"type", "required", "additionalProperties", "$schema"})
 _CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 
 
@@ -66,36 +64,25 @@ def _step(
     """
     if len(value) > len(_COMPANIONS):
         return None
+    alone = len(value) == 1 and squash(next(iter(value))) == squash(tool)
     inside = {
-        key: _as_object(_only(key, value[key]), max_depth) for key in value if key in WRAPPERS
+        key: inner
+        for key, item in value.items()
+        if (alone or key in WRAPPERS)
+        and (inner := _as_object(_only(key, item), max_depth)) is not None
     }
-    if not inside and len(value) == 1 and squash(next(iter(value))) == squash(tool):
-        inside = {key: _as_object(item, max_depth) for key, item in value.items()}
-    found = [key for key, inner in inside.items() if inner is not None]
-    if len(found) != 1 or found[0] in declared:
+    if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
-    inner = inside[found[0]]
-    beside = {key: item for key, item in value.items() if key != found[0]}
-    if inner is None:
+    beside = {key: item for key, item in value.items() if key not in inside}
+    if not _go_with_a_call(beside, tool):
         return None
-    if found[0] == "properties":
-        if not _is_filled_in(inner, beside):
-            return None
-    elif not _go_with_a_call(beside, tool):
-        return None
+    (inner,) = inside.values()
     named = not _NAMING.isdisjoint(beside)
     # A parameter of the tool's own may stand beside them, where the arguments have it, too.
     own = declared.intersection(value) - _NAMING
     if own and not (named and own <= inner.keys() <= declared):
         return None
     return inner, beside
-
-
-def _is_filled_in(inner: dict[str, Any], beside: dict[str, Any]) -> bool:
-    """Whether these are values in a schema's place, and no schema."""
-    declares = any(isinstance(one, dict) and "type" in one for one in inner.values())
-    is_schema = beside.keys() <= _OF_A_SCHEMA and beside.get("type", "object") == "object"
-    return is_schema and not declares
 
 
 def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
