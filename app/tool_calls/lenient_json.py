@@ -13,6 +13,7 @@ Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquot
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
@@ -36,13 +37,14 @@ _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
 _ESCAPES: Final = {
-    '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+    "'": "'", '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip
-_LITERALS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
-_PYTHON: Final[dict[str, Any]] = {"True": True, "False": False, "None": None}
+_LITERALS: Final[dict[str, Any]] = {
+    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+}  # fmt: skip
 # `C:\new\table`: with a backslash that means itself beside one that could be an escape, no one can
 # say what either means.
-_WOULD_BE_ESCAPED: Final = frozenset("bfnrtu")
+_WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
 _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 
 
@@ -69,53 +71,41 @@ class Reader:
         if char == "-" or "0" <= char <= "9":
             return self._number()
         word = _WORD.match(self.text, self.position)
-        if word is None:
+        if word is None or word[0] not in _LITERALS:
             raise self._error("a value")
         self.position = word.end()
-        if word[0] in _LITERALS:
-            return _LITERALS[word[0]]
-        if word[0] in _PYTHON:
+        if word[0][0].isupper():
             self.used["python_literals"] = None
-            return _PYTHON[word[0]]
-        self.position = word.start()
-        raise self._error("a value")
+        return _LITERALS[word[0]]
 
     def _object(self) -> dict[str, Any]:
-        self._enter("{")
-        pairs: list[tuple[str, Any]] = []
-        self._space()
-        if self._peek() == "}":
-            self.position += 1
-            self._open.pop()
-            return {}
-        while True:
-            key = self._member_name()
-            self._space()
-            if self._peek() != ":":
-                raise self._error("a colon")
-            self.position += 1
-            pairs.append((key, self.value()))
-            if self._ends("}"):
-                return join_pairs(pairs)
+        return join_pairs(self._members("{", "}", self._pair))
 
     def _array(self) -> list[Any]:
-        self._enter("[")
-        values: list[Any] = []
-        self._space()
-        if self._peek() == "]":
-            self.position += 1
-            self._open.pop()
-            return values
-        while True:
-            values.append(self.value())
-            if self._ends("]"):
-                return values
+        return self._members("[", "]", self.value)
 
-    def _enter(self, bracket: str) -> None:
+    def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
         if len(self._open) >= self._max_depth:
             raise Unreadable("too_deep", f"are nested more than {self._max_depth} levels deep")
-        self._open.append(bracket)
+        self._open.append(opener)
         self.position += 1
+        self._space()
+        if self._peek() == closer:
+            self.position += 1
+            self._open.pop()
+            return []
+        members = [read()]
+        while not self._ends(closer):
+            members.append(read())
+        return members
+
+    def _pair(self) -> tuple[str, Any]:
+        key = self._member_name()
+        self._space()
+        if self._peek() != ":":
+            raise self._error("a colon")
+        self.position += 1
+        return key, self.value()
 
     def _ends(self, closer: str) -> bool:
         """After a member: go over the comma (False) or out of the container (True)."""
@@ -171,7 +161,7 @@ class Reader:
             raise Unreadable("truncated", "break off inside a string")
         if _CONTROL.search(body):
             self.used["unescaped_newline"] = None
-        return _Unescaper(self, opening).value(body) if "\\" in body else body
+        return self._unescaped(body, opening) if "\\" in body else body
 
     def _number(self) -> int | float:
         number = NUMBER.match(self.text, self.position)
@@ -210,50 +200,36 @@ class Reader:
     def _error(self, expected: str) -> Unreadable:
         return not_json(self.text, f"expected {expected}", self.position)
 
-
-class _Unescaper:
-    """Resolves the escapes of one string, and refuses those that can be read in two ways."""
-
-    def __init__(self, reader: Reader, opening: str) -> None:
-        self._reader = reader
+    def _unescaped(self, body: str, opening: str) -> str:
+        """What a string says without its escapes; refused, where that can be read in two ways."""
         # A text that has single quotes is Python's, and so are its escapes.
-        self._json = opening == '"' and "single_quotes" not in reader.used
-        self._known: set[str] = set()
-        self._literal = False
-        self._apostrophes = False
-
-    def value(self, body: str) -> str:
-        value = _ESCAPE.sub(self._one, body)
-        if self._literal and not _WOULD_BE_ESCAPED.isdisjoint(self._known):
+        in_json = opening == '"' and "single_quotes" not in self.used
+        meant = {one: _meant(one, in_json) for one in _ESCAPE.findall(body)}
+        known = {one[1] for one, said in meant.items() if said != one}
+        literal = any(one == said for one, said in meant.items())
+        if literal and not _WOULD_BE_ESCAPED.isdisjoint(known):
             raise Unreadable(
                 "invalid_json", "mix backslashes that are escapes with some that are not"
             )
-        if self._apostrophes and _BARE_QUOTE.search(body):
+        apostrophes = in_json and "\\'" in meant
+        if apostrophes and _BARE_QUOTE.search(body):
             # In code with quotes the backslash is meant: 'It'\''s', print('it\'s'), ESCAPE '\'.
             raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
-        return value
+        if literal or apostrophes:
+            self.used["invalid_escape"] = None
+        return _ESCAPE.sub(lambda found: meant[found[0]], body)
 
-    def _one(self, match: re.Match[str]) -> str:
-        char = match[0][1]
-        if len(match[0]) > 2 and (
-            char == "u" or (not self._json and int(match[0][2:], 16) < 0x110000)
-        ):
-            self._known.add("u")
-            return _code_points(match[0]) if char == "u" else chr(int(match[0][2:], 16))
-        if char in _ESCAPES:
-            self._known.add(char)
-            return _ESCAPES[char]
-        if char == "'":
-            if self._json:
-                self._reader.used["invalid_escape"] = None
-                self._apostrophes = True
-            return char
-        if char in "ux\r\n":
-            raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
-        # Python keeps the backslash of an escape that it doesn't know. So do we: `"\d+"`.
-        self._reader.used["invalid_escape"] = None
-        self._literal = True
-        return match[0]
+
+def _meant(escape: str, in_json: bool) -> str:
+    """What one escape says; the escape itself, as in Python, where it is none: ``\\d``."""
+    char, digits = escape[1], escape[2:]
+    if digits and char == "u":
+        return _code_points(escape)
+    if digits and not in_json and int(digits, 16) < 0x110000:
+        return chr(int(digits, 16))
+    if char in "ux\r\n":
+        raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
+    return _ESCAPES.get(char, escape)
 
 
 def _code_points(escapes: str) -> str:

@@ -128,17 +128,8 @@ def _read_leniently(
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
     """Where the value begins, and the rules for what stands before it."""
-    starts = [text.find(bracket) for bracket in root]
-    start = min((at for at in starts if at >= 0), default=-1)
-    quoted = text.find('"')
-    if quoted >= 0 and (start < 0 or quoted < start):
-        start = quoted
-    if text[:1] == "[" and "[" not in root:
-        start = 0  # perhaps a list of one
-    if start <= 0:
-        if start < 0:
-            raise error
-        return 0, []
+    found = re.search(f'["{re.escape(root)}]', text)
+    start = 0 if text[:1] == "[" else found.start() if found else MAX_LEADING + 1
     leading = text[:start]
     if start > MAX_LEADING or _LEADING_DATA.search(leading):
         raise error
