@@ -6,6 +6,7 @@ the schema's own types allow; the caller holds the result against the schema.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -84,30 +85,23 @@ class Mender:
         return value
 
     def _array(self, value: list[Any], variant: Schema) -> list[Any]:
-        first = variant.get("prefixItems", ())
-        rest = variant.get("items", True)
-        if isinstance(rest, list):  # the old drafts' tuples
-            first, rest = rest, variant.get("additionalItems", True)
-        return [
-            self.mend(item, first[at] if at < len(first) else rest) for at, item in enumerate(value)
-        ]
+        items = True if "prefixItems" in variant else variant.get("items", True)
+        return [self.mend(item, items) for item in value]
 
     def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
         properties: dict[str, Any] = variant.get("properties", {})
         required: list[str] = variant.get("required", [])
-        closed = variant.get("additionalProperties") is False and not variant.get(
-            "patternProperties"
+        rest = (
+            True if variant.get("patternProperties") else variant.get("additionalProperties", True)
         )
+        closed = rest is False
         renamed = self._rename(value, {**dict.fromkeys(required), **properties}, required, closed)
-        rest = variant.get("additionalProperties", True)
         mended: dict[str, Any] = {}
         for key, item in renamed.items():
-            schema = properties.get(key, True if variant.get("patternProperties") else rest)
+            schema = properties.get(key, rest)
             if item is None and key in properties and key not in required and self._no_null(schema):
                 self.rules["optional_null"] = None
                 self.dropped.append(None)
-            elif key not in properties and key not in required and closed:
-                mended[key] = item
             else:
                 mended[key] = self.mend(item, schema)
         return self._drop_unknown(mended, properties, required) if closed else mended
@@ -119,19 +113,11 @@ class Mender:
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
     ) -> dict[str, Any]:
         """Parameters spelled with other case or separators, where one declared name is meant."""
-        absent: dict[str, list[str]] = {}
-        for name in declared:
-            if name not in value and (closed or name in required):
-                absent.setdefault(squash(name), []).append(name)
-        unknown: dict[str, list[str]] = {}
-        for key in value:
-            if key not in declared:
-                unknown.setdefault(squash(key), []).append(key)
-        names = {
-            keys[0]: absent[spelled][0]
-            for spelled, keys in unknown.items()
-            if spelled and len(keys) == 1 and len(absent.get(spelled, ())) == 1
-        }
+        given = _by_spelling([key for key in value if key not in declared])
+        absent = _by_spelling(
+            [name for name in declared if name not in value and (closed or name in required)]
+        )
+        names = {key: absent[spelled] for spelled, key in given.items() if spelled in absent}
         if names:
             self.rules["parameter_spelling"] = None
         return {names.get(key, key): item for key, item in value.items()}
@@ -152,6 +138,13 @@ class Mender:
         self.rules["unknown_parameter"] = None
         self.dropped.extend(value[key] for key in unknown)
         return {key: item for key, item in value.items() if key in declared}
+
+
+def _by_spelling(names: list[str]) -> dict[str, str]:
+    """Names by their letters and digits, where no second one has the same."""
+    spelled = list(map(squash, names))
+    counts = Counter(spelled)
+    return {key: name for key, name in zip(spelled, names, strict=True) if key and counts[key] == 1}
 
 
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:

@@ -82,20 +82,11 @@ def enum_spelling(value: Any, options: list[Any]) -> Any:
     """The one option that differs from `value` in case, spaces, ``-`` or ``_`` only."""
     if not isinstance(value, str) or value in options:
         return NOTHING
-    for spelled in (_plain, _split):
-        wanted = spelled(value)
-        same = [
-            option for option in options if isinstance(option, str) and spelled(option) == wanted
-        ]
-        if same and wanted:
-            return same[0] if len(same) == 1 else NOTHING
-    return NOTHING
+    wanted = _spelled(value)
+    same = [one for one in options if isinstance(one, str) and _spelled(one) == wanted]
+    return same[0] if len(same) == 1 and wanted else NOTHING
 
 
-def _plain(text: str) -> str:
-    return text.strip().casefold()
-
-
-def _split(text: str) -> str:
+def _spelled(text: str) -> str:
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
     return re.sub(r"[\s_-]+", " ", spaced).strip().casefold()
