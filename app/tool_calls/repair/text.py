@@ -75,28 +75,21 @@ def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
         if strict_error.kind == "too_deep":
             raise
         return _read_leniently(text, max_depth, root, encodings, strict_error)
+    return _rooted(Reading(value, (), text), max_depth, root, encodings)
+
+
+def _rooted(reading: Reading, max_depth: int, root: str, encodings: int) -> Reading:
+    """`reading`, if its value is of a kind that may stand at the root, or holds one."""
+    value = reading.value
     if isinstance(value, str) and encodings:
         inner = _read(value.strip(_EDGES), max_depth, root, encodings - 1)
-        return replace(inner, rules=("double_encoded", *inner.rules))
-    return _rooted(Reading(value, (), text), root)
-
-
-def _rooted(reading: Reading, root: str) -> Reading:
-    """`reading`, if its value is of a kind that may stand at the root."""
-    value = reading.value
+        rules = (*reading.rules, "double_encoded", *inner.rules)
+        return replace(inner, rules=tuple(dict.fromkeys(rules)))
     if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
         return reading
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         return Reading(value[0], (*reading.rules, "list_of_one"))
-    raise Unreadable("not_an_object", f"are {_kind(value)}, not a JSON object")
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value)} elements"
-    if isinstance(value, str):
-        return "a string"
-    return "null" if value is None else "a single value"
+    raise Unreadable("not_an_object", "are not a JSON object")
 
 
 def _read_leniently(
@@ -120,10 +113,8 @@ def _read_leniently(
             return replace(inner, rules=("doubled_braces", *inner.rules))
         raise
     rules = [*rules, *reading.rules]
-    if isinstance(reading.value, str) and encodings:
-        inner = _read(reading.value.strip(_EDGES), max_depth, root, encodings - 1)
-        return replace(inner, rules=tuple(dict.fromkeys([*rules, "double_encoded", *inner.rules])))
-    return _rooted(replace(reading, rules=tuple(dict.fromkeys(rules))), root)
+    read_once = replace(reading, rules=tuple(dict.fromkeys(rules)))
+    return _rooted(read_once, max_depth, root, encodings)
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
