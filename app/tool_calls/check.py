@@ -20,9 +20,9 @@ from app.tool_calls import explain
 from app.tool_calls.json_text import Unreadable, parse, write
 from app.tool_calls.names import MAX_NAME, resolve, split_glm_markup
 from app.tool_calls.repair.loss import keeps_everything
-from app.tool_calls.repair.shape import Mender, is_misplaced
+from app.tool_calls.repair.shape import Mender
 from app.tool_calls.repair.text import Reading, read
-from app.tool_calls.repair.wrapping import MAX_WRAPPINGS, may_wrap, surely_wrapped, unwrap
+from app.tool_calls.repair.wrapping import unwrap
 from app.tool_calls.schemas import CompiledSchema, ToolSet, compile_schema
 
 from ..frozen import frozen
@@ -94,32 +94,38 @@ def check_call(
 
     Linear in the size of `arguments`; never raises.
     """
-    known_name = isinstance(name, str) and name in tools
-    schema = tools.compiled(name) if known_name else None
-    schema = schema or (None if options.validate_tool_names else _ANYTHING)
-    if schema is not None and isinstance(arguments, str):
-        try:
-            value = parse(arguments, max_chars=options.max_chars, max_depth=options.max_depth)
-        except Unreadable:
-            if not options.validate_json:
-                return Checked(name, arguments)
-        else:
-            if isinstance(value, dict):
-                if options.validate_schema and not schema.is_checkable(value):
-                    return Checked(name, arguments, unchecked=True)
-                if _is_good(value, name, schema, options):
-                    return Checked(name, arguments)
-            elif not options.validate_json:
-                return Checked(name, arguments)
-    return _Call(name, arguments, tools, options).checked()
+    return (
+        _as_it_came(name, arguments, tools, options)
+        or _Call(name, arguments, tools, options).checked()
+    )
+
+
+def _as_it_came(
+    name: object, arguments: object, tools: ToolSet, options: Options
+) -> Checked | None:
+    """The call as it came, where nothing is wrong with it or nobody wants to know."""
+    if not isinstance(name, str) or not isinstance(arguments, str):
+        return None
+    if name not in tools and options.validate_tool_names:
+        return None
+    schema = tools.compiled(name) or _ANYTHING
+    try:
+        value = parse(arguments, max_chars=options.max_chars, max_depth=options.max_depth)
+    except Unreadable:
+        value = None
+    if not isinstance(value, dict):
+        return None if options.validate_json else Checked(name, arguments)
+    if options.validate_schema and not schema.is_checkable(value):
+        return Checked(name, arguments, unchecked=True)
+    return Checked(name, arguments) if _is_good(value, name, schema, options) else None
 
 
 def _is_good(value: dict[str, Any], tool: str, schema: CompiledSchema, options: Options) -> bool:
     """Whether a parsed call passes every check that is switched on."""
     if options.validate_schema and not schema.accepts(value):
         return False
-    looked = options.repair and may_wrap(value, schema.declared)
-    return not (looked and surely_wrapped(value, tool, schema.declared, options.max_depth))
+    found = unwrap(value, tool, schema.declared, options.max_depth) if options.repair else None
+    return found is None or not found.sure
 
 
 class _Call:
@@ -130,7 +136,7 @@ class _Call:
         self.arguments = arguments
         self.tools = tools
         self.options = options
-        self.repair = options.repair
+        self.repair = False  # whether the arguments may be mended
         self.most_errors = options.max_failures
         self.tool = self.name  # the name of the tool that is meant
         self.rules: list[str] = []
@@ -138,7 +144,8 @@ class _Call:
 
     def checked(self) -> Checked:
         text, schema = self._named()
-        self.repair = self.repair and len(text) <= self.options.max_mended
+        most = min(self.options.max_mended, self.options.max_chars)
+        self.repair = self.options.repair and len(text) <= most
         self.most_errors = self.options.most_errors(text)
         mended = self._mended(text, schema)
         if self.failures or not self.options.off.isdisjoint(self.rules):
@@ -187,31 +194,29 @@ class _Call:
 
     def _mended(self, text: str, schema: CompiledSchema) -> str | None:
         """The text that may go out; None, and a failure, where there is none."""
-        options = self.options
-        if text.strip() in _NONE:
-            return self._without_arguments(schema)
         try:
-            value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+            if text.strip() in _NONE:
+                return self._without_arguments(schema)
+            return self._of_readable(text, schema)
         except Unreadable as error:
-            if not self.repair or error.kind in ("too_large", "too_deep"):
-                return self._unreadable(error)
-            value = None
-        if isinstance(value, dict) and not self.repair:
+            if not self.options.validate_json:
+                return self.arguments
+            tool = explain.shortened(self.tool)
+            self._fail(error.kind, f'the arguments of function "{tool}" {error.message}')
+            return None
+
+    def _of_readable(self, text: str, schema: CompiledSchema) -> str | None:
+        options = self.options
+        if not self.repair:
+            value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
+            if not isinstance(value, dict):
+                raise Unreadable("not_an_object", "are not a JSON object")
             self._explain(value, schema)
             return text
-        if not self.repair:
-            return self._unreadable(Unreadable("not_an_object", "are not a JSON object"))
-        try:
-            reading = read(text, max_depth=options.max_depth)
-        except Unreadable as error:
-            return self._unreadable(error)
-        unclear = _unclear(reading, text, schema)
-        if unclear is not None:
-            return self._unreadable(unclear)
+        reading = read(text, max_depth=options.max_depth)
+        _check_clear(reading, text, schema)
         self.rules += reading.rules
         if _is_good(reading.value, self.tool, schema, options):
-            if not reading.rules and value is not None:
-                return text
             return reading.text if reading.text is not None else write(reading.value)
         return self._reshaped(reading.value, schema)
 
@@ -228,22 +233,12 @@ class _Call:
 
     def _without_arguments(self, schema: CompiledSchema) -> str | None:
         """Nothing at all is ``{}``, for a tool that needs nothing."""
-        if not self.options.validate_json:
-            return self.arguments
-        if self.options.repair and not self.failures and schema.accepts({}):
+        if self.repair and not self.failures and schema.accepts({}):
             self.rules.append("empty_arguments")
             return "{}"
-        if schema.required:
-            self._explain({}, schema)
-        else:
-            self._unreadable(Unreadable("invalid_json", "are empty; send {} for none"))
-        return None
-
-    def _unreadable(self, error: Unreadable) -> str | None:
-        if not self.options.validate_json:
-            return self.arguments
-        tool = explain.shortened(self.tool)
-        self._fail(error.kind, f'the arguments of function "{tool}" {error.message}')
+        if not self.options.validate_json or not schema.required:
+            raise Unreadable("invalid_json", "are empty; send {} for none")
+        self._explain({}, schema)
         return None
 
     def _explain(self, value: dict[str, Any], schema: CompiledSchema) -> None:
@@ -260,13 +255,8 @@ def _reshape(
     """`value` unwrapped and mended along its schema; the rules used, and what was left out."""
     rules: list[str] = []
     dropped: list[Any] = []
-    for _ in range(MAX_WRAPPINGS):
-        sure = surely_wrapped(value, tool, schema.declared, options.max_depth)
-        if not sure and schema.accepts(value):
-            break
-        found = unwrap(value, tool, schema.declared, options.max_depth)
-        if found is None:
-            break
+    found = unwrap(value, tool, schema.declared, options.max_depth)
+    if found is not None and (found.sure or not schema.accepts(value)):
         rules.append("wrapped_arguments")
         dropped += found.beside
         value = found.inner
@@ -277,16 +267,25 @@ def _reshape(
     return mended, [*rules, *mender.rules], [*dropped, *mender.dropped]
 
 
-def _unclear(reading: Reading, text: str, schema: CompiledSchema) -> Unreadable | None:
-    """Why a reading of broken text may not be the only one, by what the tool declares."""
+def _check_clear(reading: Reading, text: str, schema: CompiledSchema) -> None:
+    """Raise `Unreadable` where a reading may not be the only one, by what the tool declares."""
     value, rules = reading.value, reading.rules
-    if "missing_closer" in rules and is_misplaced(value, schema.schema, schema.definitions):
-        return Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
+    if "missing_closer" in rules and _holds(value, schema.declared - value.keys()):
+        raise Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
     if "unescaped_quotes" in rules and not schema.declared >= value.keys():
-        return Unreadable("invalid_json", "hold a quotation mark that is not escaped")
+        raise Unreadable("invalid_json", "hold a quotation mark that is not escaped")
     if "leading_text" in rules and _is_one_parameter(text, value, schema):
-        return Unreadable("not_an_object", "are not a JSON object")
-    return None
+        raise Unreadable("not_an_object", "are not a JSON object")
+
+
+def _holds(value: Any, lacking: frozenset[str]) -> bool:
+    """Whether a member further in may be one that the whole lacks: its object was to end before.
+
+    ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
+    """
+    if isinstance(value, dict):
+        return not lacking.isdisjoint(value) or any(_holds(one, lacking) for one in value.values())
+    return isinstance(value, list) and any(_holds(one, lacking) for one in value)
 
 
 def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:

@@ -69,13 +69,12 @@ def _answer_alone(text: str, answer: CheckedText) -> CheckedText:
 
 
 def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> CheckedText:
-    rules: list[str] = []
     try:
         if options.repair and len(text) <= options.max_mended:
             reading = read(text, max_depth=options.max_depth, root="{[")
-            value, rules = reading.value, list(reading.rules)
+            value, rules = reading.value, reading.rules
             if schema.accepts(value):
-                return CheckedText(reading.text or write(value), tuple(rules))
+                return CheckedText(reading.text or write(value), rules)
             mender = Mender(schema.definitions, options.max_depth)
             mended = mender.mend(value, schema.schema)
             if schema.accepts(mended) and keeps_everything(value, mended, mender.dropped):
@@ -84,12 +83,9 @@ def _mended_reply(text: str, schema: CompiledSchema, options: Options) -> Checke
             value = parse(text, max_chars=options.max_chars, max_depth=options.max_depth)
     except Unreadable as error:
         return CheckedText(text, failures=(_format_failure(error),))
-    errors = [
-        explain.schema_error(error, "") for error in schema.errors(value, options.most_errors(text))
-    ]
-    return CheckedText(
-        text, failures=tuple(Failure("response_format", kind, error) for kind, error in errors)
-    )
+    errors = schema.errors(value, options.most_errors(text))
+    told = (Failure("response_format", *explain.schema_error(error, "")) for error in errors)
+    return CheckedText(text, failures=tuple(told))
 
 
 def _format_failure(error: Unreadable) -> Failure:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
 MAX_CHARS: Final = 4_000_000  # the end of a longer conversation is looked at
-# What may stand around a run of dots that is a value: "wait..." mentions none.
-_APART: Final = frozenset(("", " ", "\n", "\t", '"', "'", "`"))
 
 
 class Conversation:
@@ -36,15 +35,16 @@ class Conversation:
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of `tool` has an empty or blank text behind these names."""
         for message in self._messages:
-            for call in _calls(message):
+            for call in calls(message):
                 if call.get("name") == tool and _is_blank(call.get("arguments"), keys):
                     return True
         return False
 
 
-def _calls(message: Any) -> Iterator[Mapping[str, Any]]:
-    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    for call in calls if isinstance(calls, list) else ():
+def calls(message: Any) -> Iterator[Mapping[str, Any]]:
+    """The functions that a message calls: each with its name and its arguments."""
+    given = message.get("tool_calls") if isinstance(message, Mapping) else None
+    for call in given if isinstance(given, list) else ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if isinstance(function, Mapping):
             yield function
@@ -62,18 +62,9 @@ def _is_blank(arguments: Any, keys: Sequence[str]) -> bool:
 
 
 def _stands_in(value: str, text: str) -> bool:
-    """Whether `value` stands in `text`: words from a word's start on, dots between spaces."""
-    dots = not value.strip(".…")
-    at = text.find(value) if value else -1
-    while at >= 0:
-        before, after = text[at - 1 : at], text[at + len(value) : at + len(value) + 1]
-        if dots:
-            if _APART.issuperset((before, after)):
-                return True
-        elif not (value[0].isalnum() and before.isalnum()):
-            return True
-        at = text.find(value, at + 1)
-    return False
+    """Whether `value` stands in `text`: from a word's start on; "wait..." mentions no dots."""
+    begin = "" if value[:1] in ("<", "[") else r"(?<![^\W_])"
+    return bool(value) and re.search(begin + re.escape(value), text) is not None
 
 
 def texts(messages: Iterable[Any]) -> Iterator[str]:

@@ -110,7 +110,9 @@ def _leaked(call: Valid) -> Iterator[str]:
 
 def _miscopied(call: Valid) -> Iterator[str]:
     """An id that stands nowhere, and is one slip away from one that does."""
-    found = call.ids.miscopied(call.arguments)
+    found = call.ids.miscopied(
+        (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
+    )
     if found is not None:
         yield explain.miscopied(found.path, found.value, found.meant, call.tool)
 
@@ -122,26 +124,33 @@ DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "miscopied_id": _miscopied,
 }
 
-_Text = tuple[str, tuple[str, ...], str, dict[str, Any] | None]
+Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
 
 
-def _strings(call: Valid) -> Iterator[_Text]:
+def _strings(call: Valid) -> Iterator[Leaf]:
     """The texts of a call: path, names on it, value, and the schema where it is a required text."""
-    left: list[tuple[str, tuple[str, ...], Any, Any, bool]] = [
-        ("", (), call.arguments, call.schema.schema, False)
-    ]
+    for path, keys, value, schema in leaves(call.arguments, call.schema.schema):
+        if isinstance(value, str):
+            wanted = schema is not None and schema.get("type") == "string"
+            yield path, keys, value, schema if wanted else None
+
+
+def leaves(arguments: dict[str, Any], schema: object) -> Iterator[Leaf]:
+    """A call's single values: path, names on it, value, and the schema of a required one."""
+    left: list[tuple[str, tuple[str, ...], Any, Any, bool]] = [("", (), arguments, schema, False)]
     for _ in range(MAX_NODES):
         if not left:
             return
         path, keys, value, schema, required = left.pop()
         schema = schema if isinstance(schema, dict) else {}
-        if isinstance(value, str) and keys:
-            yield path, keys, value, schema if required and schema.get("type") == "string" else None
-        elif isinstance(value, list):
+        if isinstance(value, list):
             items = schema.get("items")
-            left += [(f"{path}[{at}]", keys, one, items, False) for at, one in enumerate(value)]
+            found = [(f"{path}[{at}]", keys, one, items, False) for at, one in enumerate(value)]
+            left += found[::-1]
         elif isinstance(value, dict):
             left += _members(path, keys, value, schema)
+        else:
+            yield path, keys, value, schema if required else None
 
 
 def _members(

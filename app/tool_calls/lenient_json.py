@@ -7,18 +7,16 @@ schema says about its result is the caller's business.
 
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
-``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks),
-``unescaped_quotes`` (only where asked for).
+``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
-from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, read_float, read_integer
-
-MAX_INNER_QUOTES: Final = 64
+from app.tool_calls.json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
 
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
@@ -39,37 +37,28 @@ _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
 _ESCAPES: Final = {
-    '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+    "'": "'", '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip
-_LITERALS: Final[dict[str, Any]] = {"true": True, "false": False, "null": None}
-_PYTHON: Final[dict[str, Any]] = {"True": True, "False": False, "None": None}
+_LITERALS: Final[dict[str, Any]] = {
+    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+}  # fmt: skip
 # `C:\new\table`: with a backslash that means itself beside one that could be an escape, no one can
 # say what either means.
-_WOULD_BE_ESCAPED: Final = frozenset("bfnrtu")
-
-# What follows the quote that really ends a string, by where the string stands.
-_AFTER: Final = {
-    "key": re.compile(r"\s*:"),
-    "object": re.compile(r'\s*(?:\}\s*(?:[,}\]]|$)|,\s*"[^"\\\n]{1,80}"\s*:)'),
-    "array": re.compile(r'\s*(?:\]\s*(?:[,}\]]|$)|,\s*["\d\[{tfn-])'),
-}
+_WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
+_MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 
 
 class Reader:
     """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
 
-    def __init__(
-        self, text: str, position: int = 0, *, max_depth: int = 64, inner_quotes: bool = False
-    ) -> None:
+    def __init__(self, text: str, position: int = 0, *, max_depth: int = 64) -> None:
         self.text = text
         self.position = position
         self.used: dict[str, None] = {}
         self._max_depth = max_depth
-        self._inner_quotes = inner_quotes
         self._open: list[str] = []
-        self._misplaced = False
 
-    def value(self, place: str = "object") -> Any:
+    def value(self) -> Any:
         """The value at the position, which then stands behind it; raises `Unreadable`."""
         self._space()
         char = self._peek()
@@ -78,65 +67,53 @@ class Reader:
         if char == "[":
             return self._array()
         if char in _CLOSING:
-            return self._string(place)
+            return self._string()
         if char == "-" or "0" <= char <= "9":
             return self._number()
         word = _WORD.match(self.text, self.position)
-        if word is None:
+        if word is None or word[0] not in _LITERALS:
             raise self._error("a value")
         self.position = word.end()
-        if word[0] in _LITERALS:
-            return _LITERALS[word[0]]
-        if word[0] in _PYTHON:
+        if word[0][0].isupper():
             self.used["python_literals"] = None
-            return _PYTHON[word[0]]
-        self.position = word.start()
-        raise self._error("a value")
+        return _LITERALS[word[0]]
 
     def _object(self) -> dict[str, Any]:
-        self._enter("{")
-        pairs: list[tuple[str, Any]] = []
-        self._space()
-        if self._peek() == "}":
-            self.position += 1
-            self._open.pop()
-            return {}
-        while True:
-            key = self._member_name()
-            self._space()
-            if self._peek() != ":":
-                raise self._error("a colon")
-            self.position += 1
-            pairs.append((key, self.value("object")))
-            if self._ends("}"):
-                return join_pairs(pairs)
+        return join_pairs(self._members("{", "}", self._pair))
 
     def _array(self) -> list[Any]:
-        self._enter("[")
-        values: list[Any] = []
-        self._space()
-        if self._peek() == "]":
-            self.position += 1
-            self._open.pop()
-            return values
-        while True:
-            values.append(self.value("array"))
-            if self._ends("]"):
-                return values
+        return self._members("[", "]", self.value)
 
-    def _enter(self, bracket: str) -> None:
+    def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
         if len(self._open) >= self._max_depth:
             raise Unreadable("too_deep", f"are nested more than {self._max_depth} levels deep")
-        self._open.append(bracket)
+        self._open.append(opener)
         self.position += 1
+        self._space()
+        if self._peek() == closer:
+            self.position += 1
+            self._open.pop()
+            return []
+        members = [read()]
+        while not self._ends(closer):
+            members.append(read())
+        return members
+
+    def _pair(self) -> tuple[str, Any]:
+        key = self._member_name()
+        self._space()
+        if self._peek() != ":":
+            raise self._error("a colon")
+        self.position += 1
+        return key, self.value()
 
     def _ends(self, closer: str) -> bool:
         """After a member: go over the comma (False) or out of the container (True)."""
-        opener, other = ("{", "]") if closer == "}" else ("[", "}")
+        other, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()
             char = self._peek(at_end=closer)
-            if self._misplaced and char not in ("", "}", "]"):
+            if self.used.keys() >= _MISPLACED and char not in ("", "}", "]"):
                 # One closer lacked and one was too many: it is not clear whose member follows.
                 raise self._error(f"`{closer}`")
             if char == ",":
@@ -149,23 +126,21 @@ class Reader:
             if char == closer:
                 self.position += 1
                 break
-            if char == "" or (char == other and ("[" if other == "]" else "{") in self._open):
+            if char == "" or (char == other and opener in self._open):
                 # The end of the text, or of a container around this one: ours was never closed.
                 self.used["missing_closer"] = None
                 break
             if char != other:
                 raise self._error(f"a comma or `{closer}`")
             self.used["extra_closer"] = None  # closes nothing that is open
-            self._misplaced = "missing_closer" in self.used
             self.position += 1
-        if self._open.pop() != opener:  # pragma: no cover - the stack mirrors the calls
-            raise self._error(f"`{closer}`")
+        self._open.pop()
         return True
 
     def _member_name(self) -> str:
         self._space()
         if self._peek() in _CLOSING:
-            return self._string("key")
+            return self._string()
         key = _KEY.match(self.text, self.position)
         if key is None:
             raise self._error("a field name")
@@ -173,51 +148,20 @@ class Reader:
         self.used["unquoted_keys"] = None
         return key[0]
 
-    def _string(self, place: str) -> str:
+    def _string(self) -> str:
         opening = self.text[self.position]
         if opening != '"':
             self.used["single_quotes"] = None
         start = self.position + 1
-        end = self._string_end(start, _CLOSING[opening], place)
-        self.position = end + 1
-        body = self.text[start:end]
+        closing = _CLOSING[opening]
+        found = _BODY[closing].match(self.text, start)
+        body = found[0] if found is not None else ""
+        self.position = start + len(body) + 1
+        if self.text[self.position - 1 : self.position] != closing:
+            raise Unreadable("truncated", "break off inside a string")
         if _CONTROL.search(body):
             self.used["unescaped_newline"] = None
-        return _Unescaper(self, opening).value(body) if "\\" in body else body
-
-    def _string_end(self, start: int, closing: str, place: str) -> int:
-        """Where the quote stands that ends the string; without `inner_quotes`, the first one."""
-        body, inner = _BODY[closing], []
-        position = start
-        while True:
-            match = body.match(self.text, position)
-            end = match.end() if match is not None else position
-            if self.text[end : end + 1] != closing:
-                raise Unreadable("truncated", "break off inside a string")
-            if not self._inner_quotes or _AFTER[place].match(self.text, end + 1):
-                break
-            inner.append(end)
-            if len(inner) > MAX_INNER_QUOTES:
-                raise self._error("fewer quotation marks")
-            position = end + 1
-        if inner:
-            self.used["unescaped_quotes"] = None
-            if not self._quote_words(inner, start, end):
-                raise self._error("an escaped quotation mark")
-        return end
-
-    def _quote_words(self, inner: list[int], start: int, end: int) -> bool:
-        """Whether inner quotes come in pairs around words, as in prose, with no JSON at them."""
-        for at, quote in enumerate(inner):
-            before = self.text[max(start, quote - 1) : quote]
-            after = self.text[quote + 1 : min(end, quote + 2)]
-            if at % 2 == 0:
-                good = (not before or before in " \t\n(") and bool(after) and after not in " ,:{}[]"
-            else:
-                good = before not in " ,:{}[]" and (not after or after in " \t\n.!?;)'")
-            if not good:
-                return False
-        return len(inner) % 2 == 0
+        return self._unescaped(body, opening) if "\\" in body else body
 
     def _number(self) -> int | float:
         number = NUMBER.match(self.text, self.position)
@@ -229,9 +173,7 @@ class Reader:
         if not _AFTER_NUMBER.match(self.text, end):
             raise self._error("a number")
         self.position = end
-        if number[1] is None and number[2] is None:
-            return read_integer(number[0])
-        return read_float(number[0])
+        return read_number(number[0])
 
     def _space(self) -> None:
         while True:
@@ -256,63 +198,38 @@ class Reader:
         return char
 
     def _error(self, expected: str) -> Unreadable:
-        around = self.text[max(0, self.position - 20) : self.position + 20]
-        return Unreadable(
-            "invalid_json",
-            f"are not valid JSON: expected {expected} at character {self.position + 1}, "
-            f"near `{around}`",
-        )
+        return not_json(self.text, f"expected {expected}", self.position)
 
-
-class _Unescaper:
-    """Resolves the escapes of one string, and refuses those that can be read in two ways."""
-
-    def __init__(self, reader: Reader, opening: str) -> None:
-        self._reader = reader
+    def _unescaped(self, body: str, opening: str) -> str:
+        """What a string says without its escapes; refused, where that can be read in two ways."""
         # A text that has single quotes is Python's, and so are its escapes.
-        self._json = opening == '"' and "single_quotes" not in reader.used
-        self._known: set[str] = set()
-        self._literal = False
-        self._apostrophes = False
-
-    def value(self, body: str) -> str:
-        value = _ESCAPE.sub(self._one, body)
-        if self._literal and not _WOULD_BE_ESCAPED.isdisjoint(self._known):
+        in_json = opening == '"' and "single_quotes" not in self.used
+        meant = {one: _meant(one, in_json) for one in _ESCAPE.findall(body)}
+        known = {one[1] for one, said in meant.items() if said != one}
+        literal = any(one == said for one, said in meant.items())
+        if literal and not _WOULD_BE_ESCAPED.isdisjoint(known):
             raise Unreadable(
                 "invalid_json", "mix backslashes that are escapes with some that are not"
             )
-        if self._apostrophes and _BARE_QUOTE.search(body):
+        apostrophes = in_json and "\\'" in meant
+        if apostrophes and _BARE_QUOTE.search(body):
             # In code with quotes the backslash is meant: 'It'\''s', print('it\'s'), ESCAPE '\'.
             raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
-        return value
+        if literal or apostrophes:
+            self.used["invalid_escape"] = None
+        return _ESCAPE.sub(lambda found: meant[found[0]], body)
 
-    def _one(self, match: re.Match[str]) -> str:
-        char = match[0][1]
-        if char == "u" and len(match[0]) > 2:
-            self._known.add("u")
-            return _code_points(match[0])
-        if (
-            char in "xU"
-            and len(match[0]) > 2
-            and not self._json
-            and int(match[0][2:], 16) < 0x110000
-        ):
-            self._known.add("u")  # as Python writes it
-            return chr(int(match[0][2:], 16))
-        if char in _ESCAPES:
-            self._known.add(char)
-            return _ESCAPES[char]
-        if char == "'":
-            if self._json:
-                self._reader.used["invalid_escape"] = None
-                self._apostrophes = True
-            return char
-        if char in "ux\r\n":
-            raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
-        # Python keeps the backslash of an escape that it doesn't know. So do we: `"\d+"`.
-        self._reader.used["invalid_escape"] = None
-        self._literal = True
-        return match[0]
+
+def _meant(escape: str, in_json: bool) -> str:
+    """What one escape says; the escape itself, as in Python, where it is none: ``\\d``."""
+    char, digits = escape[1], escape[2:]
+    if digits and char == "u":
+        return _code_points(escape)
+    if digits and not in_json and int(digits, 16) < 0x110000:
+        return chr(int(digits, 16))
+    if char in "ux\r\n":
+        raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
+    return _ESCAPES.get(char, escape)
 
 
 def _code_points(escapes: str) -> str:

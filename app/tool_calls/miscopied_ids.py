@@ -11,29 +11,25 @@ answer.
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Final
 
-from app.tool_calls.conversation import texts
+from app.tool_calls.conversation import calls, texts
 
 from ..frozen import frozen
 
 MAX_CHARS: Final = 400_000  # of the newest messages: ids are copied from what was just read
-MAX_VALUES: Final = 8  # of one reply, or list
-MAX_NODES: Final = 256  # of a call's arguments
-_JUST: Final = 8  # messages
+MAX_VALUES: Final = 8  # of one reply
 LEAST, _MOST = 5, 64  # characters of an id; shorter ones are near too many others
-_LONG_RUN: Final = 5  # digits, of which one more or less isn't seen at a glance
 _LONG_SEGMENT: Final = 6  # characters between separators
 _LONG_MIXED: Final = 8  # letters and digits, as a hash or half a UUID has them
 
-_ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-][A-Za-z0-9]++)*+")
-_TOKEN: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
+_ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
 _SEGMENT: Final = re.compile(r"[a-z0-9]++")
 _HASH: Final = re.compile(r"(?=(?:\d*[a-f]){2})[0-9a-f]{8,}")
-_DIGITS: Final = re.compile(r"[0-9]++")
+_LONG_NUMBER: Final = re.compile(r"[0-9]{5,}")  # of which one more or less isn't seen at a glance
 # What JSON in JSON, and a terminal, put before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
@@ -58,39 +54,44 @@ class Ids:
         self._messages = messages
         self._tools = tools
         self._left = MAX_VALUES
-        self._text: str | None = None  # what was said or called by anybody, in lower case
-        self._given: dict[str, str] = {}  # ids and words of the user and of tools, by lower case
 
-    def miscopied(self, arguments: Mapping[str, Any]) -> Miscopied | None:
-        """The first id of a call that is copied with a slip."""
-        for path, value in itertools.islice(_ids(arguments), self._left):
+    def miscopied(self, values: Iterable[tuple[str, object]]) -> Miscopied | None:
+        """The first of a call's values, each with its path, that is an id copied with a slip."""
+        ids = ((path, text) for path, value in values if _is_id(text := str(value)))
+        for path, value in itertools.islice(ids, self._left):
             self._left -= 1
-            if self._was_just_told(value):
-                continue
-            wanted = value.lower()
-            near = None if self._stands(wanted) else self._near(wanted)
+            near = None if self._stands(value.lower()) else self._near(value.lower())
             if near is not None:
                 return Miscopied(path, value, near)
         return None
 
-    def _was_just_told(self, value: str) -> bool:
-        """Whether it stands where most ids are copied from: that needs no reading of it all."""
-        newest = itertools.islice(reversed(self._messages), _JUST)
-        told = (text for message in newest for text in _said_or_called(message))
-        return any(value in text and _holds(text, value) for text in told)
+    @cached_property
+    def _told(self) -> tuple[str, str]:
+        """What the user and tools gave, and what the model said and called; the newest."""
+        told: tuple[list[str], list[str]] = ([], [])
+        left = MAX_CHARS
+        for own, text in _newest(self._messages):
+            told[own].append(text[-left:])
+            left -= len(text)
+            if left <= 0:
+                break
+        given, said = (_GLUE.sub(" ", "\n".join(one)) for one in told)
+        return given, said
 
-    def _read(self) -> str:
-        if self._text is None:
-            given, own = _told(self._messages)
-            self._text = f"{given}\n{own}".lower()
-            tokens = _TOKEN.findall(given)
-            self._given = {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
-        return self._text
+    @cached_property
+    def _given(self) -> dict[str, str]:
+        """The ids and words of the user and of tools, by lower case."""
+        tokens = _ID.findall(self._told[0])
+        return {one.lower(): one for one in tokens if LEAST <= len(one) <= _MOST}
+
+    @cached_property
+    def _all_told(self) -> str:
+        return "\n".join(self._told).lower()
 
     def _stands(self, wanted: str) -> bool:
         """Whether it was said or called, by anybody: what was called has been looked at then."""
         spelled = (wanted, f"{int(wanted):,}") if wanted.isdecimal() else (wanted,)
-        return any(_holds(self._read(), one) for one in spelled)
+        return any(_holds(self._all_told, one) for one in spelled)
 
     def _near(self, wanted: str) -> str | None:
         """The one id that the user or a tool gave, of which this is a slip.
@@ -104,23 +105,8 @@ class Ids:
             for one in self._given
             if (one.startswith(begin) or one.endswith(end)) and is_slip(wanted, one)
         ]
-        named = len(found) == 1 and _holds(_written(self._tools).lower(), wanted)
+        named = len(found) == 1 and _holds(str(self._tools).lower(), wanted)
         return self._given[found[0]] if len(found) == 1 and not named else None
-
-
-def _ids(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The values that have the form of an id: path and value."""
-    left: list[tuple[str, Any]] = list(arguments.items())
-    for _ in range(MAX_NODES):
-        if not left:
-            break
-        path, value = left.pop(0)
-        if isinstance(value, dict):
-            left += [(f"{path}.{sub}", inside) for sub, inside in value.items()]
-        elif isinstance(value, list):
-            left += [(f"{path}[{at}]", item) for at, item in enumerate(value[:MAX_VALUES])]
-        elif isinstance(value, (str, int)) and _is_id(text := str(value)):
-            yield path, text
 
 
 def _is_id(text: str) -> bool:
@@ -129,36 +115,13 @@ def _is_id(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
-def _told(messages: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """What the user and tools gave, and what the model said and called; the newest."""
-    texts_of: tuple[list[str], list[str]] = ([], [])
-    left = MAX_CHARS
+def _newest(messages: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, str]]:
+    """All texts from the end on, and whether they are the model's own."""
     for message in reversed(messages):
-        for text in _said_or_called(message):
-            texts_of[message.get("role") == "assistant"].append(text[-left:])
-            left -= len(text)
-            if left <= 0:
-                break
-        if left <= 0:
-            break
-    given, own = ("\n".join(one) for one in texts_of)
-    return _GLUE.sub(" ", given), _GLUE.sub(" ", own)
-
-
-def _said_or_called(message: Mapping[str, Any]) -> Iterator[str]:
-    yield from texts([message])
-    for call in message.get("tool_calls") or ():
-        function = call.get("function")
-        called = function.get("arguments") if isinstance(function, Mapping) else None
-        if isinstance(called, str):
-            yield called
-
-
-def _written(value: Any) -> str:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError):
-        return ""
+        own = message.get("role") == "assistant"
+        for text in (*texts([message]), *(call.get("arguments") for call in calls(message))):
+            if isinstance(text, str):
+                yield own, text
 
 
 def _holds(text: str, wanted: str) -> bool:
@@ -179,19 +142,18 @@ def is_slip(one: str, other: str) -> bool:
 
 
 def _is_left_out(longer: str, at: int) -> bool:
-    """Whether the character at this place is one that is easily left out, or written twice."""
+    """Whether the character at this place is one that is easily left out, or written twice.
+
+    One of a long number, or amid letters and digits; but not a digit of `node12east`.
+    """
     segment, place = _segment(longer, at)
     inside = 0 < place < len(segment) - 1
-    run = next((r[0] for r in _DIGITS.finditer(segment) if r.start() <= place < r.end()), "")
-    if len(run) >= _LONG_RUN:
+    if any(found.start() <= place < found.end() for found in _LONG_NUMBER.finditer(segment)):
         # 007 for 7 and 1000 for 100 are other ways to count.
         twice = longer[at] in (longer[at - 1 : at], longer[at + 1 : at + 2])
         return longer[at] != "0" and (inside or twice)
-    if not inside or not _is_mixed(segment):
-        return False
-    if run and not _HASH.fullmatch(segment) and len(longer) < 2 * _LONG_MIXED:
-        return False  # node12east beside node1east
-    return max(len(segment), len(longer) // 2) >= _LONG_MIXED
+    amid = inside and len(segment) >= _LONG_MIXED and _is_mixed(segment)
+    return amid and (longer[at].isalpha() or _HASH.fullmatch(segment) is not None)
 
 
 def _is_misread(one: str, other: str, at: int) -> bool:

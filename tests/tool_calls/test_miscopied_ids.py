@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from app.tool_calls import miscopied_ids
+from app.tool_calls.doubts import leaves
 from app.tool_calls.miscopied_ids import LEAST, Ids, Miscopied, is_slip
 
 from .floods import MEGABYTE
@@ -30,7 +31,11 @@ def called(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
-    return Ids(messages or (USER, RESULT), tools).miscopied(arguments)
+    return slip_of(Ids(messages or (USER, RESULT), tools), arguments)
+
+
+def slip_of(ids: Ids, arguments: dict[str, Any]) -> Miscopied | None:
+    return ids.miscopied((path, value) for path, _, value, _ in leaves(arguments, None))
 
 
 def said(content: str) -> dict[str, Any]:
@@ -185,8 +190,8 @@ def test_an_id_that_a_schema_names_is_meant() -> None:
 def test_a_reply_with_many_ids_is_looked_through_once() -> None:
     ids = Ids([said("T4YDQTS")])
     new = [{"id": f"NEW{number:05}X"} for number in range(8)]
-    assert not any(map(ids.miscopied, new))
-    assert ids.miscopied({"id": "I4YDQTS"}) is None
+    assert not any(slip_of(ids, one) for one in new)
+    assert slip_of(ids, {"id": "I4YDQTS"}) is None
 
 
 def test_parts_of_content_are_read() -> None:

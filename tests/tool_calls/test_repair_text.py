@@ -18,7 +18,6 @@ MENDED = [
     ('{\\"a\\": \\"x\\"}', {"a": "x"}, ["double_encoded"]),
     ('"{\'a\': 1}"', {"a": 1}, ["double_encoded", "single_quotes"]),
     ('"{\\"a\\": 1}"<|im_end|>', {"a": 1}, ["trailing_text", "double_encoded"]),
-    ('{\\"a\\": \\"say \\\\\\"hi\\\\\\"\\"}', {"a": 'say "hi"'}, ["double_encoded"]),
     # list_of_one
     ('[{"a": 1}]', {"a": 1}, ["list_of_one"]),
     # code_fence
@@ -150,6 +149,7 @@ NOT_MENDED = [
     "{'content': 'x'} and 'more'}",
     # only the quotes are escaped, or all that JSON escapes
     '{\\"path\\": \\"C:\\\\new\\"}',
+    '{\\"a\\": \\"say \\\\\\"hi\\\\\\"\\"}',
     # a comment with data, or one that may have eaten the rest
     '{"a": 1, // "b": 2\n "c": 3}',
     '{"a": 1 // note }',

@@ -22,43 +22,32 @@ def readable(blocks: Blocks) -> tuple[Sequence[Any], int]:
 
     The given messages are not changed; without anything to do, they are what is given back.
     """
-    suspect = [start + at for start, found in _suspects.parts(blocks) for at in found]
-    if not suspect:
+    bad = [start + at for start, found in _unreadable.parts(blocks) for at in found]
+    if not bad:
         return blocks.messages, 0
     count = 0
     mended = list(blocks.messages)
-    for position in suspect:
-        message = mended[position]
-        calls = message["tool_calls"]
+    for position in bad:
+        calls = mended[position]["tool_calls"]
         new = [_readable_call(call) for call in calls]
-        changed = sum(one is not call for one, call in zip(new, calls, strict=True))
-        if changed:
-            count += changed
-            mended[position] = {**message, "tool_calls": new}
+        count += sum(one is not call for one, call in zip(new, calls, strict=True))
+        mended[position] = {**mended[position], "tool_calls": new}
     return mended, count
 
 
-def _suspect(messages: Sequence[Any]) -> tuple[int, ...]:
-    """Which messages have calls that aren't as nearly all are, and must be looked at closely."""
-    return tuple(
-        [
-            position
-            for position, message in enumerate(messages)
-            if isinstance(message, dict)
-            and (calls := message.get("tool_calls"))
-            and isinstance(calls, list)
-            and not all(map(_is_readable, calls))
-        ]
-    )
+def _with_unreadable(messages: Sequence[Any]) -> tuple[int, ...]:
+    """Which messages have calls that no server would read."""
+    return tuple([at for at, message in enumerate(messages) if _is_unreadable(message)])
 
 
-_suspects = Remembered(_suspect)
+_unreadable = Remembered(_with_unreadable)
 
 
-def _is_readable(call: Any) -> bool:
-    function = call.get("function") if type(call) is dict else None
-    arguments = function.get("arguments") if type(function) is dict else None
-    return type(arguments) is str and is_object(arguments)
+def _is_unreadable(message: Any) -> bool:
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    if not calls or not isinstance(calls, list):
+        return False
+    return any(_readable_call(call) is not call for call in calls)
 
 
 def _readable_call(call: Any) -> Any:
@@ -66,9 +55,7 @@ def _readable_call(call: Any) -> Any:
     if not isinstance(function, dict):
         return call
     arguments = function.get("arguments")
-    if isinstance(arguments, dict):
-        return call
-    if isinstance(arguments, str) and is_object(arguments):
+    if isinstance(arguments, dict) or (isinstance(arguments, str) and is_object(arguments)):
         return call
     if not arguments:
         text = "{}"

@@ -316,8 +316,7 @@ class _State(StageState):
 
     def _check_format(self, index: int, new: _Mended) -> None:
         wanted = self._format
-        cut = new.finish_reason in ("length", "max_tokens")
-        if not wanted or not self._stage.rules.response_format or cut or not new.text:
+        if not wanted or not self._stage.rules.response_format or _is_cut(new) or not new.text:
             return
         checked = check_response_format(new.text, wanted, self._stage.options)
         new.text = checked.text

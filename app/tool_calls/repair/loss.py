@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from app.tool_calls.json_text import Unreadable
 from app.tool_calls.lenient_json import Reader
 from app.tool_calls.names import squash
-
-_INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,999})")
 
 
 def keeps_everything(before: Any, after: Any, dropped: Iterable[Any] = ()) -> bool:
@@ -35,7 +32,8 @@ def _tokens(value: Any) -> Iterable[str]:
         for item in value:
             yield from _tokens(item)
     elif isinstance(value, str):
-        yield from _tokens_of_text(value)
+        held = _held(value.strip())
+        yield from _tokens(held) if not isinstance(held, str) else [squash(value)]
     elif isinstance(value, bool) or value is None:
         yield str(value).casefold()
     elif isinstance(value, float) and value.is_integer():
@@ -44,23 +42,11 @@ def _tokens(value: Any) -> Iterable[str]:
         yield str(value)
 
 
-def _tokens_of_text(text: str) -> Iterable[str]:
-    stripped = text.strip()
-    if stripped[:1] in ("{", "["):
-        reader = Reader(stripped)
-        try:
-            held = reader.value()
-        except Unreadable:
-            held = stripped
-        if not isinstance(held, str) and reader.position == len(stripped):
-            yield from _tokens(held)
-            return
-    if _INTEGER.fullmatch(stripped):
-        yield str(int(stripped))  # of any size: a long id has more digits than a float
-        return
+def _held(text: str) -> Any:
+    """What a text says as JSON, also as models write that; else the text."""
+    reader = Reader(f"{text} ")  # a number ends before a space
     try:
-        number = float(stripped)
-    except ValueError:
-        yield squash(text)
-    else:
-        yield str(int(number)) if number.is_integer() else str(number)
+        held = reader.value()
+    except Unreadable:
+        return text
+    return text if text[reader.position :].strip() else held

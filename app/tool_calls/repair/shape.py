@@ -6,17 +6,15 @@ the schema's own types allow; the caller holds the result against the schema.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from difflib import SequenceMatcher
 from typing import Any, Final
 
-from app.tool_calls.names import MAX_NAME, squash
+from app.tool_calls.names import nearest, squash
 from app.tool_calls.repair import values
 from app.tool_calls.repair.values import NOTHING
 from app.tool_calls.repair.variants import Schema, fits, kinds, variants
 
-# From here on two names are near enough that one may be meant by the other.
-_NEAR: Final = 0.75
 MAX_UNKNOWN: Final = 32  # surplus parameters of one object; more are no slip
 MAX_VALUES: Final = 20_000  # of one call that are looked at: each costs as much as a check
 
@@ -87,30 +85,23 @@ class Mender:
         return value
 
     def _array(self, value: list[Any], variant: Schema) -> list[Any]:
-        first = variant.get("prefixItems", ())
-        rest = variant.get("items", True)
-        if isinstance(rest, list):  # the old drafts' tuples
-            first, rest = rest, variant.get("additionalItems", True)
-        return [
-            self.mend(item, first[at] if at < len(first) else rest) for at, item in enumerate(value)
-        ]
+        items = True if "prefixItems" in variant else variant.get("items", True)
+        return [self.mend(item, items) for item in value]
 
     def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
         properties: dict[str, Any] = variant.get("properties", {})
         required: list[str] = variant.get("required", [])
-        closed = variant.get("additionalProperties") is False and not variant.get(
-            "patternProperties"
+        rest = (
+            True if variant.get("patternProperties") else variant.get("additionalProperties", True)
         )
+        closed = rest is False
         renamed = self._rename(value, {**dict.fromkeys(required), **properties}, required, closed)
-        rest = variant.get("additionalProperties", True)
         mended: dict[str, Any] = {}
         for key, item in renamed.items():
-            schema = properties.get(key, True if variant.get("patternProperties") else rest)
+            schema = properties.get(key, rest)
             if item is None and key in properties and key not in required and self._no_null(schema):
                 self.rules["optional_null"] = None
                 self.dropped.append(None)
-            elif key not in properties and key not in required and closed:
-                mended[key] = item
             else:
                 mended[key] = self.mend(item, schema)
         return self._drop_unknown(mended, properties, required) if closed else mended
@@ -122,19 +113,11 @@ class Mender:
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
     ) -> dict[str, Any]:
         """Parameters spelled with other case or separators, where one declared name is meant."""
-        absent: dict[str, list[str]] = {}
-        for name in declared:
-            if name not in value and (closed or name in required):
-                absent.setdefault(squash(name), []).append(name)
-        unknown: dict[str, list[str]] = {}
-        for key in value:
-            if key not in declared:
-                unknown.setdefault(squash(key), []).append(key)
-        names = {
-            keys[0]: absent[spelled][0]
-            for spelled, keys in unknown.items()
-            if spelled and len(keys) == 1 and len(absent.get(spelled, ())) == 1
-        }
+        given = _by_spelling([key for key in value if key not in declared])
+        absent = _by_spelling(
+            [name for name in declared if name not in value and (closed or name in required)]
+        )
+        names = {key: absent[spelled] for spelled, key in given.items() if spelled in absent}
         if names:
             self.rules["parameter_spelling"] = None
         return {names.get(key, key): item for key, item in value.items()}
@@ -150,57 +133,25 @@ class Mender:
             return value
         if any(_may_be_meant(key, value[key], absent) for key in unknown):
             return value
-        given = {squash(key): item for key, item in value.items() if key in declared}
-        if any(not _same(given.get(squash(key), value[key]), value[key]) for key in unknown):
-            return value  # one parameter in two spellings, with two values
+        if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
+            return value  # one parameter in two spellings
         self.rules["unknown_parameter"] = None
         self.dropped.extend(value[key] for key in unknown)
         return {key: item for key, item in value.items() if key in declared}
 
 
+def _by_spelling(names: list[str]) -> dict[str, str]:
+    """Names by their letters and digits, where no second one has the same."""
+    spelled = list(map(squash, names))
+    counts = Counter(spelled)
+    return {key: name for key, name in zip(spelled, names, strict=True) if key and counts[key] == 1}
+
+
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
     """Whether a surplus parameter may be a misnamed one that is declared and not given."""
-    if isinstance(item, dict) and not absent.isdisjoint(item):
-        return True
-    wanted = squash(key[:MAX_NAME])
-    matcher = SequenceMatcher(b=wanted)
-    for spelled in map(squash, absent):
-        if len(wanted) >= 3 and spelled.startswith(wanted):
-            return True
-        if len(spelled) >= 3 and wanted.startswith(spelled):
-            return True
-        matcher.set_seq1(spelled[:MAX_NAME])
-        if matcher.real_quick_ratio() >= _NEAR and matcher.ratio() >= _NEAR:
-            return True
-    return False
+    inside = isinstance(item, dict) and not absent.isdisjoint(item)
+    return inside or bool(nearest(key, absent, 1))
 
 
 def _same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
-
-
-def is_misplaced(value: Any, schema: object, definitions: Mapping[str, Any]) -> bool:
-    """Whether a member stands in an object that doesn't know it, inside one that lacks it.
-
-    After a missing closer was put in at the end, the sign that it was missing further up:
-    ``{"a": {"x": 1, "b": 2}`` may have been ``{"a": {"x": 1}, "b": 2}``.
-    """
-
-    known: dict[int, list[Schema]] = {}  # by identity: the schema outlives the search
-
-    def search(value: Any, schema: object, lacking: frozenset[str]) -> bool:
-        choices = known.get(id(schema))
-        if choices is None:
-            choices = known[id(schema)] = variants(schema, definitions)
-        properties: dict[str, Any] = choices[0].get("properties", {}) if len(choices) == 1 else {}
-        if isinstance(value, list):
-            items = choices[0].get("items", True) if len(choices) == 1 else True
-            return any(search(item, items, lacking) for item in value)
-        if not isinstance(value, dict):
-            return False
-        if any(key in lacking and key not in properties for key in value):
-            return True
-        lacking |= frozenset(properties.keys() - value.keys())
-        return any(search(item, properties.get(key, True), lacking) for key, item in value.items())
-
-    return search(value, schema, frozenset())

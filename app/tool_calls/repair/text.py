@@ -37,15 +37,15 @@ _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data, as is what
 # stands between elements: `<arg_key>x</arg_key><arg_value>{…}` is a value of some parameter.
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
-_TRAILING_DATA: Final = re.compile(r'[{,:]|.*?(?:\{|"\s*:|=\s*["\'\d])', re.DOTALL)
-# What ends like JSON was some: a quotation mark inside a string had ended that too early.
-_ENDS_AS_DATA: Final = re.compile(r"[\"'](?=[\s)]*+[}\]])[\s}\])]*+\Z")
-_LEFT_OVER: Final = re.compile(r"[0-9]+[\s}\])]*\Z")
+# A quotation mark or brace may be data, or the end of it: one inside a string ended it too early.
+_TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
-# What may go together with unescaped quotes without opening a second reading.
-_BESIDE_QUOTES: Final = frozenset({"unescaped_quotes", "unescaped_newline"})
+# Quotation marks around words, as in prose, with no JSON at them.
+_QUOTED: Final = re.compile(
+    r'(?<=[ \t\n(])"(?![ ,:{}\[\]])([^"\\\n]*[^"\\\s,:{}\[\]])"(?=[ \t\n.!?;)\'])'
+)
 
 
 @frozen
@@ -64,11 +64,7 @@ def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
     for a reply in JSON. The caller has capped the text's size.
     """
     # What stands behind stays: white space ends a number, so `{"a": 12\n` lacks only its closer.
-    begun = text.lstrip(_EDGES)
-    reading = _read(begun, max_depth, root, MAX_ENCODINGS)
-    if begun != text.lstrip(_JSON_SPACE) and not reading.rules:
-        return replace(reading, rules=("leading_text",))  # a byte order mark, mostly
-    return reading
+    return _read(text.lstrip(_JSON_SPACE), max_depth, root, MAX_ENCODINGS)
 
 
 def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
@@ -79,41 +75,34 @@ def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
         if strict_error.kind == "too_deep":
             raise
         return _read_leniently(text, max_depth, root, encodings, strict_error)
+    return _rooted(Reading(value, (), text), max_depth, root, encodings)
+
+
+def _rooted(reading: Reading, max_depth: int, root: str, encodings: int) -> Reading:
+    """`reading`, if its value is of a kind that may stand at the root, or holds one."""
+    value = reading.value
     if isinstance(value, str) and encodings:
         inner = _read(value.strip(_EDGES), max_depth, root, encodings - 1)
-        return replace(inner, rules=("double_encoded", *inner.rules))
-    return _rooted(Reading(value, (), text), root)
-
-
-def _rooted(reading: Reading, root: str) -> Reading:
-    """`reading`, if its value is of a kind that may stand at the root."""
-    value = reading.value
+        rules = (*reading.rules, "double_encoded", *inner.rules)
+        return replace(inner, rules=tuple(dict.fromkeys(rules)))
     if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
         return reading
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         return Reading(value[0], (*reading.rules, "list_of_one"))
-    raise Unreadable("not_an_object", f"are {_kind(value)}, not a JSON object")
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, list):
-        return f"a list of {len(value)} elements"
-    if isinstance(value, str):
-        return "a string"
-    return "null" if value is None else "a single value"
+    raise Unreadable("not_an_object", "are not a JSON object")
 
 
 def _read_leniently(
     text: str, max_depth: int, root: str, encodings: int, strict_error: Unreadable
 ) -> Reading:
     if _QUOTES_ESCAPED.match(text) and encodings:
+        if "\\" in text.replace('\\"', ""):  # those may be escaped once or twice
+            raise strict_error
         try:
             inner_text = parse_exactly(f'"{text.rstrip()}"')
         except Unreadable:
             raise strict_error from None
         inner = _read(inner_text, max_depth, root, encodings - 1)
-        if _only_quotes_are_escaped(text, inner.value):
-            raise strict_error
         return replace(inner, rules=("double_encoded", *inner.rules))
     start, rules = _skip_leading(text, root, strict_error)
     try:
@@ -124,41 +113,20 @@ def _read_leniently(
             return replace(inner, rules=("doubled_braces", *inner.rules))
         raise
     rules = [*rules, *reading.rules]
-    if isinstance(reading.value, str) and encodings:
-        inner = _read(reading.value.strip(_EDGES), max_depth, root, encodings - 1)
-        return replace(inner, rules=tuple(dict.fromkeys([*rules, "double_encoded", *inner.rules])))
-    return _rooted(replace(reading, rules=tuple(dict.fromkeys(rules))), root)
-
-
-def _only_quotes_are_escaped(text: str, value: Any) -> bool:
-    """Whether `text` says something else where only its quotes are escaped, not its backslashes."""
-    if "\\" not in text.replace('\\"', ""):
-        return False
-    try:
-        return bool(parse_exactly(text.replace('\\"', '"')) != value)
-    except Unreadable:
-        return False
+    read_once = replace(reading, rules=tuple(dict.fromkeys(rules)))
+    return _rooted(read_once, max_depth, root, encodings)
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
     """Where the value begins, and the rules for what stands before it."""
-    starts = [text.find(bracket) for bracket in root]
-    start = min((at for at in starts if at >= 0), default=-1)
-    quoted = text.find('"')
-    if quoted >= 0 and (start < 0 or quoted < start):
-        start = quoted
-    if text[:1] == "[" and "[" not in root:
-        start = 0  # perhaps a list of one
-    if start <= 0:
-        if start < 0:
-            raise error
-        return 0, []
+    found = re.search(f'["{re.escape(root)}]', text)
+    start = 0 if text[:1] == "[" else found.start() if found else MAX_LEADING + 1
     leading = text[:start]
     if start > MAX_LEADING or _LEADING_DATA.search(leading):
         raise error
     fence = _FENCE.search(leading)
     words = leading[: fence.start()] if fence else leading
-    rules = ["leading_text"] if words.strip() else []
+    rules = ["leading_text"] if words.strip(_JSON_SPACE) else []
     return start, [*rules, *(["code_fence"] if fence else [])]
 
 
@@ -180,14 +148,15 @@ def _read_at(text: str, start: int, max_depth: int) -> Reading:
 
 
 def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
-    reader = Reader(text, start, max_depth=max_depth, inner_quotes=True)
+    escaped = _QUOTED.sub(r'\\"\1\\"', text)
+    reader = Reader(escaped, start, max_depth=max_depth)
     try:
         value = reader.value()
     except Unreadable:
         raise error from None
-    if not _BESIDE_QUOTES.issuperset(reader.used) or text[reader.position :].strip():
+    if not reader.used.keys() <= {"unescaped_newline"} or escaped[reader.position :].strip():
         raise error
-    return Reading(value, tuple(reader.used))
+    return Reading(value, ("unescaped_quotes", *reader.used))
 
 
 def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
@@ -208,13 +177,10 @@ def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
         rules["duplicate_object"] = None
         position = copy.position
     rest = text[position:].strip()
-    if _LEFT_OVER.match(behind):  # of a number that was to be longer
-        raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
     if rest == "```":
         rules["code_fence"] = None
     elif rest:
-        cut_short = (rest != '"' and rest.count('"') % 2 == 1) or _ENDS_AS_DATA.search(rest[-200:])
-        if cut_short or _TRAILING_DATA.match(rest):
+        if rest != '"' and _TRAILING_DATA.match(rest):
             raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
         rules["trailing_text"] = None
     elif not rules and behind.strip(_JSON_SPACE):

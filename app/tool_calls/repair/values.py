@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from app.tool_calls.json_text import MAX_DIGITS, NUMBER, Unreadable, read_float
+from app.tool_calls.json_text import MAX_DIGITS, NUMBER, Unreadable, read_number
 from app.tool_calls.lenient_json import Reader
 from app.tool_calls.repair.variants import Schema, kinds
 
@@ -29,16 +29,14 @@ def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
     """``"5"`` for 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
     if not isinstance(value, str) or not allowed & {"number", "integer"}:
         return NOTHING
-    match = NUMBER.fullmatch(value.strip())
-    if match is None or len(match[0]) > MAX_DIGITS:
+    if not NUMBER.fullmatch(value.strip()):
         return NOTHING
-    if match[1] is None and match[2] is None:
-        return int(match[0])
     try:
-        number = read_float(match[0])
+        number = read_number(value.strip())
     except Unreadable:
         return NOTHING
-    return number if "number" in allowed or number.is_integer() else NOTHING
+    whole = isinstance(number, int) or number.is_integer()
+    return number if whole or "number" in allowed else NOTHING
 
 
 def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
@@ -84,20 +82,11 @@ def enum_spelling(value: Any, options: list[Any]) -> Any:
     """The one option that differs from `value` in case, spaces, ``-`` or ``_`` only."""
     if not isinstance(value, str) or value in options:
         return NOTHING
-    for spelled in (_plain, _split):
-        wanted = spelled(value)
-        same = [
-            option for option in options if isinstance(option, str) and spelled(option) == wanted
-        ]
-        if same and wanted:
-            return same[0] if len(same) == 1 else NOTHING
-    return NOTHING
+    wanted = _spelled(value)
+    same = [one for one in options if isinstance(one, str) and _spelled(one) == wanted]
+    return same[0] if len(same) == 1 and wanted else NOTHING
 
 
-def _plain(text: str) -> str:
-    return text.strip().casefold()
-
-
-def _split(text: str) -> str:
+def _spelled(text: str) -> str:
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
     return re.sub(r"[\s_-]+", " ", spaced).strip().casefold()

@@ -31,19 +31,13 @@ def variants(
     found = [base]
     if steps <= 0:
         return found
+    every: list[list[object]] = [[part] for part in schema.get("allOf", ())]
     if "$ref" in schema:
-        target = definitions.get(schema["$ref"].rsplit("/", 1)[-1], True)
-        found = _combine(found, variants(target, definitions, steps - 1))
-    for part in schema.get("allOf", ()):
-        found = _combine(found, variants(part, definitions, steps - 1))
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            branches = [
-                variant
-                for branch in schema[key][:MAX_VARIANTS]
-                for variant in variants(branch, definitions, steps - 1)
-            ]
-            found = _combine(found, branches)
+        every.insert(0, [definitions.get(schema["$ref"].rsplit("/", 1)[-1], True)])
+    every += [schema[key][:MAX_VARIANTS] for key in ("anyOf", "oneOf") if key in schema]
+    for branches in every:
+        allowed = [one for branch in branches for one in variants(branch, definitions, steps - 1)]
+        found = _combine(found, allowed)
     return found
 
 

@@ -13,34 +13,49 @@ MAX_WRAPPINGS: Final = 3
 # Keys under which models put the arguments once more, and what they put beside them.
 WRAPPERS: Final = frozenset(
     {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
-     "tool_arguments", "function_args", "function_arguments", "properties",
+     "tool_arguments", "function_args", "function_arguments",
      "function", "function_call", "tool_call", "tool_calls"}
 )  # fmt: skip
 _NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
 _COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
-# What stands beside `properties` where a model fills in the schema that it was shown.
-_OF_A_SCHEMA: Final = frozenset({"type", "required", "additionalProperties", "$schema"})
 _CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
 
 
 @frozen
 class Unwrapped:
-    """The arguments inside a wrapping, what stood beside them, whether that named the tool."""
+    """The arguments inside a wrapping, and what stood beside them.
+
+    `sure`: they are the arguments even where the schema allows the
+    wrapping.
+    """
 
     inner: dict[str, Any]
     beside: tuple[Any, ...]
-    named: bool
-
-
-def may_wrap(value: dict[str, Any], declared: frozenset[str]) -> bool:
-    """Whether a call's arguments need a look at all: nearly none do."""
-    return not WRAPPERS.isdisjoint(value) or (len(value) == 1 and declared.isdisjoint(value))
+    sure: bool
 
 
 def unwrap(
     value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
 ) -> Unwrapped | None:
-    """What is inside ``{"arguments": {...}}`` and its like, one step in.
+    """What is inside ``{"arguments": {...}}`` and its like, up to three steps in."""
+    inner, named = value, False
+    beside: tuple[Any, ...] = ()
+    for _ in range(MAX_WRAPPINGS):
+        found = _step(inner, tool, declared, max_depth)
+        if found is None:
+            break
+        inner = found[0]
+        beside = (*beside, *found[1].values())
+        named = named or not _NAMING.isdisjoint(found[1])
+    if inner is value:
+        return None
+    return Unwrapped(inner, beside, inner.keys() <= declared and (bool(inner) or named))
+
+
+def _step(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The object inside one wrapping, and the members beside it.
 
     None where that isn't certain. `declared` holds the tool's own parameters: one that is called
     `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
@@ -49,36 +64,25 @@ def unwrap(
     """
     if len(value) > len(_COMPANIONS):
         return None
+    alone = len(value) == 1 and squash(next(iter(value))) == squash(tool)
     inside = {
-        key: _as_object(_only(key, value[key]), max_depth) for key in value if key in WRAPPERS
+        key: inner
+        for key, item in value.items()
+        if (alone or key in WRAPPERS)
+        and (inner := _as_object(_only(key, item), max_depth)) is not None
     }
-    if not inside and len(value) == 1 and squash(next(iter(value))) == squash(tool):
-        inside = {key: _as_object(item, max_depth) for key, item in value.items()}
-    found = [key for key, inner in inside.items() if inner is not None]
-    if len(found) != 1 or found[0] in declared:
+    if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
-    inner = inside[found[0]]
-    beside = {key: item for key, item in value.items() if key != found[0]}
-    if inner is None:
+    beside = {key: item for key, item in value.items() if key not in inside}
+    if not _go_with_a_call(beside, tool):
         return None
-    if found[0] == "properties":
-        if not _is_filled_in(inner, beside):
-            return None
-    elif not _go_with_a_call(beside, tool):
-        return None
+    (inner,) = inside.values()
     named = not _NAMING.isdisjoint(beside)
     # A parameter of the tool's own may stand beside them, where the arguments have it, too.
     own = declared.intersection(value) - _NAMING
     if own and not (named and own <= inner.keys() <= declared):
         return None
-    return Unwrapped(inner, tuple(beside.values()), named)
-
-
-def _is_filled_in(inner: dict[str, Any], beside: dict[str, Any]) -> bool:
-    """Whether these are values in a schema's place, and no schema."""
-    declares = any(isinstance(one, dict) and "type" in one for one in inner.values())
-    is_schema = beside.keys() <= _OF_A_SCHEMA and beside.get("type", "object") == "object"
-    return is_schema and not declares
+    return inner, beside
 
 
 def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
@@ -90,20 +94,6 @@ def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
         if key in _NAMING and not _is_named(item, tool):
             return False
     return True
-
-
-def surely_wrapped(
-    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
-) -> bool:
-    """Whether the arguments are surely inside, even where the schema allows the wrapping."""
-    named = False
-    inner = value
-    for _ in range(MAX_WRAPPINGS):
-        found = unwrap(inner, tool, declared, max_depth)
-        if found is None:
-            break
-        inner, named = found.inner, named or found.named
-    return inner is not value and inner.keys() <= declared and (bool(inner) or named)
 
 
 def _only(key: str, item: Any) -> Any:
