@@ -92,6 +92,8 @@ class _State(StageState):
         )
         self._needs_ids = not exchange.request.legacy_functions  # function_call has none
         self._failures: list[CallFailure] = []
+        # A tool that isn't offered, a call of which stands in marks beside prose; "" if none.
+        self._unoffered = ""
         self._compiled: ToolSet | None = None
 
     def on_request(self, request: Request) -> None:
@@ -175,14 +177,8 @@ class _State(StageState):
             return []
         if UNREAD in self._stage.off:
             return []
-        name = unread_call(choice.text, self._schemas()) or self._unknown_marked(choice.text)
+        name = unread_call(choice.text, self._schemas()) or self._unoffered
         return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
-
-    def _unknown_marked(self, text: str) -> str:
-        """A tool that isn't offered, a call of which stands in marks beside prose; "" if none."""
-        if not self._stage.options.validate_tool_names:
-            return ""
-        return next(iter(rescue(text, self._schemas(), self._stage.off).unknown), "")
 
     # Mending one choice
 
@@ -235,7 +231,8 @@ class _State(StageState):
         if not found.calls:
             everything = {**schemas, **{name: {} for name in names}}
             if rescue(text, everything).content.strip():
-                return  # there is prose, which may well speak of a call: that is a doubt
+                self._unoffered = names[0]  # the prose may well speak of a call: a doubt
+                return
         for name in names:
             error = explain.unknown_tool(name, list(schemas))
             yield CallFailure(name, "unknown_tool", error, index)
