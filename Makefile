@@ -36,11 +36,11 @@ types: $(DEV)  ## mypy, strict; of tests, whether what they name is there
 # What shares one real stack runs by itself, after all else: it is about who answers in time.
 unit: $(DEV)
 ifeq ($(ARGS),)
-	$(BIN)/pytest -rs -n auto --dist loadfile --cov=app --cov-report= \
+	$(BIN)/pytest -rs -n auto --dist loadfile --cov=mlx_stack_proxy --cov-report= \
 		--ignore tests/e2e --ignore tests/faults
-	$(BIN)/pytest -rs tests/e2e tests/faults --cov=app --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -rs tests/e2e tests/faults --cov=mlx_stack_proxy --cov-append --cov-report=term:skip-covered
 else
-	$(BIN)/pytest -rs --cov=app --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/pytest -rs --cov=mlx_stack_proxy --cov-report=term:skip-covered $(ARGS)
 endif
 
 e2e: $(DEV)  ## only the tests against the real stack
@@ -100,8 +100,8 @@ frameworks: $(DEV)  ## the snippets of docs/agents.md as printed, with the real 
 size: $(DEV)  ## lines by room, the longest files and functions
 	@$(BIN)/python -m scripts.size $(ARGS)
 
-schema: $(DEV)  ## write app/config.schema.json anew, after a change of the settings; then make references
-	$(BIN)/python -m app.settings_schema config.example.yaml
+schema: $(DEV)  ## write app/mlx_stack_proxy/config.schema.json anew, after a change of the settings; then make references
+	$(BIN)/python -m mlx_stack_proxy.settings_schema config.example.yaml
 
 references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
 	$(BIN)/python -m scripts.settings_page

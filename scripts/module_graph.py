@@ -9,36 +9,36 @@ from pathlib import Path
 
 from .drawing import Drawing
 
-APP = Path(__file__).resolve().parents[1] / "app"
-# From top to bottom: nothing imports what stands above it, nor beside it.
+APP = Path(__file__).resolve().parents[1] / "app" / "mlx_stack_proxy"
+# From top to bottom: nothing imports what stands above it.
 LAYERS = (
-    ("commands",),
-    ("main",),
-    ("api",),
-    ("proxy",),
-    ("stages", "state"),
-    ("core",),
-    ("tool_calls",),
+    ("operator",),
+    ("main", "server"),
+    (
+        "engine",
+        "wire",
+        "loop_detection",
+        "tool_validation",
+        "token_budget",
+        "memory_pressure",
+        "escalation",
+        "state",
+        "telemetry",
+    ),
     ("basics",),
 )
-# Modules that stand alone, and the folders of the commands.
-_COMMANDS = (
-    "cli __main__ check init local_stack remote replay server service tier_probe workers reload "
-    "settings_shown settings_schema deploy_files log_file pressure"
-)
-COMMANDS = frozenset(_COMMANDS.split())
-MAIN = frozenset({"main"})
-FOLDERS = frozenset({"api", "proxy", "stages", "state", "core", "tool_calls"})
+WIRING = frozenset(["main", "reload", "settings_schema", "stages"])
+FOLDERS = frozenset(part for layer in LAYERS for part in layer) - {"main", "basics"}
 
 
 def part_of(module: str) -> str:
-    """The part that a module of the package belongs to: ``app.core.gate`` to ``core``."""
+    """The part that a module of the package belongs to: ``…engine.gate`` to ``engine``."""
     name = module.split(".")[1] if "." in module else ""
     if name in FOLDERS:
         return name
-    if name in COMMANDS:
-        return "commands"
-    return "main" if name in MAIN else "basics"
+    if name == "__main__":
+        return "operator"
+    return "main" if name in WIRING else "basics"
 
 
 def imports() -> Counter[tuple[str, str]]:
@@ -77,42 +77,40 @@ def drawing() -> Drawing:
     d = Drawing("Which parts of the package import which", 860, 640)
     width, height = 230, 48
     places = {
-        "commands": (20, 20, "commands\ncli, up, init, check, service, replay …"),
+        "operator": (20, 20, "operator\nup, init, check, service, replay …"),
         "main": (315, 20, "main.py\nall wiring"),
-        "api": (315, 120, "api\nthe HTTP edge"),
-        "proxy": (315, 220, "proxy\nthe async shell: all I/O upstream"),
-        "state": (610, 320, "state\nsessions, budgets, events"),
-        "stages": (20, 320, "stages\nwhat is wrong with a reply"),
-        "core": (315, 420, "core\nexchanges, events, every rule"),
-        "tool_calls": (20, 520, "tool_calls\nformats, repair, schemas"),
-        "basics": (610, 570, "settings, errors, log …\nimported by all"),
+        "server": (315, 120, "server\nthe HTTP edge"),
+        "engine": (315, 220, "engine\none exchange: attempts, what follows"),
+        "state": (610, 220, "state\nsessions, budgets, events"),
+        "telemetry": (610, 320, "telemetry\nmetrics, events, log, traces"),
+        "loop_detection": (20, 220, "loop_detection\nacross turns, while writing"),
+        "tool_validation": (20, 320, "tool_validation\nformats, repair, schemas"),
+        "token_budget": (20, 420, "token_budget\nlimits, set-asides, the hour"),
+        "escalation": (315, 320, "escalation\ntiers, ladder, breaker, queue"),
+        "memory_pressure": (315, 420, "memory_pressure\nprobe, levels"),
+        "wire": (315, 520, "wire\nbytes and what they mean"),
+        "basics": (610, 570, "settings, errors …\nimported by all"),
     }
+    rooms = ("loop_detection", "tool_validation", "token_budget", "escalation", "memory_pressure")
     for name, (x, y, text) in places.items():
-        kind = "ours" if name in ("core", "stages", "tool_calls") else "plain"
-        d.box((x, y, width + (20 if name == "commands" else 0), height), text, kind)
+        kind = "ours" if name in (*rooms, "wire") else "plain"
+        d.box((x, y, width, height), text, kind)
     counted = imports()
     arrows = {
-        ("commands", "main"): ((270, 44), (315, 44)),
-        ("main", "api"): ((430, 68), (430, 120)),
-        ("api", "proxy"): ((430, 168), (430, 220)),
-        ("proxy", "core"): ((430, 268), (430, 420)),
-        ("proxy", "state"): ((545, 250), (700, 320)),
-        ("api", "state"): ((545, 150), (770, 150), (770, 320)),
-        ("state", "core"): ((700, 368), (545, 430)),
-        ("stages", "core"): ((160, 368), (315, 430)),
-        ("stages", "tool_calls"): ((90, 368), (90, 520)),
-        ("core", "tool_calls"): ((345, 468), (250, 535)),
-        ("main", "stages"): ((330, 68), (135, 320)),
-        ("commands", "proxy"): ((60, 68), (60, 244), (315, 244)),
+        ("operator", "main"): ((250, 44), (315, 44)),
+        ("main", "server"): ((430, 68), (430, 120)),
+        ("server", "engine"): ((430, 168), (430, 220)),
+        ("engine", "state"): ((545, 244), (610, 244)),
+        ("engine", "loop_detection"): ((315, 244), (250, 244)),
+        ("engine", "escalation"): ((430, 268), (430, 320)),
     }
     for edge, points in arrows.items():
         if counted[edge]:
             d.arrow(*points)
     d.note(
-        315,
-        512,
-        "blue: decisions, which know no asyncio, no HTTP, no clock\n"
-        "left out: most of what passes over a layer, as from api to core\nno import goes upwards",
+        20,
+        590,
+        "blue: decisions, which know no asyncio, no HTTP, no clock\nno import goes upwards",
         anchor="start",
     )
     return d

@@ -45,9 +45,9 @@ def flow() -> Drawing:
 def request() -> Drawing:
     """architecture.md: the way of a request."""
     d = Drawing("The way of a request through the modules", 860, 640)
-    d.note(150, 26, "HTTP edge: app/api")
-    d.note(430, 26, "async shell: app/proxy")
-    d.note(725, 26, "decisions, no I/O: app/core, app/stages")
+    d.note(150, 26, "HTTP edge: app/mlx_stack_proxy/server")
+    d.note(430, 26, "async shell: app/mlx_stack_proxy/engine")
+    d.note(725, 26, "decisions, no I/O")
     left, middle, right = 20, 300, 590
 
     def row(x: int, y: int, text: str, kind: str = "plain") -> None:

@@ -1,7 +1,7 @@
 """The settings reference: `python -m scripts.settings_page` writes docs/settings.md anew.
 
-Types, ranges and defaults come from the schema (`app/config.schema.json`), what a key does from the
-comments of `config.example.yaml` by way of it, what needs a restart from `app/reload.py`, and why a
+Types, ranges and defaults come from the schema (`config.schema.json`), what a key does from the
+comments of `config.example.yaml` by way of it, what needs a restart from `reload.py`, and why a
 default is what it is from `docs/settings-reasons.yaml`.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from app.reload import AT_START
-from app.settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX
-from app.settings_schema import shipped
-from app.settings_shown import as_yaml
+from mlx_stack_proxy.operator.settings_shown import as_yaml
+from mlx_stack_proxy.reload import AT_START
+from mlx_stack_proxy.settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX
+from mlx_stack_proxy.settings_schema import shipped
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "settings.md"

@@ -83,7 +83,7 @@ def _largest(lines: dict[str, int]) -> str:
 
 
 def main() -> None:
-    package = ROOT / (sys.argv[1] if len(sys.argv) > 1 else "app")
+    package = ROOT / (sys.argv[1] if len(sys.argv) > 1 else "app/mlx_stack_proxy")
     print("\n".join(table(measured(package))))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.settings_source import SettingsError, from_mapping, load
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
 
 Json = dict[str, Any]
 

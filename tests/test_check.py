@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from app import check, cli
-from app.settings_source import from_mapping
+from mlx_stack_proxy.operator import check, cli
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from app import __version__, check, cli, server
-from app.settings import Settings
+from mlx_stack_proxy import __version__
+from mlx_stack_proxy.operator import check, cli
+from mlx_stack_proxy.server import process
+from mlx_stack_proxy.settings import Settings
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
         seen.append(settings)
         return 7
 
-    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(process, "serve", serve)
     return seen
 
 
@@ -130,7 +132,7 @@ def test_ctrl_c_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     def serve(*_: Any, **__: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(server, "serve", serve)
+    monkeypatch.setattr(process, "serve", serve)
     assert cli.main(["serve"]) == 130
 
 
@@ -156,7 +158,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_module_runs_as_a_program() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app", "--version"],
+        [sys.executable, "-m", "mlx_stack_proxy", "--version"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -167,7 +169,7 @@ def test_the_module_runs_as_a_program() -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
-    command = [sys.executable, "-m", "app", "config", "schema"]
+    command = [sys.executable, "-m", "mlx_stack_proxy", "config", "schema"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

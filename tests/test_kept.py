@@ -6,8 +6,8 @@ import gc
 
 import psutil
 
-from app.core.history import encoded
-from app.core.turn import Inputs, Turn
+from mlx_stack_proxy.loop_detection.history import encoded
+from mlx_stack_proxy.loop_detection.turn import Inputs, Turn
 
 COUNT = 20_000
 MOST = 1_000  # bytes of one, which has some 100

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, tzinfo
 
 import pytest
 
-from app import log
-from app.settings import ObservabilitySettings
+from mlx_stack_proxy.settings import ObservabilitySettings
+from mlx_stack_proxy.telemetry import log
 
 
 class Full:

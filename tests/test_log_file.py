@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from app.log_file import LogFile
+from mlx_stack_proxy.telemetry.log_file import LogFile
 
 LINE = "x" * 99 + "\n"
 
@@ -87,4 +87,4 @@ sys.stdout.write("end")
 
 
 def env() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "app")}

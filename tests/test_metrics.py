@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.main import build_services
-from app.metrics import Metrics
-from app.settings import Settings
+from mlx_stack_proxy.main import build_services
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.telemetry.metrics import Metrics
 from tests.support.forced_memory import ForcedMemory
 from tests.support.running_proxy import proxy_config
 

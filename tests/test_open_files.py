@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from app import open_files
+from mlx_stack_proxy.server import open_files
 
 UNLIMITED = resource.RLIM_INFINITY
 

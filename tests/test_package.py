@@ -36,19 +36,19 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     info = f"mlx_stack_proxy-{PROJECT['version']}.dist-info"
     assert {
-        "app/py.typed",
-        "app/config.schema.json",
-        "app/state/lua/commit.lua",
-        "app/deploy/launchd/com.mlx-stack.proxy.plist",
-        "app/deploy/systemd/user/mlx-stack-proxy.service",
-        "app/deploy/systemd/user/sandbox.conf",
-        "app/deploy/systemd/system/mlx-stack-proxy.service",
-        "app/deploy/local/models/fast/model.safetensors",
+        "mlx_stack_proxy/py.typed",
+        "mlx_stack_proxy/config.schema.json",
+        "mlx_stack_proxy/state/lua/commit.lua",
+        "mlx_stack_proxy/deploy/launchd/com.mlx-stack.proxy.plist",
+        "mlx_stack_proxy/deploy/systemd/user/mlx-stack-proxy.service",
+        "mlx_stack_proxy/deploy/systemd/user/sandbox.conf",
+        "mlx_stack_proxy/deploy/systemd/system/mlx-stack-proxy.service",
+        "mlx_stack_proxy/deploy/local/models/fast/model.safetensors",
         f"{info}/licenses/LICENSE",
         f"{info}/entry_points.txt",
     } <= names
-    assert {name.partition("/")[0] for name in names} == {"app", info}
-    whole = {path.relative_to(ROOT).as_posix() for path in (ROOT / "app").rglob("*.py")}
+    assert {name.partition("/")[0] for name in names} == {"mlx_stack_proxy", info}
+    whole = {path.relative_to(ROOT / "app").as_posix() for path in (ROOT / "app").rglob("*.py")}
     assert whole <= names
 
 
@@ -92,7 +92,8 @@ def test_it_runs_where_only_it_is_installed(wheel: Path, tmp_path: Path) -> None
     assert said("--version").strip() == f"mlx-stack-proxy {PROJECT['version']}"
     plan = said("service", "install", "--dry-run")
     assert f"{place}/bin/mlx-stack-proxy" in plan
-    where = "import app.local_stack.tiers as t; print(t.__file__, t.demo_model('fast'))"
+    where = "from mlx_stack_proxy.operator.local_stack import tiers as t; "
+    where += "print(t.__file__, t.demo_model('fast'))"
     done = subprocess.run(
         (str(python), "-c", where),
         capture_output=True,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from app import cli, pressure
-from app.core.pressure import Level, Reading
-from app.proxy import memory_readers
+from mlx_stack_proxy.memory_pressure import readers
+from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
+from mlx_stack_proxy.operator import cli, pressure
 
 
 class Machine:
@@ -36,7 +36,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def this_machine(monkeypatch: pytest.MonkeyPatch, *readings: Reading | Exception) -> None:
     found = Machine(*readings) if readings else None
-    monkeypatch.setattr(memory_readers, "this_machine", lambda: found)
+    monkeypatch.setattr(readers, "this_machine", lambda: found)
 
 
 # Once

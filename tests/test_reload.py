@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import structlog
 
-from app import log, reload
-from app.reload import AT_START, Given, Reloader, differences, with_old
-from app.settings import Settings
-from app.settings_source import from_mapping
+from mlx_stack_proxy import reload
+from mlx_stack_proxy.reload import AT_START, Given, Reloader, differences, with_old
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.telemetry import log
 
 Said = list[Any]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app import cli
-from app.replay import Replay
-from app.settings import DEFAULT_TIERS, Settings
-from app.stages import tool_validation
+from mlx_stack_proxy import tool_validation
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.operator.replay import Replay
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from tests.support.replies import KINDS, chunk, completion, stream_bytes, text_chunks
 from tests.tool_calls.calls import SEARCH
 

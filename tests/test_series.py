@@ -9,7 +9,7 @@ import prometheus_client
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from app.series import Counter, Histogram
+from mlx_stack_proxy.telemetry.series import Counter, Histogram
 
 BOUNDS = (0.05, 0.1, 2.5, 600)
 VALUES = (0.0, 0.05, 0.050001, 0.1, 2.4, 2.5, 599.9, 600, 600.1, 1e9)

@@ -11,9 +11,9 @@ from typing import Any, get_args
 import yaml
 from pydantic import TypeAdapter
 
-from app.section import keys_of
-from app.settings import DEFAULT_TIERS, Settings, TierSettings
-from app.settings_source import from_mapping
+from mlx_stack_proxy.section import keys_of
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings
+from mlx_stack_proxy.settings_source import from_mapping
 
 Json = dict[str, Any]
 EXAMPLE = Path(__file__).parent.parent / "config.example.yaml"

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.section import keys_of
-from app.settings import ServerSettings, Settings, UpstreamSettings, is_loopback
-from app.settings_source import SettingsError, from_mapping, load
+from mlx_stack_proxy.section import keys_of
+from mlx_stack_proxy.settings import ServerSettings, Settings, UpstreamSettings, is_loopback
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
 from tests.settings_problems import (
     Json,
     at,

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from app import cli, settings_schema
-from app.settings_source import SettingsError, from_mapping
+from mlx_stack_proxy import settings_schema
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping
 
 REPOSITORY = Path(__file__).parent.parent
 EXAMPLE = (REPOSITORY / "config.example.yaml").read_text(encoding="utf-8")

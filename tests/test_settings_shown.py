@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from app import settings_shown
-from app.settings import Settings
-from app.settings_source import from_mapping, read
+from mlx_stack_proxy.operator import settings_shown
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping, read
 
 
 def shown(folder: Path, text: str, environ: Mapping[str, str] | None = None) -> list[str]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.proxy.upstream import Upstream
-from app.settings_source import from_mapping
-from app.tier_probe import Probe
+from mlx_stack_proxy.engine.upstream import Upstream
+from mlx_stack_proxy.operator.tier_probe import Probe
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.replies import (
     DONE,
     completion,

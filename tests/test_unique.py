@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.unique import unique
+from mlx_stack_proxy.unique import unique
 
 
 def test_as_many_bits_as_asked_for() -> None:

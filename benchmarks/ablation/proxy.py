@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
-from app import cli, stages
-from app.core.pipeline import Stage
-from app.settings import Settings
 from benchmarks.ablation.rows import Row, rows
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine.pipeline import Stage
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.settings import Settings
 
 
 def main() -> int:

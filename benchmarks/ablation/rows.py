@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from app.core.pipeline import Stage
-from app.settings import Settings
-from app.stages import build
-from app.stages.loop_detection import detectors
-from app.stages.loop_detection.generation import flow
-from app.stages.tool_validation import ToolValidation
-from app.stages.tool_validation.stage import UNREAD
-from app.tool_calls.doubts import DOUBTS
-from app.tool_calls.formats.table import FORMATS
+from mlx_stack_proxy.engine.pipeline import Stage
+from mlx_stack_proxy.loop_detection import detectors
+from mlx_stack_proxy.loop_detection.generation import flow
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.stages import build
+from mlx_stack_proxy.tool_validation.doubts import DOUBTS
+from mlx_stack_proxy.tool_validation.formats.table import FORMATS
+from mlx_stack_proxy.tool_validation.stage import UNREAD, ToolValidation
 
 Kind = Literal["format", "repair", "doubt", "across turns", "while writing"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tool-calls.md"

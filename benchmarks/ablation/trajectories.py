@@ -74,7 +74,7 @@ def _proxy(row: Row | None, folder: Path, port: int, upstream: int) -> Iterator[
     }
     file = folder / "config.yaml"
     file.write_text(json.dumps(config), "utf-8")
-    program = ["benchmarks.ablation.proxy", row.kind, row.name] if row else ["app"]
+    program = ["benchmarks.ablation.proxy", row.kind, row.name] if row else ["mlx_stack_proxy"]
     command = [sys.executable, "-m", *program, "serve", "--config", str(file)]
     env = {key: value for key, value in os.environ.items() if not key.startswith("MLX_STACK_")}
     process = subprocess.Popen(command, env=env)

@@ -22,8 +22,8 @@ from random import Random
 
 import openai
 
-from app.local_stack.supervisor import StartFailed
 from benchmarks import machine, pages
+from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from . import agent, report, tasks
 from .columns import COLUMNS, GROUPS, Part

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from app.local_stack import children, configs
-from app.local_stack.console import Console
-from app.local_stack.guarded_process import Lifeline
-from app.local_stack.run_directory import RunDirectory
-from app.local_stack.supervisor import Supervisor
+from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack.console import Console
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack.supervisor import Supervisor
 from tests.support.ports import free_port
 
 from .stack import START_SECONDS, Backend

@@ -17,7 +17,7 @@ _HERE = "benchmarks/agents"
 _OURS = [f"{_HERE}/{name}.py" for name in ("agent", "broken", "kills", "relay", "stack", "tasks")]
 _PROXIED = [f"{_HERE}/proxied.py", "app/**/*.py", "app/**/*.lua"]
 _DEMO = [
-    "app/local_stack/*.py",  # LiteLLM's configuration, how the servers are started
+    "app/mlx_stack_proxy/operator/local_stack/*.py",  # how LiteLLM and the servers start
     "deploy/local/demo_tiers/*.py",
     "deploy/local/models/*/*.safetensors",
 ]

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import psutil
 
-from app.local_stack import children, configs
-from app.local_stack.console import Console
-from app.local_stack.guarded_process import Lifeline
-from app.local_stack.run_directory import RunDirectory
-from app.local_stack.supervisor import Supervisor
-from app.local_stack.tiers import LocalTier, chosen_tiers
+from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack.console import Console
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack.supervisor import Supervisor
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier, chosen_tiers
 from tests.support.ports import free_port
 
 START_SECONDS = 600.0

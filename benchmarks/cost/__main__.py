@@ -23,13 +23,13 @@ from typing import Any
 
 import uvloop
 
-from app import open_files
 from benchmarks import machine, pages
 from benchmarks.cost import contestants, growth, measure, plots, report
 from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.growth import Growth
 from benchmarks.cost.rounds import Bench, Clock
 from benchmarks.cost.samples import Samples
+from mlx_stack_proxy.server import open_files
 from tests.bench import servers
 
 GROWTH = "growth"

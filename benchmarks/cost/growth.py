@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.core.budgets import Limit
-from app.core.session_id import digest
-from app.state.sqlite import SqliteStore
-from app.state.store import SessionDelta, Settlement, StoreError
 from benchmarks.cost import bodies, measure
 from benchmarks.cost.bodies import Batch, MakeBatch
 from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.samples import Samples
+from mlx_stack_proxy.engine.session_id import digest
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import SessionDelta, Settlement, StoreError
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.bench import load, servers
 from tests.bench.servers import Server
 

@@ -27,9 +27,9 @@ LOADS: list[tuple[str, MakeBatch, int, int]] = [
 
 
 def part_of(filename: str) -> str:
-    """`app/core/gate.py` for ours, the package for others."""
-    if "/app/" in filename and "site-packages" not in filename:
-        return "app/" + filename.rsplit("/app/", 1)[1]
+    """`ours/engine/gate.py` for ours, the package for others."""
+    if "/mlx_stack_proxy/" in filename:
+        return "ours/" + filename.rsplit("/mlx_stack_proxy/", 1)[1]
     found = PACKAGE.search(filename)
     if found:
         return found[1]
@@ -39,8 +39,8 @@ def part_of(filename: str) -> str:
 
 
 def package_of(part: str) -> str:
-    """`app/core` for all that is in there; the standard library is one."""
-    if part.startswith("app/"):
+    """`ours/engine` for all that is in there; the standard library is one."""
+    if part.startswith("ours/"):
         return "/".join(part.split("/")[:2]).removesuffix(".py")
     return part.partition(":")[0]
 

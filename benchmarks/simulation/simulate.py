@@ -6,21 +6,21 @@ import asyncio
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
-from app.core import ladder
-from app.core.breaker import Breakers
-from app.core.exchange import AttemptRecord, ClientRequest, Controls, Exchange
-from app.core.failures import reason_of
-from app.core.ladder import TierView
-from app.core.next_step import LASTING, after_waiting, next_step
-from app.core.session_id import SessionId
-from app.core.steps import Deliver, Move, Retry
-from app.core.tiers import Route
-from app.core.verdicts import CallFailure, InvalidToolCall, UpstreamFailed, Verdict
-from app.proxy.tier_queue import QueueTimeout, TierQueues
-from app.settings import Settings
-from app.state.store import Sticky
 from benchmarks.simulation import virtual_time
 from benchmarks.simulation.world import Agent, Machine, Server, Turn, World, reply_of
+from mlx_stack_proxy.engine.exchange import AttemptRecord, ClientRequest, Controls, Exchange
+from mlx_stack_proxy.engine.failures import reason_of
+from mlx_stack_proxy.engine.next_step import LASTING, after_waiting, next_step
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
+from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, UpstreamFailed, Verdict
+from mlx_stack_proxy.escalation import ladder
+from mlx_stack_proxy.escalation.breaker import Breakers
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.escalation.tier_queue import QueueTimeout, TierQueues
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.state.store import Sticky
 
 _BAD = InvalidToolCall((CallFailure("tool", "schema", "it is not what the schema says"),))
 _REQUEST = ClientRequest({"messages": []}, "auto", stream=True, include_usage=True)

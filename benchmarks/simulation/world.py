@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.settings import Settings
+from mlx_stack_proxy.settings import Settings
 
 # Tokens a second of all replies together, with 1, 2, 4 and 8 at once, by those of one alone:
 # mlx-lm 0.32 with a model of 1M parameters gave 295, 494, 510 and 645.

@@ -8,8 +8,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from app import cli
-from app.local_address import local_url
+from mlx_stack_proxy.local_address import local_url
+from mlx_stack_proxy.operator import cli
 
 # Of process 1: the proxy, or an init that was given the proxy's command.
 COMMAND = Path("/proc/1/cmdline")

@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from app.tool_calls import schemas
-from app.tool_calls.check import check_call
-from app.tool_calls.schemas import tool_set
+from mlx_stack_proxy.tool_validation import schemas
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.schemas import tool_set
 
 ROUNDS = 15
 
@@ -51,7 +51,7 @@ def a_tool(number: int) -> dict[str, Any]:
 
 
 ARGUMENTS = {
-    "path": "src/app/main.py",
+    "path": "src/app/mlx_stack_proxy/main.py",
     "old_string": "def main() -> None:\n    run()\n",
     "new_string": "def main() -> int:\n    return run()\n",
     "mode": "first",
@@ -95,7 +95,7 @@ def main() -> int:
     )
     print(f"{'compiling 40 new tools':32} {_compiling() / 1000:8.2f} ms")
     command = (
-        "import time; s = time.perf_counter(); import app.tool_calls.check; "
+        "import time; s = time.perf_counter(); import mlx_stack_proxy.tool_validation.check; "
         "print(f'{(time.perf_counter() - s) * 1000:.0f}')"
     )
     took = subprocess.run(

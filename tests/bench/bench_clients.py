@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from app import open_files
+from mlx_stack_proxy.server import open_files
 from tests.bench.servers import Server, start_proxy
 from tests.support.replies import DONE, chunk, data, long_text, text_chunks, text_stream
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole

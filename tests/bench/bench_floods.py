@@ -11,8 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from app.tool_calls.check import check_call
-from app.tool_calls.text_calls import Holdback, rescue
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.text_calls import Holdback, rescue
 from tests.tool_calls.floods import FLOODS, MARKERS
 from tests.tool_calls.test_check_fuzz import SHAPED
 from tests.tool_calls.test_text_samples import TOOLS

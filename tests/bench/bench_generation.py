@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from app.core.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
-from app.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.events import Event, ReasoningDelta, TextDelta, ToolCallDelta
 from tests.bench import loop_streams
 from tests.stages.loop_detection.generation.texts import fibonacci
 

@@ -17,15 +17,15 @@ import time
 import tracemalloc
 from typing import Any
 
-from app.core.blocks import Blocks
-from app.core.exchange import ClientRequest, Controls, Exchange, Request
-from app.core.history import HistoryReader
-from app.core.reply import Reply, ToolCall
-from app.core.session_id import SessionId
-from app.core.tiers import Route
-from app.server import GC_YOUNG_OBJECTS
-from app.settings import DEFAULT_TIERS, Settings
-from app.stages.loop_detection import LoopDetection
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.loop_detection.history import HistoryReader
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.server.process import GC_YOUNG_OBJECTS
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.blocks import Blocks
+from mlx_stack_proxy.wire.reply import Reply, ToolCall
 
 Json = dict[str, Any]
 MESSAGES = 400

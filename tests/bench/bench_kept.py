@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import psutil
 
-from app.core.blocks import Blocks
-from app.core.budgets import Limit
-from app.core.history import HistoryReader, encoded
-from app.stages.loop_detection.memory import Sessions
-from app.state.ledger import Ledger
-from app.state.store import SessionDelta, Settlement
-from app.tool_calls.schemas import MAX_SCHEMAS, tool_set
+from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
+from mlx_stack_proxy.loop_detection.memory import Sessions
+from mlx_stack_proxy.state.ledger import Ledger
+from mlx_stack_proxy.state.store import SessionDelta, Settlement
+from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS, tool_set
+from mlx_stack_proxy.wire.blocks import Blocks
 from tests.bench.bench_history import MESSAGES, transcript
 from tests.tool_calls.calls import parameters, tool
 

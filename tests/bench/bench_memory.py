@@ -13,20 +13,20 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from app.core import ladder
-from app.core.ladder import Start, TierView
-from app.core.pressure import Reading
-from app.proxy import response_headers
-from app.proxy.memory_probe import MemoryProbe
-from app.proxy.memory_readers import (
+from mlx_stack_proxy.engine import response_headers
+from mlx_stack_proxy.escalation import ladder
+from mlx_stack_proxy.escalation.ladder import Start, TierView
+from mlx_stack_proxy.memory_pressure.pressure import Reading
+from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
+from mlx_stack_proxy.memory_pressure.readers import (
     HostMemory,
     LinuxMemory,
     Reader,
     Threaded,
     this_machine,
 )
-from app.settings import MemoryPressureSettings
-from app.settings_source import from_mapping
+from mlx_stack_proxy.settings import MemoryPressureSettings
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.exchanges import client_request, exchange
 from tests.support.scripted_server import Reply, ScriptedServer
 

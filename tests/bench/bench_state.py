@@ -27,11 +27,11 @@ from typing import Any
 
 import uvloop
 
-from app.core.budgets import Limit
-from app.state.memory import MemoryStore
-from app.state.redis import RedisStore
-from app.state.sqlite import SqliteStore
-from app.state.store import SessionDelta, Settlement, Sticky, Store
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import SessionDelta, Settlement, Sticky, Store
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.support.redis_server import RedisServer
 
 ROUNDS = 10

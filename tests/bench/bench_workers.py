@@ -56,7 +56,7 @@ def start_workers(count: int, policy: str, upstream: int, redis: str, folder: Pa
     }
     file = folder / f"workers-{count}-{policy}.yaml"
     file.write_text(yaml.safe_dump(config))
-    argv = [sys.executable, "-m", "app", "serve", "--config", str(file)]
+    argv = [sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(file)]
     server = start(f"{count} workers {policy}", port, argv, folder)
     server.wait_ready("/health", 300)
     return server

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.core.exchange import ClientRequest, Controls, Exchange, Request
-from app.core.reply import Reply, ToolCall
-from app.core.session_id import SessionId
-from app.core.tiers import Route
-from app.core.verdicts import LoopDetected
-from app.settings import DEFAULT_TIERS, Settings
-from app.stages.loop_detection import LoopDetection
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.engine.verdicts import LoopDetected
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.reply import Reply, ToolCall
 
 Json = dict[str, Any]
 SESSION = SessionId("x-mlx-stack-session", "0" * 32, "0" * 32)

@@ -25,12 +25,17 @@ from pathlib import Path
 
 import orjson
 
-from app.core.events import TextDelta, ToolCallDelta
-from app.core.prompt_size import BYTES_PER_OUTPUT_TOKEN
-from app.core.verdicts import Verdict
-from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings, TokenBudgetSettings
-from app.stages.loop_detection.generation.reply_watch import ReplyWatch
 from benchmarks import machine, pages
+from mlx_stack_proxy.engine.verdicts import Verdict
+from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
+from mlx_stack_proxy.settings import (
+    DEFAULT_TIERS,
+    LoopDetectionSettings,
+    Settings,
+    TokenBudgetSettings,
+)
+from mlx_stack_proxy.wire.events import TextDelta, ToolCallDelta
+from mlx_stack_proxy.wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from tests.bench import loop_streams
 
 MARKER = "limits"

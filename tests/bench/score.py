@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app import stages
-from app.core.attempt import Attempt
-from app.core.exchange import ClientRequest, Controls, Exchange, Request
-from app.core.session_id import SessionId
-from app.core.sse import DONE_FRAME, data_frame
-from app.core.tiers import Route
-from app.core.verdicts import InvalidToolCall, Verdict
-from app.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall, Verdict
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.sse import DONE_FRAME, data_frame
 from tests.bench import score_mutations, score_text_calls
 from tests.bench.corpora import CORPORA, TEXTS
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from app.tool_calls.text_calls import FoundCall, Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.text_calls import FoundCall, Holdback, Rescued, rescue
 from tests.bench.corpora import TEXTS
 
 

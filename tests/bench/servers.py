@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import yaml
 
-from app.settings import DEFAULT_TIERS
+from mlx_stack_proxy.settings import DEFAULT_TIERS
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -198,7 +198,15 @@ def start_proxy(
     }
     file = folder / f"proxy-{port}.yaml"
     file.write_text(yaml.safe_dump(config))
-    argv = [sys.executable, "-m", *(wrapper or []), "app", "serve", "--config", str(file)]
+    argv = [
+        sys.executable,
+        "-m",
+        *(wrapper or []),
+        "mlx_stack_proxy",
+        "serve",
+        "--config",
+        str(file),
+    ]
     server = start("this proxy" if stages else "its frame", port, argv, folder)
     server.wait_ready("/health", 60)
     return server

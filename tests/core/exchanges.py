@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.core.attempt import Attempt
-from app.core.exchange import ClientRequest, Controls, Exchange, Request
-from app.core.pipeline import Stage
-from app.core.session_id import SessionId
-from app.core.tiers import Route
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.pipeline import Stage
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.escalation.tiers import Route
 
 Json = dict[str, Any]
 USER = {"role": "user", "content": "hello"}

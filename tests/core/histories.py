@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.core.blocks import Blocks
-from app.core.history import History, HistoryReader
-from app.core.turn import Inputs
+from mlx_stack_proxy.loop_detection.history import History, HistoryReader
+from mlx_stack_proxy.loop_detection.turn import Inputs
+from mlx_stack_proxy.wire.blocks import Blocks
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Find it."}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.core.exchange import AttemptRecord, Exchange
-from app.core.ladder import TierView
-from app.core.next_step import next_step
-from app.core.steps import Fail, Step
-from app.core.verdicts import (
+from mlx_stack_proxy.engine.exchange import AttemptRecord, Exchange
+from mlx_stack_proxy.engine.next_step import next_step
+from mlx_stack_proxy.engine.steps import Fail, Step
+from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
     InvalidToolCall,
     LoopDetected,
@@ -16,8 +15,9 @@ from app.core.verdicts import (
     UpstreamFailed,
     Verdict,
 )
-from app.errors import ProxyError
-from app.settings_source import from_mapping
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.exchanges import exchange
 
 LOOP = LoopDetected("repetition", 3, "the reply repeats itself")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.core.attempt import Attempt
-from app.core.events import Event, TextDelta
-from app.core.exchange import Exchange
-from app.core.pipeline import StageState
-from app.core.verdicts import Verdict
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.pipeline import StageState
+from mlx_stack_proxy.engine.verdicts import Verdict
+from mlx_stack_proxy.wire.events import Event, TextDelta
 from tests.core.exchanges import Faults, attempt, client_request, exchange
 from tests.support.replies import stream_bytes, text_chunks
 

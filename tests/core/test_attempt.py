@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import sse
-from app.core.attempt import Attempt
-from app.core.events import Event, TextDelta, Tick
-from app.core.exchange import Exchange
-from app.core.pipeline import StageState
-from app.core.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.pipeline import StageState
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
+from mlx_stack_proxy.wire import sse
+from mlx_stack_proxy.wire.events import Event, TextDelta, Tick
 from tests.core.exchanges import attempt, client_request, cut, exchange, relayed, splits
 from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.core import sse
-from app.core.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.wire import sse
 from tests.core.exchanges import attempt, client_request, exchange, relayed
 from tests.support.replies import DONE, KINDS, USAGE, chunk, completion, stream_bytes, usage_chunk
 

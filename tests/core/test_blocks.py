@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.core.blocks import BLOCK, Blocks, Remembered
+from mlx_stack_proxy.wire.blocks import BLOCK, Blocks, Remembered
 
 SYSTEM = {"role": "system", "content": "You are careful. It is 12:04."}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.breaker import MAX_COOLDOWN_SECONDS, Breakers, BreakerState
-from app.settings import DegradeSettings
+from mlx_stack_proxy.escalation.breaker import MAX_COOLDOWN_SECONDS, Breakers, BreakerState
+from mlx_stack_proxy.settings import DegradeSettings
 
 RULES = DegradeSettings(failures=3, cooldown_seconds=30)
 

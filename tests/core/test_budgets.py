@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.core import budgets
-from app.core.budgets import Limit, Spent
-from app.core.events import TextDelta, Usage
-from app.core.exchange import Controls
-from app.core.reply import Reply
-from app.core.tiers import Route
-from app.settings import TokenBudgetSettings
-from app.settings_source import from_mapping
+from mlx_stack_proxy.engine.exchange import Controls
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.settings import TokenBudgetSettings
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.token_budget import budgets
+from mlx_stack_proxy.token_budget.budgets import Limit, Spent
+from mlx_stack_proxy.wire.events import TextDelta, Usage
+from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import client_request, exchange
 
 SMALL = {"per_session": 10, "per_hour": 20, "max_output_tokens": 30}

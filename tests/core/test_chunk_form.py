@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from app.core.chunk_form import MAX_CHOICES, ChunkForm
-from app.core.field_forms import is_delta, is_usage
-from app.core.reply import Reply
+from mlx_stack_proxy.wire.chunk_form import MAX_CHOICES, ChunkForm
+from mlx_stack_proxy.wire.field_forms import is_delta, is_usage
+from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import ODD, attempt, client_request, exchange, relayed
 from tests.support.replies import (
     DONE,
@@ -351,7 +351,7 @@ def test_a_form_that_was_brought_once_is_not_looked_for_again(
     one, usual = attempt(), attempt()
     got = one.feed(frame(first), 0.0) + one.feed(frame(text), 0.0)
     with monkeypatch.context() as patched:
-        patched.setattr("app.core.chunk_reader.read_frame", None)
+        patched.setattr("mlx_stack_proxy.wire.chunk_reader.read_frame", None)
         got += b"".join(one.feed(frame(each), 0.0) for each in more)
     got += one.feed(frame(end) + DONE, 0.0)
     got += one.rest()

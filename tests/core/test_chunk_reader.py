@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core import chunks
-from app.core.chunk_reader import ChunkReader
-from app.core.chunks import MalformedChunk, read_frame
-from app.core.events import TextDelta
-from app.core.sse import Frame
+from mlx_stack_proxy.wire import chunks
+from mlx_stack_proxy.wire.chunk_reader import ChunkReader
+from mlx_stack_proxy.wire.chunks import MalformedChunk, read_frame
+from mlx_stack_proxy.wire.events import TextDelta
+from mlx_stack_proxy.wire.sse import Frame
 
 Json = dict[str, Any]
 
@@ -72,7 +72,7 @@ def test_what_differs_in_its_text_alone_is_not_parsed_again(
 ) -> None:
     reader = ChunkReader()
     reader.read(frame(payload("first"), compact))
-    monkeypatch.setattr("app.core.chunk_reader.read_frame", None)
+    monkeypatch.setattr("mlx_stack_proxy.wire.chunk_reader.read_frame", None)
     chunk = reader.read(frame(payload('a "quoted" wörd'), compact))
     assert chunk.events == [TextDelta(0, 'a "quoted" wörd')]
     assert chunk.unread

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from app.core.chunks import (
+from mlx_stack_proxy.wire.chunks import (
     MalformedChunk,
     chunks_of_completion,
     read_events,
     read_frame,
     text_of,
 )
-from app.core.events import (
+from mlx_stack_proxy.wire.events import (
     Event,
     Finish,
     ReasoningDelta,
@@ -25,7 +25,7 @@ from app.core.events import (
     UpstreamErrorEvent,
     Usage,
 )
-from app.core.sse import Frame, data_frame
+from mlx_stack_proxy.wire.sse import Frame, data_frame
 from tests.core.exchanges import ODD
 from tests.support.replies import KINDS, chunk, usage_chunk
 

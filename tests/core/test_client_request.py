@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import legacy
-from app.core.client_request import parse
-from app.core.exchange import ClientRequest
-from app.errors import ProxyError
+from mlx_stack_proxy.engine.client_request import parse
+from mlx_stack_proxy.engine.exchange import ClientRequest
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.wire import legacy
 from tests.core.exchanges import JSON, USER
 from tests.support.replies import FUNCTIONS, TOOLS
 

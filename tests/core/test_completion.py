@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.chunks import chunks_of_completion
-from app.core.completion import CompletionBuilder
+from mlx_stack_proxy.wire.chunks import chunks_of_completion
+from mlx_stack_proxy.wire.completion import CompletionBuilder
 from tests.core.exchanges import ODD
 from tests.support.replies import KINDS, LINK, USAGE, chunk, usage_chunk
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.core import correction
-from app.core.build_request import Before, build
-from app.core.reply import ChoiceReply, Reply, ToolCall
-from app.core.steps import Retry
-from app.core.verdicts import CallFailure, InvalidToolCall, OutputTruncated
-from app.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.engine import correction
+from mlx_stack_proxy.engine.build_request import Before, build
+from mlx_stack_proxy.engine.steps import Retry
+from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, OutputTruncated
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.reply import ChoiceReply, Reply, ToolCall
 from tests.core.exchanges import client_request, exchange
 from tests.tool_calls.calls import RUN, SEARCH, WRITE
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.deadlines import AFTER_FINISH_SECONDS, ASK_AFTER_SECONDS, Deadlines
-from app.core.verdicts import LeftOpen, UpstreamFailed
-from app.settings import TierSettings
+from mlx_stack_proxy.engine.deadlines import AFTER_FINISH_SECONDS, ASK_AFTER_SECONDS, Deadlines
+from mlx_stack_proxy.engine.verdicts import LeftOpen, UpstreamFailed
+from mlx_stack_proxy.settings import TierSettings
 
 TIER = TierSettings(
     model="m",

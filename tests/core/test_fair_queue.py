@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from app.core.fair_queue import FairQueue, Ticket, Together
+from mlx_stack_proxy.escalation.fair_queue import FairQueue, Ticket, Together
 
 
 def entered(queue: FairQueue, *sessions: str) -> list[Ticket]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from app.core.forms import BadForm, Field, fields_of
+from mlx_stack_proxy.wire.forms import BadForm, Field, fields_of
 
 TYPE = "multipart/form-data; boundary=b"
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.chunks import Chunk, read_events, read_frame
-from app.core.events import TextDelta
-from app.core.gate import Gate
-from app.core.sse import Frame, comment_frame, data_frame
+from mlx_stack_proxy.engine.gate import Gate
+from mlx_stack_proxy.wire.chunks import Chunk, read_events, read_frame
+from mlx_stack_proxy.wire.events import TextDelta
+from mlx_stack_proxy.wire.sse import Frame, comment_frame, data_frame
 from tests.support.replies import USAGE, chunk, usage_chunk
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.core.hints import place
+from mlx_stack_proxy.engine.hints import place
 
 Json = dict[str, Any]
 SYSTEM = {"role": "system", "content": "Be brief."}

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import call_keys
-from app.core.blocks import Blocks
-from app.core.history import HistoryReader, encoded, of_window
+from mlx_stack_proxy.loop_detection import call_keys
+from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded, of_window
+from mlx_stack_proxy.wire.blocks import Blocks
 from tests.core.exchanges import ODD
 from tests.core.histories import SYSTEM, USER, assistant, call, came, read, step, told, tool
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import turns as turns_module
-from app.core.blocks import Blocks
-from app.core.history import MAX_BRANCHES, History, HistoryReader
-from app.core.turn import Inputs
-from app.core.turns import MAX_TURNS
+from mlx_stack_proxy.loop_detection import turns as turns_module
+from mlx_stack_proxy.loop_detection.history import MAX_BRANCHES, History, HistoryReader
+from mlx_stack_proxy.loop_detection.turn import Inputs
+from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
+from mlx_stack_proxy.wire.blocks import Blocks
 from tests.core.histories import SYSTEM, USER, assistant, call, read, run, step, told, tool
 
 Json = dict[str, Any]

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from app.core import ladder
-from app.core.exchange import Controls, Exchange
-from app.core.ladder import Start, TierView
-from app.core.pressure import NO_PRESSURE, Level, Pressure
-from app.core.tiers import Route
-from app.settings import Settings
-from app.settings_source import from_mapping
+from mlx_stack_proxy.engine.exchange import Controls, Exchange
+from mlx_stack_proxy.escalation import ladder
+from mlx_stack_proxy.escalation.ladder import Start, TierView
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Level, Pressure
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.exchanges import client_request, exchange
 
 CHAIN = ("fast", "standard", "longctx")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.learnt import FORGET_SECONDS, Learnt
-from app.core.prompt_size import estimate_prompt_tokens
-from app.core.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, Learnt
+from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from tests.core.exchanges import client_request
 
 REQUEST = client_request(messages=[{"role": "user", "content": "The quokka sat. " * 500}])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.core import legacy
+from mlx_stack_proxy.wire import legacy
 from tests.core.exchanges import USER
 from tests.support.replies import FUNCTIONS, KINDS, TIME, TOOLS, WEATHER, chunk
 

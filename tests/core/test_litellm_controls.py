@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.core.litellm_controls import is_control, is_control_header, patience, without_controls
+from mlx_stack_proxy.engine.litellm_controls import (
+    is_control,
+    is_control_header,
+    patience,
+    without_controls,
+)
 
 # Names that LiteLLM calls its own, and that clients use for what isn't LiteLLM's alone.
 _CLIENTS_TOO = {"metadata"}

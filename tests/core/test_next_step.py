@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.core.exchange import Committed, Controls, Exchange
-from app.core.failures import error_of, reason_of
-from app.core.ladder import TierView
-from app.core.next_step import OPINION_SECONDS, time_to_ask
-from app.core.steps import Deliver, Fail, Move, PassOn, Retry
-from app.core.verdicts import (
+from mlx_stack_proxy.engine.exchange import Committed, Controls, Exchange
+from mlx_stack_proxy.engine.failures import error_of, reason_of
+from mlx_stack_proxy.engine.next_step import OPINION_SECONDS, time_to_ask
+from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry
+from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
     OutputTruncated,
@@ -20,7 +19,8 @@ from app.core.verdicts import (
     UpstreamFailed,
     Verdict,
 )
-from app.settings_source import from_mapping
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.stepping import (
     BUSY,
     CLIENTS,

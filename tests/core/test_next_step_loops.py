@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.steps import Deliver, Fail, Move, Retry
-from app.core.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, Retry
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from tests.core.stepping import BUSY, FAILED, LOOP, OVERFLOW, SPENT, TIMEOUT, after, climbing, step
 
 HINTED = replace(LOOP, hint="Do not call it again.", calls=(("wait", "{}"),), believable=True)

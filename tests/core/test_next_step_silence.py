@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from app.core.exchange import Committed, Controls, Exchange
-from app.core.ladder import TierView
-from app.core.next_step import leaves_silent, silent_until
-from app.core.steps import Fail, Move
-from app.core.verdicts import InvalidToolCall, UpstreamFailed
-from app.settings_source import from_mapping
+from mlx_stack_proxy.engine.exchange import Committed, Controls, Exchange
+from mlx_stack_proxy.engine.next_step import leaves_silent, silent_until
+from mlx_stack_proxy.engine.steps import Fail, Move
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.stepping import INVALID, INVALID_REASON, LOOP, TIMEOUT, after, climbing, step
 
 LATE = 486.0

@@ -7,16 +7,22 @@ from typing import Any, get_args
 
 import pytest
 
-from app.core.exchange import AttemptRecord, Committed, Controls, Exchange
-from app.core.failures import reason_of
-from app.core.ladder import TierView
-from app.core.next_step import after_waiting
-from app.core.steps import Deliver, Fail, Move, PassOn, Retry, Step
-from app.core.tiers import Route
-from app.core.verdicts import EmptyResponse, OutputTruncated, Rejected, UpstreamFailed, Verdict
-from app.errors import ProxyError
-from app.settings import EscalationReason
-from app.settings_source import from_mapping
+from mlx_stack_proxy.engine.exchange import AttemptRecord, Committed, Controls, Exchange
+from mlx_stack_proxy.engine.failures import reason_of
+from mlx_stack_proxy.engine.next_step import after_waiting
+from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.verdicts import (
+    EmptyResponse,
+    OutputTruncated,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+)
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.settings import EscalationReason
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.stepping import (
     BUSY,
     CHAIN,

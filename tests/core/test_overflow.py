@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from app.core.ladder import ABILITIES
-from app.core.overflow import is_overflow, window_in
-from app.core.upstream_answers import failure_of_status
+from mlx_stack_proxy.engine.overflow import is_overflow, window_in
+from mlx_stack_proxy.engine.upstream_answers import failure_of_status
+from mlx_stack_proxy.escalation.ladder import ABILITIES
 
 WORDINGS = [
     ("This model's maximum context length is 8192 tokens. However, you requested 9000", 8192),

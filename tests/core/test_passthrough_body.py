@@ -6,8 +6,8 @@ import httpx
 import orjson
 import pytest
 
-from app.core.passthrough_body import read
-from app.errors import ProxyError
+from mlx_stack_proxy.engine.passthrough_body import read
+from mlx_stack_proxy.errors import ProxyError
 
 JSON = {"content-type": "application/json"}
 

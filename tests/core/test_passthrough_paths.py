@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.passthrough_paths import AllowedPaths, check, serves_models
-from app.errors import ProxyError
+from mlx_stack_proxy.engine.passthrough_paths import AllowedPaths, check, serves_models
+from mlx_stack_proxy.errors import ProxyError
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.core.events import Event, TextDelta
-from app.core.exchange import Controls, Exchange, Request
-from app.core.pipeline import Pipeline, StageState
-from app.core.reply import Reply
-from app.core.verdicts import (
+from mlx_stack_proxy.engine.exchange import Controls, Exchange, Request
+from mlx_stack_proxy.engine.pipeline import Pipeline, StageState
+from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
     InvalidToolCall,
@@ -22,6 +20,8 @@ from app.core.verdicts import (
     Verdict,
     severest,
 )
+from mlx_stack_proxy.wire.events import Event, TextDelta
+from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import Faults, attempt, exchange, relayed
 from tests.support.replies import KINDS, stream_bytes
 

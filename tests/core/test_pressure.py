@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.pressure import NO_PRESSURE, Gauge, Level, Reading, assess
-from app.settings import MemoryPressureSettings, PressureThresholds
+from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Gauge, Level, Reading, assess
+from mlx_stack_proxy.settings import MemoryPressureSettings, PressureThresholds
 
 N, W, C = Level.NORMAL, Level.WARNING, Level.CRITICAL
 MIB = 1024 * 1024

@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given
 
-from app.core.prompt_costs import (
+from mlx_stack_proxy.token_budget.prompt_costs import (
     MEDIUM,
     PROMPTS,
     SECONDS,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.blocks import BLOCK, Blocks
-from app.core.prompt_size import (
+from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
+from mlx_stack_proxy.wire.prompt_size import (
     BYTES_PER_TOKEN,
     TOKENS_PER_IMAGE,
     TOKENS_PER_MESSAGE,

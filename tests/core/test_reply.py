@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.events import Finish, TextDelta, ToolCallDelta
-from app.core.reply import ChoiceReply, Reply, ToolCall
+from mlx_stack_proxy.wire.events import Finish, TextDelta, ToolCallDelta
+from mlx_stack_proxy.wire.reply import ChoiceReply, Reply, ToolCall
 
 
 def piece(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.core.chunks import Chunk, made
-from app.core.reply import Reply, ToolCall
-from app.core.rewrite import rewritten, without_reasoning
+from mlx_stack_proxy.wire.chunks import Chunk, made
+from mlx_stack_proxy.wire.reply import Reply, ToolCall
+from mlx_stack_proxy.wire.rewrite import rewritten, without_reasoning
 from tests.support.replies import TOP, USAGE, chunk, usage_chunk
 
 Json = dict[str, Any]

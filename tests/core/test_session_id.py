@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.blocks import Blocks, messages_in
-from app.core.session_id import SessionId, digest, identify
+from mlx_stack_proxy.engine.session_id import SessionId, digest, identify
+from mlx_stack_proxy.wire.blocks import Blocks, messages_in
 
 Json = dict[str, Any]
 MESSAGES = [{"role": "system", "content": "You code."}, {"role": "user", "content": "Fix it."}]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import sse
-from app.core.sse import Frame, FrameReader, FrameTooLong, comment_frame, data_frame
+from mlx_stack_proxy.wire import sse
+from mlx_stack_proxy.wire.sse import Frame, FrameReader, FrameTooLong, comment_frame, data_frame
 from tests.core.exchanges import splits
 
 # Every way in which lines can end and begin, close together.

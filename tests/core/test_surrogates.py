@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.core import surrogates
+from mlx_stack_proxy.wire import surrogates
 from tests.core.exchanges import attempt, client_request, exchange, relayed
 from tests.shell.asking import payloads, text_of
 from tests.support.replies import DONE, chunk, data

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.call_keys import read
-from app.core.texts import MAX_TEXT, action_in, collapse, without_numbers
+from mlx_stack_proxy.loop_detection.call_keys import read
+from mlx_stack_proxy.loop_detection.texts import MAX_TEXT, action_in, collapse, without_numbers
 
 WHITE = "".join(chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace())
 

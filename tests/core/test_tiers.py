@@ -6,9 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.core.tiers import NoSuchTier, Route, is_listed, named_by_client, named_tier, route
-from app.settings import Settings
-from app.settings_source import from_mapping
+from mlx_stack_proxy.escalation.tiers import (
+    NoSuchTier,
+    Route,
+    is_listed,
+    named_by_client,
+    named_tier,
+    route,
+)
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping
 
 LISTED = frozenset({"fast", "standard", "longctx", "premium", "other-model"})
 LOCAL = ("fast", "standard", "longctx")

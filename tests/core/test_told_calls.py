@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import told_calls
-from app.core.blocks import Blocks
-from app.core.history import HistoryReader
+from mlx_stack_proxy.loop_detection import told_calls
+from mlx_stack_proxy.loop_detection.history import HistoryReader
+from mlx_stack_proxy.wire.blocks import Blocks
 from tests.core.histories import USER, assistant, call, came, tool
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.track_record import MAX_TURN, PROBE_EVERY, TrackRecord
+from mlx_stack_proxy.escalation.track_record import MAX_TURN, PROBE_EVERY, TrackRecord
 from tests.core.exchanges import client_request
 
 

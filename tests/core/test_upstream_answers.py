@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.upstream_answers import (
+from mlx_stack_proxy.engine.upstream_answers import (
     completion_in,
     failure_inside,
     failure_of_status,
     quoted_error,
 )
-from app.core.verdicts import UpstreamFailed
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 
 
 def body(message: str, **more: Any) -> bytes:

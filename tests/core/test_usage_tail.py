@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from app.core.usage import Bounds
-from app.core.usage_tail import MAX_HEAD, MAX_TAIL, UsageTail
+from mlx_stack_proxy.wire.usage import Bounds
+from mlx_stack_proxy.wire.usage_tail import MAX_HEAD, MAX_TAIL, UsageTail
 
 MOST = Bounds(10_000, 10_000)
 BODIES = [
@@ -137,7 +137,7 @@ def test_what_is_not_what_it_says_counts_nothing_and_harms_nobody() -> None:
 
 
 def test_a_body_that_unpacks_without_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.core.usage_tail.MOST_UNPACKED", 1000)
+    monkeypatch.setattr("mlx_stack_proxy.wire.usage_tail.MOST_UNPACKED", 1000)
     bomb = gzip.compress(b"x" * 10_000_000 + b'{"usage": {"total_tokens": 9}}')
     assert tokens(bomb, "gzip") == 0
 

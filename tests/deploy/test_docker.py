@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.settings_source import load
+from mlx_stack_proxy.settings_source import load
 from tests.conftest import missing
 from tests.support.ports import free_port
 from tests.support.running_proxy import running_proxy

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.settings_source import load
+from mlx_stack_proxy.settings_source import load
 from tests.conftest import missing, require_program
 from tests.support.ports import free_port
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from app import cli, server
-from app.settings_source import SettingsError, load, service_links
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.server import process
+from mlx_stack_proxy.settings_source import SettingsError, load, service_links
 from tests.support.ports import free_port
 from tests.support.proxy_process import GENEROUS
 
@@ -35,10 +36,10 @@ def started(folder: Path, environ: dict[str, str]) -> Iterator[tuple[Path, bytes
     """`serve`; its log, and what it told systemd when it was ready."""
     log = folder / "log"
     heard = folder / "notify"
-    program = [sys.executable, "-m", "app", "serve", "--port", str(free_port())]
+    program = [sys.executable, "-m", "mlx_stack_proxy", "serve", "--port", str(free_port())]
     given = {
         **{name: value for name, value in os.environ.items() if "MLX_STACK" not in name},
-        **{"MLX_STACK_STATE__BACKEND": "memory", "PYTHONPATH": str(Path(cli.__file__).parents[1])},
+        **{"MLX_STACK_STATE__BACKEND": "memory", "PYTHONPATH": str(Path(cli.__file__).parents[2])},
         **{"NOTIFY_SOCKET": str(heard), **environ},
     }
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager, log.open("wb") as out:
@@ -90,7 +91,7 @@ def test_a_setting_is_never_a_service_link() -> None:
 @pytest.fixture
 def unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working folder in which this process, as whom it runs, may not look."""
-    assert server and cli._parser()  # imported while this process may look anywhere
+    assert process and cli._parser()  # imported while this process may look anywhere
     folder = tmp_path / "unreadable"
     folder.mkdir()
     monkeypatch.chdir(folder)

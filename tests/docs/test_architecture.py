@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.module_graph import APP, FOLDERS, LAYERS, imports, part_of
+from scripts.module_graph import APP, FOLDERS, LAYERS, imports
 from scripts.pictures import FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,12 +77,8 @@ def test_the_picture_names_modules() -> None:
 
 def test_no_import_goes_upwards() -> None:
     rank = {part: number for number, layer in enumerate(LAYERS) for part in layer}
-    assert [edge for edge in imports() if rank[edge[0]] >= rank[edge[1]]] == []
+    assert [edge for edge in imports() if rank[edge[0]] > rank[edge[1]]] == []
 
 
 def test_each_part_of_the_package_stands_in_a_layer() -> None:
-    parts = {part_of(f"app.{path.stem}.x") for path in APP.iterdir() if path.is_dir()}
-    assert parts - {"basics"} == {part for layer in LAYERS for part in layer} - {"main", "basics"}
-    assert {path.name for path in APP.iterdir()} >= FOLDERS
-    assert not [path for path in APP.iterdir() if path.is_dir() and part_of(f"app.{path.name}.x")
-                == "basics" and any(path.glob("*.py"))]  # fmt: skip
+    assert {path.name for path in APP.iterdir() if any(path.glob("*.py"))} == FOLDERS

@@ -113,7 +113,7 @@ async def place(
         "PATH": f"{programs}:{os.environ['PATH']}",
         "HOME": str(home),
         "CURL_HOME": str(home),
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": str(ROOT / "app"),
         "LITELLM_MASTER_KEY": "sk-of-the-tests",
         "PYTHONUNBUFFERED": "1",
     }

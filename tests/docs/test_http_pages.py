@@ -16,24 +16,36 @@ TREES = {
 }
 HEADER = re.compile(r"x-mlx-stack-([a-z]+(?:-[a-z]+)*)", re.IGNORECASE)
 # Where the request's headers are read; what is named elsewhere is written.
-READERS = {"app/api/control_headers.py", "app/core/session_id.py", "app/core/tiers.py"}
+READERS = {
+    "app/mlx_stack_proxy/server/control_headers.py",
+    "app/mlx_stack_proxy/engine/session_id.py",
+    "app/mlx_stack_proxy/escalation/tiers.py",
+}
 NOTES = {"notes", "reply_notes", "said"}  # headers by their names without the prefix
 NOTE = re.compile(r"[A-Z][a-z]+(-[A-Z][a-z]+)*")
 NAMES = {"INVALID_REQUEST": "invalid_request_error"}
 # Statuses and types that are no literals: whose they are is FastAPI's, the verdict's.
 COMPUTED = {
-    ("app/errors.py", "status"): set(),  # `invalid`, counted where it is called
-    ("app/api/operations.py", "error.status_code"): {404, 405},
-    ("app/core/next_step.py", "verdict.status or 400"): {400},  # or upstream's own
-    ("app/proxy/runner.py", "error.status"): {503},  # shutting_down()
-    ("app/core/failures.py", "verdict.status"): set(),  # a Rejected, counted where it is made
-    ("app/core/failures.py", "504 if timed_out else 502"): {502, 504},
-    ("app/proxy/answer.py", "step.status"): set(),  # upstream's own answer, within a stream
+    ("app/mlx_stack_proxy/errors.py", "status"): set(),  # `invalid`, counted where it is called
+    ("app/mlx_stack_proxy/server/operations.py", "error.status_code"): {404, 405},
+    ("app/mlx_stack_proxy/engine/next_step.py", "verdict.status or 400"): {
+        400
+    },  # or upstream's own
+    ("app/mlx_stack_proxy/engine/runner.py", "error.status"): {503},  # shutting_down()
+    (
+        "app/mlx_stack_proxy/engine/failures.py",
+        "verdict.status",
+    ): set(),  # a Rejected, counted where it is made
+    ("app/mlx_stack_proxy/engine/failures.py", "504 if timed_out else 502"): {502, 504},
+    (
+        "app/mlx_stack_proxy/engine/answer.py",
+        "step.status",
+    ): set(),  # upstream's own answer, within a stream
 }
 TYPES = {
-    ("app/core/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},
-    ("app/core/failures.py", "verdict.type"): set(),
-    ("app/proxy/runner.py", "error.type"): {"upstream_unavailable"},
+    ("app/mlx_stack_proxy/engine/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},
+    ("app/mlx_stack_proxy/engine/failures.py", "verdict.type"): set(),
+    ("app/mlx_stack_proxy/engine/runner.py", "error.type"): {"upstream_unavailable"},
 }
 
 
@@ -79,7 +91,7 @@ def noted() -> set[str]:
 
 def always_said() -> set[str]:
     """The headers that every exchange has: the keys of the dictionary that all begin with."""
-    for node in ast.walk(TREES["app/proxy/response_headers.py"]):
+    for node in ast.walk(TREES["app/mlx_stack_proxy/engine/response_headers.py"]):
         if isinstance(node, ast.FunctionDef) and node.name == "values":
             made = next(one for one in ast.walk(node) if isinstance(one, ast.Dict))
             return {key.value.lower() for key in made.keys if isinstance(key, ast.Constant)}
@@ -93,7 +105,11 @@ def test_every_request_header_is_documented_and_read() -> None:
 
 def test_every_response_header_is_documented_and_written() -> None:
     said = {name.lower() for name in first_cells(section(HTTP, "Response headers"))}
-    written = named_in(set(TREES) - READERS - {"app/replay.py"}) | noted() | always_said()
+    written = (
+        named_in(set(TREES) - READERS - {"app/mlx_stack_proxy/operator/replay.py"})
+        | noted()
+        | always_said()
+    )
     assert {"loop", "cloud", "budget-warning", "mode"} <= written
     assert said == written
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app import settings_source
-from app.settings import Settings
+from mlx_stack_proxy import settings_source
+from mlx_stack_proxy.settings import Settings
 from scripts.settings_page import ANY, PAGE, Key, keys, page, reasons
 
 KEYS = list(keys())

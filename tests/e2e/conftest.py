@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.local_stack.tiers import DEMO_TIERS, demo_model
+from mlx_stack_proxy.operator.local_stack.tiers import DEMO_TIERS, demo_model
 from tests.conftest import missing
 
 from .running_stack import REPOSITORY, RunningStack

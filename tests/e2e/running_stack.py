@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from app.local_stack.guarded_process import Lifeline, guarded
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, guarded
 from tests.support.ports import free_port
 
 REPOSITORY = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ class RunningStack:
         # However the test run ends: this pipe ends with it, and `up` then, too.
         self._lifeline = Lifeline()
         self.process = subprocess.Popen(
-            guarded([sys.executable, "-m", "app", "up", *self.options]),
+            guarded([sys.executable, "-m", "mlx_stack_proxy", "up", *self.options]),
             stdin=self._lifeline.read_end,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

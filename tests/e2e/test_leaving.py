@@ -12,7 +12,7 @@ import openai
 import pytest
 from psutil import CONN_ESTABLISHED
 
-from app.local_stack.tiers import demo_model
+from mlx_stack_proxy.operator.local_stack.tiers import demo_model
 
 from .running_stack import RunningStack, wait_until
 

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from app.local_stack.ports import is_free
+from mlx_stack_proxy.operator.local_stack.ports import is_free
 
 from .running_stack import REPOSITORY, RunningStack, wait_until
 
@@ -17,7 +17,7 @@ RESTART_SECONDS = 120
 
 def test_a_second_up_says_which_port_is_taken(stack: RunningStack) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "app", "up", *stack.options],
+        [sys.executable, "-m", "mlx_stack_proxy", "up", *stack.options],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -11,10 +11,10 @@ from typing import Any
 
 import httpx
 
-from app.local_stack import children, configs
-from app.local_stack.guarded_process import Lifeline, guarded
-from app.local_stack.run_directory import RunDirectory
-from app.local_stack.tiers import LocalTier
+from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, guarded
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 
 START_SECONDS = 300.0  # 12 to 20 on a machine that has nothing else to do
 

@@ -17,7 +17,7 @@ import httpx
 import openai
 import yaml
 
-from app.local_stack.tiers import demo_model
+from mlx_stack_proxy.operator.local_stack.tiers import demo_model
 from tests.e2e.running_stack import REPOSITORY, RunningStack, wait_until
 from tests.faults.clients import Client
 

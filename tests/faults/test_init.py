@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app import check, cli
-from app.settings_source import load
+from mlx_stack_proxy.operator import check, cli
+from mlx_stack_proxy.settings_source import load
 from tests.faults.litellm import LiteLLM
 from tests.support.replies import completion, stream, text_stream, with_role
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole

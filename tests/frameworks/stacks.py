@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import Self
 
-from app.local_stack import children, configs
-from app.local_stack.guarded_process import Lifeline, start
-from app.local_stack.run_directory import RunDirectory
-from app.local_stack.tiers import LocalTier
+from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, start
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.e2e.running_stack import RunningStack
 from tests.faults.litellm import START_SECONDS, LiteLLM
 from tests.frameworks.scripted import Model, ModelServers

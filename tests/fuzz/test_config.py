@@ -14,9 +14,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import cli
-from app.settings import Settings
-from app.settings_source import SettingsError, from_mapping, load
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
 from tests.fuzz.mutations import JSON, TEXTS, damaged, few
 from tests.test_settings_example import EXAMPLE, leaves
 

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app import stages
-from app.core.attempt import Attempt
-from app.core.sse import FrameReader
-from app.core.verdicts import EmptyResponse, Verdict
-from app.settings_source import from_mapping
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.verdicts import EmptyResponse, Verdict
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.wire.sse import FrameReader
 from tests.core.exchanges import ODD, Faults, attempt, client_request, cut, exchange
 from tests.fuzz.mutations import JSON, TEXTS, cuts, damaged, few, written
 from tests.stages.tool_replies import TOOLS

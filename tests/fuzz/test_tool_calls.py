@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from app.tool_calls.check import check_call
-from app.tool_calls.check_reply import check_response_format
-from app.tool_calls.schemas import tool_set
-from app.tool_calls.text_calls import Holdback, rescue
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.check_reply import check_response_format
+from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.text_calls import Holdback, rescue
 from tests.fuzz.mutations import JSON, TEXTS, cuts, damaged, few, shape_of, written
 from tests.stages.test_tool_validation_fuzz import ODD
 from tests.tool_calls.calls import one, tool

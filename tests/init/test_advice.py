@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.init import advice
+from mlx_stack_proxy.operator.init import advice
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "litellm" / "config.yaml"
 GOOD: dict[str, Any] = {"router_settings": {"num_retries": 0, "disable_cooldowns": True}}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app import check, cli
-from app.settings_source import load
+from mlx_stack_proxy.operator import check, cli
+from mlx_stack_proxy.settings_source import load
 from tests.support.ports import free_port
 from tests.support.scripted_server import Reply, ScriptedServer
 

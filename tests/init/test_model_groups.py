@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.init.model_groups import (
+from mlx_stack_proxy.operator.init.model_groups import (
     Deployment,
     ModelGroup,
     from_entries,

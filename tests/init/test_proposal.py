@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.init.model_groups import Deployment, Groups, ModelGroup
-from app.init.proposal import Proposal, health_urls, propose
-from app.init.rendering import text_of
-from app.settings import Settings, TierSettings
-from app.settings_source import from_mapping
+from mlx_stack_proxy.operator.init.model_groups import Deployment, Groups, ModelGroup
+from mlx_stack_proxy.operator.init.proposal import Proposal, health_urls, propose
+from mlx_stack_proxy.operator.init.rendering import text_of
+from mlx_stack_proxy.settings import Settings, TierSettings
+from mlx_stack_proxy.settings_source import from_mapping
 
 LITELLM = "http://127.0.0.1:4000"
 

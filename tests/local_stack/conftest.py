@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.local_stack.children import ChildSpec
-from app.local_stack.console import Console
-from app.local_stack.guarded_process import Lifeline
-from app.local_stack.probes import HttpProbe
-from app.local_stack.supervisor import Supervisor
+from mlx_stack_proxy.operator.local_stack.children import ChildSpec
+from mlx_stack_proxy.operator.local_stack.console import Console
+from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline
+from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
+from mlx_stack_proxy.operator.local_stack.supervisor import Supervisor
 from tests.support.ports import free_port
 
 CHILD = Path(__file__).with_name("scripted_child.py")

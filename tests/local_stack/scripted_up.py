@@ -12,8 +12,8 @@ import os
 import sys
 from typing import Any
 
-from app.local_stack import children, up
-from app.local_stack.probes import HttpProbe
+from mlx_stack_proxy.operator.local_stack import children, up
+from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from tests.local_stack.scripted_child import __file__ as child
 
 

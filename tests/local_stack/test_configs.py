@@ -4,9 +4,9 @@ from pathlib import Path
 
 import yaml
 
-from app import settings_source
-from app.local_stack import configs
-from app.local_stack.tiers import LocalTier
+from mlx_stack_proxy import settings_source
+from mlx_stack_proxy.operator.local_stack import configs
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 
 REPOSITORY = Path(__file__).parents[2]
 TIERS = [

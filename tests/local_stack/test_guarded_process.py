@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.local_stack import guarded_process
-from app.local_stack.guarded_process import GuardedProcess, Lifeline
+from mlx_stack_proxy.operator.local_stack import guarded_process
+from mlx_stack_proxy.operator.local_stack.guarded_process import GuardedProcess, Lifeline
 
 from .conftest import CHILD, alive, members, until
 
@@ -18,7 +18,7 @@ from .conftest import CHILD, alive, members, until
 HOLDER = """
 import asyncio, os, sys
 from pathlib import Path
-from app.local_stack import guarded_process
+from mlx_stack_proxy.operator.local_stack import guarded_process
 
 async def main():
     lifeline = guarded_process.Lifeline()

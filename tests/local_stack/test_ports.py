@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from app.local_stack import ports
-from app.local_stack.ports import PortTaken, require_free
+from mlx_stack_proxy.operator.local_stack import ports
+from mlx_stack_proxy.operator.local_stack.ports import PortTaken, require_free
 from tests.support.ports import free_port
 
 
@@ -37,8 +37,8 @@ def test_our_own_up_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
     ("command", "ours"),
     [
         (["python", "/venv/bin/mlx-stack-proxy", "up", "--port", "1"], True),
-        (["python3", "-m", "app", "up"], True),
-        (["python3", "/src/app/__main__.py", "up"], True),
+        (["python3", "-m", "mlx_stack_proxy", "up"], True),
+        (["python3", "/src/app/mlx_stack_proxy/__main__.py", "up"], True),
         (["python", "/venv/bin/mlx-stack-proxy", "serve"], False),
         (["docker", "compose", "up"], False),
         ([], False),

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from app.local_stack.probes import Hopeless, HttpProbe, ModelServerProbe
+from mlx_stack_proxy.operator.local_stack.probes import Hopeless, HttpProbe, ModelServerProbe
 from tests.support.ports import free_port
 
 from .conftest import until

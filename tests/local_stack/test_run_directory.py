@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.local_stack.run_directory import RunDirectoryError, open_run_directory
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectoryError, open_run_directory
 
 
 def test_it_is_ours_alone(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from app.local_stack import supervisor
-from app.local_stack.children import ChildSpec
-from app.local_stack.supervisor import StartFailed
+from mlx_stack_proxy.operator.local_stack import supervisor
+from mlx_stack_proxy.operator.local_stack.children import ChildSpec
+from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from .conftest import MakeSpec, Stack, members, mentioning, until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.local_stack import tiers
-from app.local_stack.tiers import TierError, chosen_tiers
+from mlx_stack_proxy.operator.local_stack import tiers
+from mlx_stack_proxy.operator.local_stack.tiers import TierError, chosen_tiers
 
 
 @pytest.fixture

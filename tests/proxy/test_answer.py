@@ -7,13 +7,13 @@ import contextlib
 import time
 from typing import Any
 
-from app.core.attempt import Attempt
-from app.core.steps import Deliver, Fail, PassOn
-from app.errors import ProxyError
-from app.proxy.answer import Answer
-from app.proxy.downstream import Downstream
-from app.proxy.memory_probe import MemoryProbe
-from app.settings import MemoryPressureSettings
+from mlx_stack_proxy.engine.answer import Answer
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.downstream import Downstream
+from mlx_stack_proxy.engine.steps import Deliver, Fail, PassOn
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
+from mlx_stack_proxy.settings import MemoryPressureSettings
 from tests.core.exchanges import attempt, exchange
 from tests.support.replies import DONE, data, text_chunks
 

@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.proxy.headers import HOP_BY_HOP, RawHeaders, passed_on
-from app.proxy.response_headers import MAX_VALUE, encode
+from mlx_stack_proxy.engine.headers import HOP_BY_HOP, RawHeaders, passed_on
+from mlx_stack_proxy.engine.response_headers import MAX_VALUE, encode
 
 NAMES = [*sorted(HOP_BY_HOP), b"accept", b"x-own", b"cookie", b"x-mlx-stack-tier"]
 VALUES = [b"", b"close", b"keep-alive", b"X-Own, close", b"accept ,, x-own", b"cookie", b"te"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.core.breaker import BreakerState
-from app.proxy.journal import Journal
-from app.state.store import StoreError
+from mlx_stack_proxy.escalation.breaker import BreakerState
+from mlx_stack_proxy.state.store import StoreError
+from mlx_stack_proxy.telemetry.journal import Journal
 
 
 class SlowStore:

@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
-from app.core.pressure import Level, Reading
-from app.proxy.memory_readers import LEVEL_NAMES, MacMemory, SysctlCommand, SysctlLibrary
+from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
+from mlx_stack_proxy.memory_pressure.readers import (
+    LEVEL_NAMES,
+    MacMemory,
+    SysctlCommand,
+    SysctlLibrary,
+)
 
 MIB = 1024 * 1024
 KERNEL, OLDER = LEVEL_NAMES

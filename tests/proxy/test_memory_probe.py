@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app import log
-from app.core.pressure import NO_PRESSURE, Level, Pressure, Reading
-from app.proxy.memory_probe import MemoryProbe
-from app.settings import MemoryPressureSettings, ObservabilitySettings
+from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Level, Pressure, Reading
+from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
+from mlx_stack_proxy.settings import MemoryPressureSettings, ObservabilitySettings
+from mlx_stack_proxy.telemetry import log
 from tests.support.forced_memory import ForcedMemory
 
 WARNING, CRITICAL, NORMAL = Level.WARNING, Level.CRITICAL, Level.NORMAL
@@ -190,7 +190,7 @@ async def test_looks_are_spaced_so_that_they_cost_one_percent(
         done.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("app.proxy.memory_probe.asyncio.sleep", sleep)
+    monkeypatch.setattr("mlx_stack_proxy.memory_pressure.probe.asyncio.sleep", sleep)
     memory.probe.start()
     await done.wait()
     assert slept == [pytest.approx(pause)]

@@ -10,9 +10,15 @@ from typing import Any
 import psutil
 import pytest
 
-from app.core.pressure import Level, Reading
-from app.proxy import memory_readers
-from app.proxy.memory_readers import HostMemory, LinuxMemory, Threaded, host_reading, open_reader
+from mlx_stack_proxy.memory_pressure import readers
+from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
+from mlx_stack_proxy.memory_pressure.readers import (
+    HostMemory,
+    LinuxMemory,
+    Threaded,
+    host_reading,
+    open_reader,
+)
 from tests.support.scripted_server import Reply, ScriptedServer
 
 MIB = 1024 * 1024
@@ -180,7 +186,7 @@ def test_auto_reads_this_machine(
         name, more_cpu = "found", 0.0
 
     monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(getattr(memory_readers, asked), "find", Found)
+    monkeypatch.setattr(getattr(readers, asked), "find", Found)
     reader = open_reader("auto")
     assert reader is not None
     assert reader.name == "found"

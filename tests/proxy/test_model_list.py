@@ -10,10 +10,10 @@ import httpx
 import pytest
 import respx
 
-from app.proxy import model_list
-from app.proxy.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_in
-from app.proxy.upstream import Upstream, UpstreamError
-from app.settings import UpstreamSettings
+from mlx_stack_proxy.engine import model_list
+from mlx_stack_proxy.engine.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_in
+from mlx_stack_proxy.engine.upstream import Upstream, UpstreamError
+from mlx_stack_proxy.settings import UpstreamSettings
 from tests.support.clock import Clock
 from tests.support.waiting import settled
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from aiohttp.client_reqrep import ClientRequest
 
-from app.proxy import transport
-from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
-from app.settings import UpstreamSettings
+from mlx_stack_proxy.engine import transport
+from mlx_stack_proxy.engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
+from mlx_stack_proxy.settings import UpstreamSettings
 from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from app.core.fair_queue import Ticket
-from app.proxy.tier_queue import QueueTimeout, TierQueue, TierQueues
-from app.settings import TierSettings
+from mlx_stack_proxy.escalation.fair_queue import Ticket
+from mlx_stack_proxy.escalation.tier_queue import QueueTimeout, TierQueue, TierQueues
+from mlx_stack_proxy.settings import TierSettings
 from tests.support.waiting import settled
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.breaker import Breakers, BreakerState
-from app.core.ladder import TierView
-from app.core.learnt import FORGET_SECONDS, Learnt
-from app.core.verdicts import UpstreamFailed
-from app.proxy.journal import Journal
-from app.proxy.tier_states import TierStates
-from app.settings_source import from_mapping
-from app.state.memory import MemoryStore
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.escalation.breaker import Breakers, BreakerState
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, Learnt
+from mlx_stack_proxy.escalation.tier_states import TierStates
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.telemetry.journal import Journal
 from tests.core.exchanges import client_request
 
 SETTINGS = from_mapping(

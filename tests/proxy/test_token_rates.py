@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.proxy.token_rates import TokenRates, Writing
+from mlx_stack_proxy.telemetry.token_rates import TokenRates, Writing
 
 NOW = 1000.0
 
@@ -36,7 +36,7 @@ def test_rates(
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.proxy.token_rates.MOST_CALLS", 3)
+    monkeypatch.setattr("mlx_stack_proxy.telemetry.token_rates.MOST_CALLS", 3)
     rates = TokenRates()
     for _ in range(10):
         rates.ended("fast", 10, 999.0, NOW)

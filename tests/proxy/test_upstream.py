@@ -13,9 +13,9 @@ import httpx
 import pytest
 import respx
 
-from app.proxy.headers import HOP_BY_HOP, passed_on
-from app.proxy.upstream import BadTarget, Response, Upstream, UpstreamError
-from app.settings import UpstreamSettings
+from mlx_stack_proxy.engine.headers import HOP_BY_HOP, passed_on
+from mlx_stack_proxy.engine.upstream import BadTarget, Response, Upstream, UpstreamError
+from mlx_stack_proxy.settings import UpstreamSettings
 
 BASE = "http://litellm.test:4000"
 CHAT = f"{BASE}/v1/chat/completions"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from aiohttp.client_proto import ResponseHandler
 
-from app.proxy.headers import RawHeaders
-from app.proxy.transport import READ_BUFFER
-from app.proxy.upstream import CHAT_HEADERS, CHAT_PATH, Upstream
-from app.settings import UpstreamSettings
+from mlx_stack_proxy.engine.headers import RawHeaders
+from mlx_stack_proxy.engine.transport import READ_BUFFER
+from mlx_stack_proxy.engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream
+from mlx_stack_proxy.settings import UpstreamSettings
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 
 

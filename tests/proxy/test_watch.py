@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.core.verdicts import UpstreamFailed, Verdict
-from app.proxy import watch
-from app.proxy.watch import ClientLeft, Watch
+from mlx_stack_proxy.engine import watch
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.watch import ClientLeft, Watch
 from tests.support.waiting import settled
 
 TIMEOUT = UpstreamFailed("timeout", "nothing came")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from app.remote.status import number, screen
+from mlx_stack_proxy.operator.remote.status import number, screen
 
 NOW = 1_780_000_000.0
 TOTALS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from app.service.spec import Spec
+from mlx_stack_proxy.operator.service.spec import Spec
 
 # Names that XML, a unit file or a shell would each read as something else.
 ODD = 'R&D <1> 100% $HOME "x" it\'s'

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from app.service import env_file
-from app.service.spec import quoted_value
-from app.service.steps import ServiceError
-from app.settings_source import SettingsError
+from mlx_stack_proxy.operator.service import env_file
+from mlx_stack_proxy.operator.service.spec import quoted_value
+from mlx_stack_proxy.operator.service.steps import ServiceError
+from mlx_stack_proxy.settings_source import SettingsError
 
 
 def written(folder: Path, text: str, mode: int = 0o600) -> Path:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from app import cli
-from app.service import commands, systemd
-from app.service.launchd import Launchd
-from app.service.steps import (
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.operator.service import commands, systemd
+from mlx_stack_proxy.operator.service.launchd import Launchd
+from mlx_stack_proxy.operator.service.steps import (
     MakeFolder,
     Remove,
     Run,
@@ -27,8 +27,8 @@ from app.service.steps import (
     WriteFile,
     carry_out,
 )
-from app.service.systemd import SystemUnit, UserUnit, quoted
-from app.settings_source import from_mapping
+from mlx_stack_proxy.operator.service.systemd import SystemUnit, UserUnit, quoted
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.service.examples import ODD, program_at, spec
 
 ROOT = Path(__file__).parents[2]

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from app import cli
-from app.service import commands, steps, systemd
-from app.service import spec as specs
-from app.service.steps import MakeFolder, Run, ServiceError, Step, WriteFile, show
-from app.settings_source import from_mapping
+from mlx_stack_proxy.operator import cli
+from mlx_stack_proxy.operator.service import commands, steps, systemd
+from mlx_stack_proxy.operator.service import spec as specs
+from mlx_stack_proxy.operator.service.steps import (
+    MakeFolder,
+    Run,
+    ServiceError,
+    Step,
+    WriteFile,
+    show,
+)
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.service.examples import program_at, spec
 
 
@@ -192,7 +199,7 @@ def test_what_does_not_start_is_said_with_its_own_last_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     on(platform, monkeypatch)
-    monkeypatch.setattr("app.service.launchd.START_SECONDS", 0.0)
+    monkeypatch.setattr("mlx_stack_proxy.operator.service.launchd.START_SECONDS", 0.0)
     said = fake_programs(tmp_path, monkeypatch, fails="user?restart")
     monkeypatch.setattr(steps, "_answers", lambda _: False)
     assert cli.main(["service", "install"]) == 1

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app.proxy import failure_capture
+from mlx_stack_proxy.telemetry import failure_capture
 
 Json = dict[str, Any]
 GENEROUS = 5  # seconds; what takes longer hangs

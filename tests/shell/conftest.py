@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from app.state import redis_link
+from mlx_stack_proxy.state import redis_link
 from tests.shell.failing import SETTINGS
 from tests.support.clock import Clock
 from tests.support.forced_memory import ForcedMemory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from app.core.pressure import Level
+from mlx_stack_proxy.memory_pressure.pressure import Level
 from tests.shell.calling import TOOLS
 from tests.shell.climbing import by_model
 from tests.shell.conftest import StartProxy

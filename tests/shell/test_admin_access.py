@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from app.main import build_app, build_services
-from app.settings import Settings
+from mlx_stack_proxy.main import build_app, build_services
+from mlx_stack_proxy.settings import Settings
 from tests.support.running_proxy import proxy_config
 
 PATHS = ("status", "sessions", "sessions/x", "events")

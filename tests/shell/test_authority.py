@@ -10,7 +10,7 @@ import httpx
 import pytest
 import uvicorn
 
-from app import main
+from mlx_stack_proxy import main
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import hard

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.api import incoming
-from app.core import client_request
+from mlx_stack_proxy.engine import client_request
+from mlx_stack_proxy.server import incoming
 from tests.shell.asking import CHAT, MESSAGES, ask, ask_raw, body, checked_error, checked_error_body
 from tests.shell.conftest import StartProxy
 from tests.shell.sockets import raw_answer, raw_answer_head

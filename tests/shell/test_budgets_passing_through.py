@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.state.memory import MemoryStore
-from app.state.store import StoreError
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.store import StoreError
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, budget, hard, session_of

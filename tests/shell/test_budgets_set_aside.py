@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.core.budgets import Limit
-from app.proxy import budget_lines
-from app.proxy.reservation import Reservation
-from app.state.redis import RedisStore
-from app.state.store import StoreError
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.store import StoreError
+from mlx_stack_proxy.token_budget import budget_lines
+from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.token_budget.reservation import Reservation
 from tests.shell.asking import ask, checked_error, frames
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, OTHER, USED, hard, held, session_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy.reservation import Reservation
+from mlx_stack_proxy.token_budget.reservation import Reservation
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT, BUDGET, OTHER, USED, events_of, hard, held, session_of

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from app.cli import main
-from app.proxy import failure_capture
-from app.replay import Replay
+from mlx_stack_proxy.operator.cli import main
+from mlx_stack_proxy.operator.replay import Replay
+from mlx_stack_proxy.telemetry import failure_capture
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, TOOLS, calling, delta
 from tests.shell.capturing import captured

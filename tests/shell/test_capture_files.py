@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy import failure_capture
+from mlx_stack_proxy.telemetry import failure_capture
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, TOOLS, calling
 from tests.shell.capturing import captured

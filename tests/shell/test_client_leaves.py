@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api.http_protocol import CONTINUE, CONTINUE_PAUSES
+from mlx_stack_proxy.server.http_protocol import CONTINUE, CONTINUE_PAUSES
 from tests.shell.asking import CHAT, KEEP_ALIVE, ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.proxy import comebacks
+from mlx_stack_proxy.escalation import recovery
 from tests.shell.asking import ask
 from tests.shell.climbing import DEAD, asked, by_model, three_tiers
 from tests.shell.conftest import StartProxy
@@ -36,7 +36,7 @@ class ModelServer(ScriptedServer):
 @pytest.fixture
 async def server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ModelServer]:
     """The server of `fast`, which is asked often."""
-    monkeypatch.setattr(comebacks, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(recovery, "INTERVAL_SECONDS", 0.01)
     async with ModelServer() as one:
         yield one
 
@@ -281,7 +281,7 @@ async def test_a_server_that_hangs_and_comes_to_was_not_gone(
     proxy: RunningProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(comebacks, "SECONDS", 0.05)
+    monkeypatch.setattr(recovery, "SECONDS", 0.05)
     upstream.always(by_model(fast=DEAD))
     server.routes["GET", "/health"] = Reply.raw(SILENCE)
     await ask(proxy)

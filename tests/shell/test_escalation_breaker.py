@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.proxy import questions
-from app.state.store import EventQuery
+from mlx_stack_proxy.escalation import health
+from mlx_stack_proxy.state.store import EventQuery
 from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask, body, checked_error
@@ -251,7 +251,7 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
-    monkeypatch.setattr(questions, "SECONDS", 1.0)
+    monkeypatch.setattr(health, "SECONDS", 1.0)
     async with ScriptedServer() as server:
         changes = {
             "tiers.fast.first_token_timeout": 0.2,

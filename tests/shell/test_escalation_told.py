@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.state.store import EventQuery
+from mlx_stack_proxy.state.store import EventQuery
 from tests.faults.catalogue import BAD_CALL, calling, good, looping_history
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask, checked_error

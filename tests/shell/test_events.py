@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import pytest
 
-from app.api import event_stream
-from app.core.exchange import EVENT_KINDS
-from app.proxy import event_feed
-from app.server import Server
-from app.state.store import StoreError
+from mlx_stack_proxy.engine.exchange import EVENT_KINDS
+from mlx_stack_proxy.server import event_stream
+from mlx_stack_proxy.server.process import Server
+from mlx_stack_proxy.state.store import StoreError
+from mlx_stack_proxy.telemetry import event_feed
 from tests.shell.asking import ask, checked_error
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.track_record import TrackRecord
+from mlx_stack_proxy.escalation.track_record import TrackRecord
 from tests.shell.asking import ask
 from tests.shell.climbing import CHAIN, asked, three_tiers
 from tests.shell.conftest import StartProxy

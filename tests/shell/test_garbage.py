@@ -1,7 +1,8 @@
 """What an exchange leaves behind: nothing that only the garbage collector would find.
 
 A whole exchange in a cycle is its request, its reply and its history; the collector's rounds are
-rare here (app/server.py), and such garbage made the process grow by half a kilobyte a request.
+rare here (server/process.py), and such garbage made the process grow by half a kilobyte a
+request.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from app.proxy import watch
-from app.server import GC_TICKS
+from mlx_stack_proxy.engine import watch
+from mlx_stack_proxy.server.process import GC_TICKS
 from tests.shell.asking import WITH_USAGE, ask, body
 from tests.shell.calling import BAD, GOOD, TOOLS, calling
 from tests.shell.conftest import StartProxy
@@ -120,7 +121,11 @@ def garbage() -> list[str]:
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
-    return [name for name in found if name.startswith("app.") or name.endswith(".ClientRequest")]
+    return [
+        name
+        for name in found
+        if name.startswith("mlx_stack_proxy.") or name.endswith(".ClientRequest")
+    ]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.replace("_", " "))

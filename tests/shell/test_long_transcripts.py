@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.core.blocks import BLOCK, Remembered
+from mlx_stack_proxy.wire.blocks import BLOCK, Remembered
 from tests.shell.asking import CHAT, ask, checked_error
 from tests.shell.calling import BAD, GET_ORDER, GOOD, RULES, TOOLS, calling, getting
 from tests.shell.capturing import captured

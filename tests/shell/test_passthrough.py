@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.api import upload
+from mlx_stack_proxy.server import upload
 from tests.shell.asking import checked_error
 from tests.shell.conftest import StartProxy
 from tests.support.ports import free_port

@@ -14,10 +14,10 @@ import httpx
 import pytest
 import uvicorn
 
-from app import pressure
-from app.core.pressure import Level
-from app.proxy import memory_readers
-from app.proxy.memory_probe import MemoryProbe
+from mlx_stack_proxy.memory_pressure import readers
+from mlx_stack_proxy.memory_pressure.pressure import Level
+from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
+from mlx_stack_proxy.operator import pressure
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric
@@ -114,10 +114,10 @@ async def test_a_proxy_whose_source_is_not_there_serves_on(
 
 
 async def test_as_a_process_of_its_own(tmp_path: Path) -> None:
-    if memory_readers.this_machine() is None:
+    if readers.this_machine() is None:
         pytest.skip("nothing on this machine tells its memory pressure")
     url = f"http://127.0.0.1:{(port := free_port())}/"
-    command = ["-m", "app", "pressure", "--serve", "--port", str(port)]
+    command = ["-m", "mlx_stack_proxy", "pressure", "--serve", "--port", str(port)]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, cwd=tmp_path)
     try:
         async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:

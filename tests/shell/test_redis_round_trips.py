@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from redis.asyncio import Redis
 
-from app.state.redis import RedisStore
+from mlx_stack_proxy.state.redis import RedisStore
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.shell.climbing import DEAD, ESCALATION, by_model

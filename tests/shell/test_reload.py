@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from app import main
-from app.settings import Settings
+from mlx_stack_proxy import main
+from mlx_stack_proxy.settings import Settings
 from tests.shell.asking import CHAT, ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.polling import until_metric

@@ -14,8 +14,8 @@ import httpx
 import pytest
 import yaml
 
-from app.cli import main
-from app.state.store import SessionDelta
+from mlx_stack_proxy.operator.cli import main
+from mlx_stack_proxy.state.store import SessionDelta
 from tests.shell.asking import ask, body
 from tests.shell.conftest import StartProxy
 from tests.shell.counting import AGENT
@@ -184,7 +184,7 @@ async def test_events_are_followed_over_a_restart(upstream: ScriptedServer, tmp_
 async def command(*words: str) -> AsyncIterator[asyncio.subprocess.Process]:
     """`mlx-stack-proxy` with these words, until the block ends."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app", *words),
+        *(sys.executable, "-m", "mlx_stack_proxy", *words),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from app import log
-from app.api import chat_completions, http_protocol
-from app.settings import ObservabilitySettings
+from mlx_stack_proxy.server import chat_completions, http_protocol
+from mlx_stack_proxy.settings import ObservabilitySettings
+from mlx_stack_proxy.telemetry import log
 from tests.shell.asking import CHAT, ask, body, checked_error
 from tests.shell.conftest import StartProxy
 from tests.support.replies import text_stream

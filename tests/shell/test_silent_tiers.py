@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.proxy import climbing, questions, timers
+from mlx_stack_proxy.engine import timers
+from mlx_stack_proxy.escalation import health as tier_health
+from mlx_stack_proxy.escalation import moves
 from tests.faults.catalogue import DONE, good
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask
@@ -160,14 +162,14 @@ async def test_but_when_there_is_room_again(
 ) -> None:
     gate = asyncio.Event()
     found = []
-    look = climbing.leaves
+    look = moves.leaves
 
     def seen(*given: Any) -> bool:
         found.append(look(*given))
         gate.set()
         return found[-1]
 
-    monkeypatch.setattr(climbing, "leaves", seen)
+    monkeypatch.setattr(moves, "leaves", seen)
     monkeypatch.setattr(timers, "LOOK_AGAIN_SECONDS", 0.05)
     places, replies = one_place_each(gate, HANGS)
     proxy = await three_tiers(
@@ -203,7 +205,7 @@ async def test_the_silence_of_litellm_is_not_the_tiers(
     health: ScriptedServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(questions, "SECONDS", 0.4)  # three of them end after the exchange's time
+    monkeypatch.setattr(tier_health, "SECONDS", 0.4)  # three of them end after the exchange's time
     proxy = await three_tiers(
         upstream, start_proxy, silent(health, "fast"), degrade={"failures": 1}, **SECOND
     )

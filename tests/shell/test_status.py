@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from app.state.store import StoreError
+from mlx_stack_proxy.state.store import StoreError
 from tests.shell.asking import ask
 from tests.shell.calling import BAD, GOOD, TOOLS, calling
 from tests.shell.conftest import StartProxy
@@ -110,7 +110,7 @@ async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningPro
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app", "status", "--watch", "0.1", "--url", proxy.url),
+        *(sys.executable, "-m", "mlx_stack_proxy", "status", "--watch", "0.1", "--url", proxy.url),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

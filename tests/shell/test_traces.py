@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from app.proxy import traces
-from app.proxy.traces import Traces
+from mlx_stack_proxy.telemetry import traces
+from mlx_stack_proxy.telemetry.traces import Traces
 from tests.shell.asking import ask
 from tests.shell.conftest import StartProxy
 from tests.shell.failing import SETTINGS
@@ -126,8 +126,8 @@ def test_without_it_nothing_is_imported() -> None:
 import sys
 import fastapi
 before = set(sys.modules)
-from app.main import create_app
-from app.settings_source import from_mapping
+from mlx_stack_proxy.main import create_app
+from mlx_stack_proxy.settings_source import from_mapping
 create_app(from_mapping({"state": {"backend": "memory"}}))
 print([name for name in set(sys.modules) - before if name.startswith("opentelemetry")])
 print([name for name in sys.modules if name.startswith("opentelemetry.sdk")])
@@ -139,8 +139,8 @@ def test_without_the_extra_the_start_says_what_is_missing() -> None:
     code = """
 import sys
 sys.modules["opentelemetry.sdk"] = None
-from app.main import create_app
-from app.settings_source import SettingsError, from_mapping
+from mlx_stack_proxy.main import create_app
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping
 try:
     create_app(from_mapping({"state": {"backend": "memory"}, "observability": {"traces": True}}))
 except SettingsError as error:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from app import open_files
+from mlx_stack_proxy.server import open_files
 from tests.soak import flat, process
 from tests.soak.clients import EXPECTED, SCENARIOS, Scenario
 from tests.soak.process import Proxy, by_label, metric

@@ -107,7 +107,15 @@ class Proxy:
             state = {"backend": "redis", "redis_url": store.url}
         self.config = config(upstream, free_port(), folder, state)
         self.write(self.config)
-        self._argv = [sys.executable, "-m", *wrapper, "app", "serve", "--config", str(self._file)]
+        self._argv = [
+            sys.executable,
+            "-m",
+            *wrapper,
+            "mlx_stack_proxy",
+            "serve",
+            "--config",
+            str(self._file),
+        ]
 
     @property
     def port(self) -> int:

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from app.core.budgets import MIN_ROOM
-from app.core.events import Usage
-from app.core.exchange import Exchange, Request
-from app.core.prompt_size import estimate_prompt_tokens
-from app.core.reply import Reply
-from app.core.verdicts import OutputTruncated
-from app.settings_source import from_mapping
-from app.stages.budget import Budget
+from mlx_stack_proxy.engine.exchange import Exchange, Request
+from mlx_stack_proxy.engine.verdicts import OutputTruncated
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
+from mlx_stack_proxy.token_budget.stage import Budget
+from mlx_stack_proxy.wire.events import Usage
+from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
+from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import client_request, exchange
 
 Json = dict[str, Any]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.core.chunks import chunks_of_completion
-from app.core.reply import Reply
-from app.core.verdicts import EmptyResponse, UpstreamFailed, Verdict
-from app.settings_source import from_mapping
-from app.stages.escalation import LONGEST_RUN, MIN_OWN, Escalation
+from mlx_stack_proxy.engine.verdicts import EmptyResponse, UpstreamFailed, Verdict
+from mlx_stack_proxy.escalation.stage import LONGEST_RUN, MIN_OWN, Escalation
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.wire.chunks import chunks_of_completion
+from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import client_request, exchange
 
 Json = dict[str, Any]

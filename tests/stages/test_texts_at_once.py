@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from app import stages
-from app.core.attempt import Attempt
-from app.core.exchange import Exchange
-from app.settings_source import from_mapping
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.exchanges import attempt, client_request, cut, exchange
 from tests.support.replies import DONE, chunk, data, usage_chunk
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.core.verdicts import InvalidToolCall
-from app.stages.tool_validation import stage as stage_module
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall
+from mlx_stack_proxy.tool_validation import stage as stage_module
 from tests.stages.tool_replies import (
     FORMATS,
     GOOD,

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from app.section import keys_of
-from app.settings import ToolValidationSettings
-from app.tool_calls.formats.table import FORMATS
-from app.tool_calls.names import DRESSINGS
+from mlx_stack_proxy.section import keys_of
+from mlx_stack_proxy.settings import ToolValidationSettings
+from mlx_stack_proxy.tool_validation.formats.table import FORMATS
+from mlx_stack_proxy.tool_validation.names import DRESSINGS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tool-calls.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([a-z][a-z0-9_]*)`", PAGE))
 SOURCES = {
     path: path.read_text(encoding="utf-8")
-    for folder in ("app/tool_calls", "app/stages/tool_validation")
+    for folder in ("app/mlx_stack_proxy/tool_validation", "app/mlx_stack_proxy/tool_validation")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 # How the code names a rule, and a kind of failure.

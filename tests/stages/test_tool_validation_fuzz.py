@@ -8,8 +8,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core import correction
-from app.core.verdicts import InvalidToolCall
+from mlx_stack_proxy.engine import correction
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall
 from tests.core.exchanges import Faults, attempt
 from tests.stages.tool_replies import Json, asked, message, stage
 from tests.support.replies import chunk, stream_bytes

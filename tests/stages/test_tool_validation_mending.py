@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.core.exchange import Controls
-from app.stages.tool_validation import stage as stage_module
+from mlx_stack_proxy.engine.exchange import Controls
+from mlx_stack_proxy.tool_validation import stage as stage_module
 from tests.core.exchanges import Faults, attempt, relayed
 from tests.stages.tool_replies import (
     FORMATS,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.core.attempt import Attempt
-from app.core.exchange import Controls, Exchange
-from app.core.verdicts import CallFailure, InvalidToolCall, Verdict
-from app.settings import DEFAULT_TIERS, Settings
-from app.stages.tool_validation import ToolValidation
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Controls, Exchange
+from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, Verdict
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.tool_validation.stage import ToolValidation
 from tests.core.exchanges import attempt, client_request, exchange
 from tests.support.replies import completion
 from tests.tool_calls.calls import parameters, tool

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from app.state import redis_link
-from app.state.memory import MemoryStore
-from app.state.redis import RedisStore
-from app.state.sqlite import SqliteStore
-from app.state.store import Store
+from mlx_stack_proxy.state import redis_link
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import Store
 from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 

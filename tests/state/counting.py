@@ -13,10 +13,10 @@ import sys
 import time
 from typing import Any
 
-from app.core.budgets import Limit
-from app.state import keeper
-from app.state.sqlite import SqliteStore
-from app.state.store import SessionDelta, StoreError
+from mlx_stack_proxy.state import keeper
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import SessionDelta, StoreError
+from mlx_stack_proxy.token_budget.budgets import Limit
 
 TOKENS = 7
 SIZES: dict[str, Any] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from app.state import rows
-from app.state.rows import Contents
+from mlx_stack_proxy.state import rows
+from mlx_stack_proxy.state.rows import Contents
 
 
 def contents(path: Path) -> Contents | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.core.budgets import Limit
-from app.state.store import Reserved, SessionDelta, Store
+from mlx_stack_proxy.state.store import Reserved, SessionDelta, Store
+from mlx_stack_proxy.token_budget.budgets import Limit
 
 NOW = 1_780_000_020.0  # a third into a minute
 HOUR = 3600.0

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.core.budgets import Limit
-from app.state.memory import MemoryStore
-from app.state.sqlite import SqliteStore
-from app.state.store import EventQuery, SessionDelta, Settlement, Sticky, Store
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import EventQuery, SessionDelta, Settlement, Sticky, Store
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
 from tests.support.redis_server import RedisServer
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from app.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
 from tests.state.counting import SIZES, TOKENS
 
 # `make kills` makes it thirty.

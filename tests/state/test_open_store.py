@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.settings_source import SettingsError, from_mapping
-from app.state import open_store
-from app.state.memory import MemoryStore
-from app.state.redis import RedisStore
-from app.state.sqlite import SqliteStore
+from mlx_stack_proxy.settings_source import SettingsError, from_mapping
+from mlx_stack_proxy.state import open_store
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
 
 URL = "redis://127.0.0.1:6379/0"
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from app.state.patience import Patience
+from mlx_stack_proxy.state.patience import Patience
 
 
 async def test_what_takes_too_long_is_ended() -> None:

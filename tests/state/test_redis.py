@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from app.core.breaker import BreakerState
-from app.core.budgets import Limit
-from app.state import redis_link
-from app.state.redis import RedisStore
-from app.state.store import EventQuery, NotSent, Reserved, SessionDelta, StoreError
+from mlx_stack_proxy.escalation.breaker import BreakerState
+from mlx_stack_proxy.state import redis_link
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.store import EventQuery, NotSent, Reserved, SessionDelta, StoreError
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.conftest import (
     EVENTS_TTL,
     MAX_EVENTS,
@@ -138,7 +138,7 @@ async def test_every_key_has_the_tag_and_expires(
 async def test_old_events_and_idle_sessions_go_in_small_steps(
     make_redis: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.state.redis.STEP", 2)
+    monkeypatch.setattr("mlx_stack_proxy.state.redis.STEP", 2)
     store = make_redis()
     assert isinstance(store, RedisStore)
     await store.open()

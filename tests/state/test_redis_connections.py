@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from app.state.redis_connections import Connections
+from mlx_stack_proxy.state.redis_connections import Connections
 from tests.support.redis_server import RedisServer
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from app.core.budgets import Limit
-from app.state import redis_connections, redis_link
-from app.state.redis import RedisStore
-from app.state.store import SessionDelta, Settlement, StoreError
-from app.unique import unique
+from mlx_stack_proxy.state import redis_connections, redis_link
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.store import SessionDelta, Settlement, StoreError
+from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.unique import unique
 from tests.state.conftest import NOW, redis_store
 from tests.support.redis_server import RedisServer
 from tests.support.switched_address import SwitchedAddress

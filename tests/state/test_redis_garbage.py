@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from app.core.breaker import BreakerState
-from app.core.budgets import Limit
-from app.state.redis import RedisStore
-from app.state.store import EventQuery, SessionDelta
+from mlx_stack_proxy.escalation.breaker import BreakerState
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.store import EventQuery, SessionDelta
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.conftest import NOW, MakeStore
 from tests.support.redis_server import RedisServer
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.core.breaker import BreakerState
-from app.core.budgets import Limit
-from app.state.store import (
+from mlx_stack_proxy.escalation.breaker import BreakerState
+from mlx_stack_proxy.state.store import (
     MOST_TOKENS,
     EventQuery,
     Reserved,
@@ -19,6 +18,7 @@ from app.state.store import (
     Sticky,
     Store,
 )
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.conftest import MAX_SESSIONS, TTL, WINDOW_SIZE
 from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend, used
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from app.core.pressure import Level, Reading
-from app.proxy.memory_probe import MemoryProbe
-from app.settings import MemoryPressureSettings
+from mlx_stack_proxy.memory_pressure.pressure import Level, Reading
+from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
+from mlx_stack_proxy.settings import MemoryPressureSettings
 
 HOUR = 3600.0
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.support.pumping import Anything, slowest
 
-_ROOT = Path(__file__).parents[2] / "app"
+_ROOT = Path(__file__).parents[2] / "app" / "mlx_stack_proxy"
 _ANCHORED = frozenset({"match", "fullmatch"})
 _SEARCHES = _ANCHORED | {"search", "finditer", "findall", "sub", "subn"}
 _compile: Callable[[Any, Any], Any] = re._compile  # type: ignore[attr-defined]

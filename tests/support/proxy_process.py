@@ -59,7 +59,7 @@ class ProxyProcess:
 
     async def start(self, stderr: int = asyncio.subprocess.DEVNULL) -> None:
         """Until it answers."""
-        command = (sys.executable, "-m", "app", "serve", "--config", str(self._file))
+        command = (sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(self._file))
         self._process = await asyncio.create_subprocess_exec(
             *command,
             *self._options,

@@ -14,11 +14,11 @@ from typing import Any
 import httpx
 import uvicorn
 
-from app import log
-from app.main import build_services
-from app.proxy.services import Services
-from app.server import Server
-from app.settings import Settings
+from mlx_stack_proxy.engine.services import Services
+from mlx_stack_proxy.main import build_services
+from mlx_stack_proxy.server.process import Server
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.telemetry import log
 from tests.support.forced_memory import ForcedMemory
 
 Json = dict[str, Any]

@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from app.tool_calls.check import Checked, Options, check_call
-from app.tool_calls.conversation import Conversation
-from app.tool_calls.doubts import Valid, call_doubts
-from app.tool_calls.miscopied_ids import Ids
-from app.tool_calls.schemas import ToolSet, compile_schema, tool_set
+from mlx_stack_proxy.tool_validation.check import Checked, Options, check_call
+from mlx_stack_proxy.tool_validation.conversation import Conversation
+from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts
+from mlx_stack_proxy.tool_validation.miscopied_ids import Ids
+from mlx_stack_proxy.tool_validation.schemas import ToolSet, compile_schema, tool_set
 
 OPTIONS = Options()
 STRING = {"type": "string"}

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from app.tool_calls.check import Options, check_call
-from app.tool_calls.schemas import tool_set
+from mlx_stack_proxy.tool_validation.check import Options, check_call
+from mlx_stack_proxy.tool_validation.schemas import tool_set
 from tests.tool_calls.calls import SEARCH, TOOLS, check, kinds, one, parameters, tool
 
 GOOD = [

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from app.tool_calls.check import Options, check_call
-from app.tool_calls.check_reply import check_response_format
-from app.tool_calls.schemas import tool_set
+from mlx_stack_proxy.tool_validation.check import Options, check_call
+from mlx_stack_proxy.tool_validation.check_reply import check_response_format
+from mlx_stack_proxy.tool_validation.schemas import tool_set
 from tests.tool_calls.calls import kinds, one, parameters, tool
 from tests.tool_calls.floods import FLOODS
 

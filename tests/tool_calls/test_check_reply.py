@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.check import Options
-from app.tool_calls.check_reply import CheckedText, check_response_format
+from mlx_stack_proxy.tool_validation.check import Options
+from mlx_stack_proxy.tool_validation.check_reply import CheckedText, check_response_format
 from tests.tool_calls.calls import parameters
 
 OBJECT = {"type": "json_object"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.doubts import DOUBTS
-from app.tool_calls.unread import MAX_TEXT, unread_call
+from mlx_stack_proxy.tool_validation.doubts import DOUBTS
+from mlx_stack_proxy.tool_validation.unread import MAX_TEXT, unread_call
 from tests.tool_calls.calls import STRING, doubted, parameters, said
 from tests.tool_calls.test_text_samples import JSON, PYTHON, TOOLS
 

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.tool_calls import miscopied_ids
-from app.tool_calls.doubts import leaves
-from app.tool_calls.miscopied_ids import LEAST, Ids, Miscopied, is_slip
+from mlx_stack_proxy.tool_validation import miscopied_ids
+from mlx_stack_proxy.tool_validation.doubts import leaves
+from mlx_stack_proxy.tool_validation.miscopied_ids import LEAST, Ids, Miscopied, is_slip
 
 from .floods import MEGABYTE
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.repair.loss import keeps_everything
+from mlx_stack_proxy.tool_validation.repair.loss import keeps_everything
 from tests.tool_calls.calls import TOOLS, check, kinds, mended, one, parameters, tool, tool_set
 
 

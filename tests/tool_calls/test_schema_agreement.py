@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.tool_calls.clean_schema import clean, pattern_compiles
-from app.tool_calls.schemas import CompiledSchema
+from mlx_stack_proxy.tool_validation.clean_schema import clean, pattern_compiles
+from mlx_stack_proxy.tool_validation.schemas import CompiledSchema
 
 REFERENCE = jsonschema.Draft202012Validator
 # Without 2019-09, in which the reference takes what `additionalProperties` judged for unevaluated.

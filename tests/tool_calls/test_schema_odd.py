@@ -7,9 +7,14 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls import schemas
-from app.tool_calls.clean_schema import MAX_DEPTH, _compiles, clean, pattern_compiles
-from app.tool_calls.schemas import CompiledSchema, compile_schema
+from mlx_stack_proxy.tool_validation import schemas
+from mlx_stack_proxy.tool_validation.clean_schema import (
+    MAX_DEPTH,
+    _compiles,
+    clean,
+    pattern_compiles,
+)
+from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, compile_schema
 from tests.tool_calls.calls import check, kinds, one, parameters, tool, tool_set
 
 D4 = {"$schema": "http://json-schema.org/draft-04/schema#"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.text_calls import Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 
 TEXT = {"type": "string"}
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.formats.base import Block, Format, Source
-from app.tool_calls.formats.scanner import ROWS
-from app.tool_calls.schemas import tool_set
-from app.tool_calls.text_calls import Rescued, rescue, rescue_cut
+from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source
+from mlx_stack_proxy.tool_validation.formats.scanner import ROWS
+from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
 from tests.tool_calls.calls import check, tool
 from tests.tool_calls.test_text_samples import (
     ARGUMENTS,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.tool_calls.text_calls import Rescued, rescue
+from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue
 from tests.tool_calls.test_text_samples import EACH, JSON, PYTHON, SAMPLES, TOOLS
 
 TAGGED = f"<tool_call>{JSON}</tool_call>"

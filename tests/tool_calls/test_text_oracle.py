@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.tool_calls.text_calls import rescue
+from mlx_stack_proxy.tool_validation.text_calls import rescue
 from tests.tool_calls.test_text_samples import calls
 
 pytest.importorskip("mlx_lm")

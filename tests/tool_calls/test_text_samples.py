@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from app.tool_calls.formats.table import FORMATS
-from app.tool_calls.text_calls import Rescued
+from mlx_stack_proxy.tool_validation.formats.table import FORMATS
+from mlx_stack_proxy.tool_validation.text_calls import Rescued
 
 TOOLS: dict[str, dict[str, Any]] = {
     "find_book": {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.tool_calls.formats.typed import typed, types_of
+from mlx_stack_proxy.tool_validation.formats.typed import typed, types_of
 
 
 @pytest.mark.parametrize(

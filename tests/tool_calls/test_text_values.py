@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from app.tool_calls.check import check_call
-from app.tool_calls.schemas import tool_set
-from app.tool_calls.text_calls import rescue
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.text_calls import rescue
 from tests.tool_calls.calls import tool
 from tests.tool_calls.test_text_samples import TOOLS, calls
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.tool_calls.check import check_call
-from app.tool_calls.check_reply import check_response_format
-from app.tool_calls.explain import UNEXPLAINED
-from app.tool_calls.schemas import CompiledSchema, tool_set
-from app.tool_calls.validation_cost import (
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.check_reply import check_response_format
+from mlx_stack_proxy.tool_validation.explain import UNEXPLAINED
+from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, tool_set
+from mlx_stack_proxy.tool_validation.validation_cost import (
     MAX_PAIRS,
     MAX_UNFOLDED,
     MAX_VISITS,

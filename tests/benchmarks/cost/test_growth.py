@@ -1,8 +1,8 @@
 import time
 from pathlib import Path
 
-from app.core.session_id import digest
 from benchmarks.cost import growth
+from mlx_stack_proxy.engine.session_id import digest
 
 
 async def test_a_filled_store_has_the_sessions_that_are_asked_for(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.core.exchange import Exchange, Request
-from app.core.reply import Reply, ToolCall
-from app.core.session_id import SessionId
-from app.core.verdicts import LoopDetected
-from app.stages.loop_detection import LoopDetection
+from mlx_stack_proxy.engine.exchange import Exchange, Request
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.engine.verdicts import LoopDetected
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.wire.reply import Reply, ToolCall
 from tests.core.exchanges import client_request, exchange
 from tests.stages.loop_detection.histories import (
     Json,

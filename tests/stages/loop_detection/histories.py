@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from app.core import call_keys
-from app.core.blocks import Blocks
-from app.core.history import History, HistoryReader
-from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
-from app.stages.loop_detection import detectors
-from app.stages.loop_detection.finding import Finding
+from mlx_stack_proxy.loop_detection import call_keys, detectors
+from mlx_stack_proxy.loop_detection.finding import Finding
+from mlx_stack_proxy.loop_detection.history import History, HistoryReader
+from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from mlx_stack_proxy.wire.blocks import Blocks
 
 Json = dict[str, Any]
 TASK: Json = {"role": "user", "content": "Find out why the build is red."}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.stages.loop_detection import LoopDetection
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.bench import loop_histories
 from tests.stages.loop_detection.asking import NAMED, asked, judged
 from tests.stages.loop_detection.histories import (

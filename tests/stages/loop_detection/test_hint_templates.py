@@ -14,9 +14,9 @@ import pytest
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from app.core.exchange import Request
-from app.settings import Settings
-from app.stages.loop_detection import LoopDetection
+from mlx_stack_proxy.engine.exchange import Request
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.settings import Settings
 from tests.core.exchanges import client_request, exchange
 from tests.stages.loop_detection.histories import TASK, Json, answers, calls, says, steps, user
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from app.settings import JudgeSettings
-from app.stages.loop_detection import judge
-from app.stages.loop_detection.finding import State
-from app.stages.loop_detection.judge import Answer, Schedule
+from mlx_stack_proxy.loop_detection import judge
+from mlx_stack_proxy.loop_detection.finding import State
+from mlx_stack_proxy.loop_detection.judge import Answer, Schedule
+from mlx_stack_proxy.settings import JudgeSettings
 from tests.stages.loop_detection.histories import TASK, Json, history, says, steps, user
 
 RULES = JudgeSettings(enabled=True)

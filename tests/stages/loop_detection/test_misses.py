@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.stages.loop_detection import LoopDetection, detectors
+from mlx_stack_proxy.loop_detection import detectors
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.core.test_told_calls import observed, told
 from tests.stages.loop_detection.asking import NAMED, again, asked, hint, judged
 from tests.stages.loop_detection.histories import (

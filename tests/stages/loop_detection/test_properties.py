@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.core.blocks import Blocks
-from app.core.history import History, HistoryReader
-from app.stages.loop_detection import detectors
+from mlx_stack_proxy.loop_detection import detectors
+from mlx_stack_proxy.loop_detection.history import History, HistoryReader
+from mlx_stack_proxy.wire.blocks import Blocks
 from tests.stages.loop_detection.histories import (
     TASK,
     Json,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.core.exchange import Began
-from app.core.session_id import SessionId
-from app.stages.loop_detection import LoopDetection
+from mlx_stack_proxy.engine.exchange import Began
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.stages.loop_detection.asking import (
     NAMED,
     A,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.core.reply import Reply
-from app.core.session_id import SessionId
-from app.stages.loop_detection import LoopDetection, detectors
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection import detectors
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.wire.reply import Reply
 from tests.stages.loop_detection.asking import (
     NAMED,
     A,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.state import keeper, state_file
-from app.state.sqlite import SqliteStore
+from mlx_stack_proxy.state import keeper, state_file
+from mlx_stack_proxy.state.sqlite import SqliteStore
 from tests.state.conftest import MakeStore
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.core.budgets import Limit
-from app.state.store import SessionDelta, StoreError
+from mlx_stack_proxy.state.store import SessionDelta, StoreError
+from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.reading import contents
 
 ONE_TURN = SessionDelta(turns=1)

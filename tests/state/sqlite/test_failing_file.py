@@ -16,16 +16,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from app import log
-from app.settings import ObservabilitySettings
-from app.state import keeper, state_file
-from app.state.rows import Batch
-from app.state.sqlite import SqliteStore
-from app.state.store import (
-    EventQuery,
-    SessionDelta,
-    StoreError,
-)
+from mlx_stack_proxy.settings import ObservabilitySettings
+from mlx_stack_proxy.state import keeper, state_file
+from mlx_stack_proxy.state.rows import Batch
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import EventQuery, SessionDelta, StoreError
+from mlx_stack_proxy.telemetry import log
 from tests.state.conftest import NOW, MakeStore
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, given, rows, size
 from tests.support.waiting import until
@@ -196,8 +192,8 @@ async def test_a_full_disk(
 
 READ_ONLY = """
 import asyncio, os, sys
-from app.state.sqlite import SqliteStore
-from app.state.store import StoreError
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import StoreError
 from tests.state.counting import SIZES
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 

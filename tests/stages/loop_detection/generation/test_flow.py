@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.stages.loop_detection.generation.flow import Flow
+from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from tests.stages.loop_detection.generation.texts import fed, flowed, prose
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.settings import LoopDetectionSettings
+from mlx_stack_proxy.settings import LoopDetectionSettings
 from tests.bench import loop_limits
 from tests.bench.loop_limits import Loop
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.settings import GenerationSettings
-from app.stages.loop_detection.generation.flow import DETECTORS, Flow, Kind
-from app.stages.loop_detection.generation.found import Found, RepeatedCall
-from app.stages.loop_detection.generation.limits import TABLE
+from mlx_stack_proxy.loop_detection.generation.flow import DETECTORS, Flow, Kind
+from mlx_stack_proxy.loop_detection.generation.found import Found, RepeatedCall
+from mlx_stack_proxy.loop_detection.generation.limits import TABLE
+from mlx_stack_proxy.settings import GenerationSettings
 from tests.stages.loop_detection.generation.texts import (
     fed,
     fibonacci,

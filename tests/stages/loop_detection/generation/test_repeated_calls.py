@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from app.core.attempt import Attempt
-from app.core.exchange import Exchange
-from app.core.sse import DONE_FRAME
-from app.core.verdicts import Cut, Verdict
-from app.settings import DEFAULT_TIERS, GenerationSettings, Settings
-from app.stages import build
-from app.stages.loop_detection.generation import written_calls
-from app.stages.loop_detection.generation.flow import Flow
-from app.stages.loop_detection.generation.found import Found
-from app.tool_calls.text_calls import Rescued, rescue_cut
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.verdicts import Cut, Verdict
+from mlx_stack_proxy.loop_detection.generation import written_calls
+from mlx_stack_proxy.loop_detection.generation.flow import Flow
+from mlx_stack_proxy.loop_detection.generation.found import Found
+from mlx_stack_proxy.settings import DEFAULT_TIERS, GenerationSettings, Settings
+from mlx_stack_proxy.stages import build
+from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
+from mlx_stack_proxy.wire.sse import DONE_FRAME
 from tests.core.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, completion, data, usage_chunk
 from tests.tool_calls.calls import parameters, tool

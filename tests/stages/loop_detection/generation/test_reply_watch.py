@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from app.core.events import (
+from mlx_stack_proxy.engine.exchange import Exchange, Request
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from mlx_stack_proxy.escalation.stage import Escalation
+from mlx_stack_proxy.loop_detection.generation.reply_watch import (
+    HINT,
+    STOPPED,
+    ReplyWatch,
+    watch_maker,
+)
+from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from mlx_stack_proxy.wire.events import (
     Event,
     Finish,
     ReasoningDelta,
@@ -17,17 +27,7 @@ from app.core.events import (
     ToolCallDelta,
     Usage,
 )
-from app.core.exchange import Exchange, Request
-from app.core.reply import Reply
-from app.core.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
-from app.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
-from app.stages.escalation import Escalation
-from app.stages.loop_detection.generation.reply_watch import (
-    HINT,
-    STOPPED,
-    ReplyWatch,
-    watch_maker,
-)
+from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import client_request, exchange
 from tests.stages.loop_detection.generation.texts import pieces, prose
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.core.verdicts import LoopDetected
-from app.stages.loop_detection.generation.limits import SENTENCES
+from mlx_stack_proxy.engine.verdicts import LoopDetected
+from mlx_stack_proxy.loop_detection.generation.limits import SENTENCES
 from tests.stages.loop_detection.generation.test_reply_watch import Watched
 from tests.stages.loop_detection.generation.texts import flowed, prose
 

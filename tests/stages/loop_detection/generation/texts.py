@@ -6,9 +6,9 @@ import random
 import sys
 from collections.abc import Iterator
 
-from app.settings import GenerationSettings
-from app.stages.loop_detection.generation.flow import Flow, Kind
-from app.stages.loop_detection.generation.found import Found, RepeatedCall
+from mlx_stack_proxy.loop_detection.generation.flow import Flow, Kind
+from mlx_stack_proxy.loop_detection.generation.found import Found, RepeatedCall
+from mlx_stack_proxy.settings import GenerationSettings
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 

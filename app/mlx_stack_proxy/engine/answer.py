@@ -1,0 +1,154 @@
+"""What an exchange's client gets: bytes while they come, and the end that was decided."""
+
+from __future__ import annotations
+
+import asyncio
+
+import orjson
+
+from ..errors import ProxyError, invalid
+from ..memory_pressure.probe import MemoryProbe
+from ..wire.sse import DONE_FRAME, comment_frame, data_frame
+from . import response_headers
+from .attempt import Attempt
+from .downstream import EVENT_STREAM, Downstream
+from .exchange import Exchange
+from .headers import RawHeaders
+from .steps import Deliver, Fail, PassOn
+from .upstream_answers import quoted_error
+
+_JSON = [(b"content-type", b"application/json")]
+_PASSED = (b"content-type", b"retry-after")
+_KEEPALIVE = comment_frame("keep-alive")
+
+
+class Answer:
+    """One client's response. ``public``: what LiteLLM's headers say to it.
+
+    ``memory``: whose pressure our headers tell. ``metadata``: the last chunk, or the object, also
+    carries what our headers say.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        downstream: Downstream,
+        memory: MemoryProbe,
+        *,
+        metadata: bool,
+    ) -> None:
+        self._exchange = exchange
+        self._memory = memory
+        self._downstream = downstream
+        self._metadata = metadata
+        self._said: dict[str, str] = {}
+        self._late_writes: list[asyncio.Task[None]] = []
+        self._unsent = b""  # what a time limit took the turn of, while the client read slowly
+        self.public: RawHeaders = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client is still to take what it was sent."""
+        return self._downstream.writing or bool(self._late_writes)
+
+    @property
+    def last_write(self) -> float:
+        return self._downstream.last_write
+
+    @last_write.setter
+    def last_write(self, now: float) -> None:
+        self._downstream.last_write = now
+
+    async def send(self, data: bytes) -> None:
+        """Send what the reply brought; where that is cancelled, it waits for what goes out next."""
+        self._unsent = data = self._unsent + data
+        if self._late_writes:
+            await self._late_writes_end()
+        await self._write(data)
+        self._unsent = b""
+
+    def send_later(self, data: bytes, now: float) -> None:
+        """Send what a timer let out; ``data`` empty: a sign of life."""
+        self.last_write = now
+        write = asyncio.ensure_future(self._write(data or _KEEPALIVE))
+        self._late_writes.append(write)
+        write.add_done_callback(self._late_writes.remove)
+
+    async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> str:
+        """Carry out the last step; the exchange's outcome, in a word for metrics and log."""
+        if self._late_writes:
+            await self._late_writes_end()
+        match step:
+            case Deliver():
+                assert attempt is not None
+                await self._deliver(attempt)
+                return "ok"
+            case PassOn():
+                await self._pass_on(step)
+                return "client_error"
+            case Fail():
+                await self._fail(step.error)
+                return step.error.type
+
+    async def _late_writes_end(self) -> None:
+        """What a timer let out was there first, and must go out first."""
+        while self._late_writes:
+            await asyncio.wait(self._late_writes)
+
+    async def _write(self, data: bytes) -> None:
+        if not self._downstream.started:
+            await self._start_stream(running=1)
+        await self._downstream.write(data)
+
+    async def _start_stream(self, running: int) -> None:
+        headers = [*EVENT_STREAM, *self._own_headers(running), *self.public]
+        await self._downstream.start(200, headers)
+        self._exchange.headers_sent = True
+
+    def _own_headers(self, running: int = 0) -> RawHeaders:
+        """``running``: upstream calls that have no record yet."""
+        attempts = len(self._exchange.attempts) + running
+        self._said = response_headers.values(self._exchange, attempts, self._memory.pressure)
+        return response_headers.encode(self._said)
+
+    async def _deliver(self, attempt: Attempt) -> None:
+        if not self._exchange.request.stream:
+            headers = [*_JSON, *self._own_headers(), *self.public]
+            metadata = response_headers.as_fields(self._said) if self._metadata else None
+            body = orjson.dumps(attempt.completion(metadata))
+            await self._downstream.whole(200, headers, body)
+            return
+        fields, note = self._closing_words()
+        metadata = fields if self._metadata else None
+        if not self._downstream.started:
+            await self._start_stream(running=0)
+            note = b""
+        await self._downstream.end(self._unsent + attempt.rest(note, metadata))
+
+    async def _pass_on(self, step: PassOn) -> None:
+        if self._downstream.started:  # by a sign of life, since it was decided
+            said = quoted_error(step.body) or f"status {step.status}"
+            await self._fail(invalid(said, status=step.status))
+            return
+        headers = [*self._own_headers(), *response_headers.public(step.headers)]
+        headers += [h for h in response_headers.relayed(step.headers) if h[0] in _PASSED]
+        headers.append((b"x-should-retry", b"false"))
+        await self._downstream.whole(step.status, headers, step.body)
+
+    async def _fail(self, error: ProxyError) -> None:
+        if self._downstream.started:
+            _, note = self._closing_words()
+            last = data_frame(error.encoded()) + note + DONE_FRAME
+            await self._downstream.end(self._unsent + last)
+            return
+        headers = [*error.headers(), *self._own_headers()]
+        await self._downstream.whole(error.status, headers, error.encoded())
+
+    def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
+        """What our headers would say now, and a comment of it if those sent said otherwise."""
+        attempts = len(self._exchange.attempts)
+        said = response_headers.values(self._exchange, attempts, self._memory.pressure)
+        fields = response_headers.as_fields(said)
+        if said == self._said:
+            return fields, b""
+        return fields, comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")

@@ -1,0 +1,31 @@
+"""Tasks beside the exchanges: nobody waits for them, and they end with the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Final
+
+from . import tasks
+
+MAX_TASKS: Final = 8  # at a time
+
+
+class Background:
+    """The tasks that are on their way. Each has to say itself what goes wrong in it."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._tasks) >= MAX_TASKS
+
+    def start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel them all, and wait until they have ended."""
+        await tasks.end(*self._tasks)

@@ -1,0 +1,87 @@
+"""The request of an attempt: the client's own, for this tier, corrected if it is a retry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..frozen import frozen
+from ..settings import Settings, TierSettings
+from ..token_budget.budgets import fitting
+from ..wire.reply import Reply
+from ..wire.usage import window_of
+from . import correction, hints
+from .exchange import Exchange, Request
+from .litellm_controls import without_controls
+from .steps import Move, Retry
+from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
+
+# What the same sampling of the same prompt would do again.
+_OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse)
+
+
+@frozen
+class Before:
+    """The attempt before, and the step that led from it to this one."""
+
+    reply: Reply
+    verdict: Verdict | None
+    step: Retry | Move
+
+
+def build(exchange: Exchange, settings: Settings, before: Before | None) -> Request:
+    """The request for ``exchange.tier``; stages may still rewrite it."""
+    body = dict(without_controls(exchange.request.body))
+    tier = settings.tiers.get(exchange.tier)
+    if tier is not None:
+        body["model"] = _model(exchange, tier, settings)
+        body.update(tier.params)
+    if settings.upstream.stream == "always" or exchange.request.stream:
+        body["stream"] = True
+        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    else:
+        body.pop("stream_options", None)
+    if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
+        # Also where the budget stage is off: mlx-lm's own limit of 512 cuts files in two.
+        limit = settings.reliability.token_budget.max_output_tokens
+        body["max_tokens"] = fitting(limit, tier, exchange.request)
+    if exchange.tier not in exchange.route.direct:
+        # LiteLLM is not to retry or fall back by itself, or attempts multiply.
+        body["num_retries"] = 0
+        body["disable_fallbacks"] = True
+    if before is not None:
+        _tell(body, exchange, settings, tier, before)
+    return Request(exchange.tier, body, window_of(tier, settings))
+
+
+def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:
+    cloud = settings.reliability.escalation.cloud_fallback
+    direct = exchange.tier in exchange.route.direct
+    return cloud.model if direct and cloud is not None else tier.model
+
+
+def _tell(
+    body: dict[str, Any],
+    exchange: Exchange,
+    settings: Settings,
+    tier: TierSettings | None,
+    before: Before,
+) -> None:
+    """Put into a request what the attempt before it makes worth saying."""
+    placement = hints.placement_on(tier, in_result=exchange.in_result)
+    step = before.step
+    if isinstance(before.verdict, InvalidToolCall) and step.correct:
+        body["messages"] = correction.corrected(
+            exchange.request.body,
+            before.reply,
+            before.verdict,
+            role=settings.reliability.tool_validation.correction_role,
+            placement=placement,
+            with_schema=isinstance(step, Retry) and step.last,
+        )
+    if exchange.hint:
+        body["messages"] = hints.place(
+            list(body["messages"]), exchange.hint, role="user", placement=placement
+        )
+    if isinstance(step, Retry) and isinstance(before.verdict, _OF_SAMPLING):
+        local = tier is not None and tier.local
+        body.update(correction.other_sampling(body, step.number, local=local))

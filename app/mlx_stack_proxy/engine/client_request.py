@@ -1,0 +1,183 @@
+"""The body of a chat completion request: parsed, checked, brought into one form.
+
+Only what we or every server would trip over is checked; unknown fields pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import invalid
+from ..wire import legacy, surrogates
+from ..wire.blocks import Blocks, Remembered, messages_in
+from ..wire.chunk_form import MAX_CHOICES
+from .exchange import ClientRequest
+
+MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
+MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
+
+
+def parse(raw: bytes) -> ClientRequest:
+    """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
+    if not raw or raw.isspace():
+        raise invalid("the request body is empty; send a JSON object with `messages`")
+    body = _whole(raw)
+    for name, value in body.items():
+        check = _CHECKS.get(name)
+        if check is not None and value is not None and (problem := check(value)):
+            raise invalid(f"`{name}` {problem}", name)
+    _check_list(body)
+    options = body.get("stream_options") or {}
+    request = ClientRequest(
+        body=body,
+        model=body.get("model") or "",
+        stream=bool(body.get("stream")),
+        include_usage=bool(options.get("include_usage")),
+        size=len(raw),
+    )
+    _check_messages(request.blocks)
+    for name in ("tools", "functions"):
+        if (tools := body.get(name)) is not None:
+            _check_tools(tools, name)
+    if legacy.is_used(body):
+        return replace(request, body=legacy.to_tools(body), legacy_functions=True)
+    return request
+
+
+def _whole(raw: bytes) -> dict[str, Any]:
+    """The object in a body.
+
+    A tool's output that an agent cut within an emoji ends in half a character (JavaScript writes it
+    so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD.
+    """
+    try:
+        body = surrogates.read(raw)
+    except ValueError as error:
+        raise invalid(f"the request body is not valid JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise invalid("the request body must be a JSON object, with `messages`")
+    return body
+
+
+def _check_list(body: Mapping[str, Any]) -> None:
+    if body.get("messages") is None:
+        raise invalid("`messages` is missing", "messages")
+    messages = messages_in(body)
+    if messages is None:
+        raise invalid("`messages` must be an array of message objects", "messages")
+    if not messages:
+        raise invalid("`messages` is empty; send at least one message", "messages")
+    if len(messages) > MAX_MESSAGES:
+        raise invalid(f"`messages` has more than {MAX_MESSAGES:,} messages", "messages")
+
+
+def _check_messages(blocks: Blocks) -> None:
+    for start, problem in _problems.parts(blocks):
+        if problem is not None:
+            position, key, what = problem
+            where = f"messages[{start + position}]{key}"
+            raise invalid(f"`{where}` {what}", where)
+
+
+def _first_problem(messages: Sequence[Any]) -> tuple[int, str, str] | None:
+    """Which message is the first with something wrong, where in it, and what."""
+    for position, message in enumerate(messages):
+        if not isinstance(message, dict):
+            return position, "", "must be an object"
+        role = message.get("role")
+        if not isinstance(role, str) or not role:
+            return position, ".role", "must be a string such as `user`"
+        content = message.get("content")
+        if content is not None and not isinstance(content, (str, list)):
+            return position, ".content", "must be a string, an array of parts or null"
+        calls = message.get("tool_calls")
+        if calls is None:
+            continue
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            return position, ".tool_calls", "must be an array of objects"
+    return None
+
+
+_problems = Remembered(_first_problem)
+
+
+def _check_tools(tools: Any, name: str) -> None:
+    if not isinstance(tools, list):
+        raise invalid(f"`{name}` must be an array", name)
+    for position, tool in enumerate(tools):
+        where = f"{name}[{position}]"
+        if not isinstance(tool, dict):
+            raise invalid(f"`{where}` must be an object", where)
+        function = tool if name == "functions" else tool.get("function")
+        if name == "tools" and tool.get("type", "function") != "function":
+            continue  # other kinds of tools are LiteLLM's affair
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            at = f"{where}.name" if name == "functions" else f"{where}.function.name"
+            raise invalid(f"`{at}` must be a string", at)
+
+
+def _string(value: Any) -> str:
+    return "" if isinstance(value, str) else "must be a string"
+
+
+def _name(value: Any) -> str:
+    if isinstance(value, str) and len(value) > MAX_MODEL:
+        return f"has more than {MAX_MODEL} characters"
+    return _string(value)
+
+
+def _object(value: Any) -> str:
+    return "" if isinstance(value, dict) else "must be an object"
+
+
+def _boolean(value: Any) -> str:
+    return "" if isinstance(value, bool) else "must be true or false"
+
+
+def _number(value: Any) -> str:
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return "" if good else "must be a number"
+
+
+def _positive(value: Any) -> str:
+    good = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return "" if good else "must be a whole number above 0"
+
+
+def _choices(value: Any) -> str:
+    good = not _positive(value) and value <= MAX_CHOICES
+    return "" if good else f"must be a whole number from 1 to {MAX_CHOICES}"
+
+
+def _string_or_object(value: Any) -> str:
+    return "" if isinstance(value, (str, dict)) else "must be a string or an object"
+
+
+def _stop(value: Any) -> str:
+    good = isinstance(value, str) or (
+        isinstance(value, list) and all(isinstance(s, str) for s in value)
+    )
+    return "" if good else "must be a string or an array of strings"
+
+
+# Each gives what is wrong with a value, or nothing. null means "not given", as everywhere.
+_CHECKS: dict[str, Callable[[Any], str]] = {
+    "model": _name,
+    "stream": _boolean,
+    "stream_options": _object,
+    "n": _choices,
+    "max_tokens": _positive,
+    "max_completion_tokens": _positive,
+    "temperature": _number,
+    "top_p": _number,
+    "presence_penalty": _number,
+    "frequency_penalty": _number,
+    "tool_choice": _string_or_object,
+    "function_call": _string_or_object,
+    "parallel_tool_calls": _boolean,
+    "response_format": _object,
+    "web_search_options": _object,
+    "stop": _stop,
+}

@@ -1,0 +1,174 @@
+"""The only place that holds: what of a reply may go out now, and what waits for the verdict.
+
+Order is kept: once something is held, everything after it waits too.
+
+- Chunks that commit nothing (a role, empty deltas, comments) wait for the first that does, so that
+  a failure before it stays invisible.
+- Text and reasoning flow. Text that may be the beginning of a tool call written as text waits until
+  it is one or is not; a ``TextHold`` knows.
+- From the first piece of a tool call or a finish on, the rest of the reply is held until it is
+  judged.
+- With ``hold_whole`` everything is held. With ``hold_seconds``, text waits that long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ..wire.chunks import Chunk, split_text
+from ..wire.events import OtherDelta, ReasoningDelta, RefusalDelta, TextDelta, Usage
+
+_FLOWING = (TextDelta, ReasoningDelta, RefusalDelta, OtherDelta)
+
+
+class TextHold(Protocol):
+    """Says of a text that comes piece by piece how much of it may flow."""
+
+    def feed(self, delta: str) -> str:
+        """The part of what was held back and ``delta``, from its beginning, that may flow now."""
+        ...
+
+
+class Gate:
+    """Holds and releases the chunks of one attempt. Times are in seconds on the given clock.
+
+    ``flowed``: characters of the (only) choice's text that were released while it came.
+    ``report``: is given the fault of a ``text_hold``, after which the rest is held.
+    """
+
+    __slots__ = (
+        "_allowed",
+        "_closed",
+        "_committed",
+        "_held",
+        "_hold_seconds",
+        "_report",
+        "_text_hold",
+        "_text_since",
+        "flowed",
+    )
+
+    def __init__(
+        self,
+        *,
+        hold_whole: bool = False,
+        hold_seconds: float = 0.0,
+        text_hold: TextHold | None = None,
+        report: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._report = report
+        self._held: list[Chunk] = []
+        self._closed = hold_whole
+        self._committed = False
+        self._hold_seconds = hold_seconds
+        self._text_hold = text_hold
+        self._allowed = 0  # characters of held text that may flow
+        self._text_since: float | None = None
+        self.flowed = 0
+
+    def push(self, chunk: Chunk, now: float) -> list[Chunk]:
+        """Take a chunk; the chunks that may go out now, in order."""
+        held = self._held
+        held.append(chunk)
+        if self._closed:
+            return []
+        flows = False
+        text = 0
+        for event in chunk.events:
+            if not isinstance(event, _FLOWING):
+                if isinstance(event, Usage):  # some servers count along in every chunk
+                    continue
+                self._closed = True  # a call, a finish, an error
+                return []
+            flows = True
+            if isinstance(event, TextDelta):
+                text += len(event.text)
+                if self._text_hold is None:
+                    self._allowed += len(event.text)
+                    continue
+                try:
+                    self._allowed += len(self._text_hold.feed(event.text))
+                except Exception as error:
+                    self._closed = True
+                    if self._report is not None:
+                        self._report(error)
+                    return []
+        if not flows and not self._committed and _is_empty(chunk):
+            return []
+        if self._hold_seconds and not self._committed and self._waits(now):
+            return []
+        if len(held) == 1 and text <= self._allowed:  # nearly every chunk of a stream
+            self._allowed -= text
+            self.flowed += text
+            self._committed = True
+            self._held = []
+            return held
+        return self._flow()
+
+    def hold(self, chunk: Chunk) -> None:
+        """Take a chunk, and hold it and all that follow until they are released."""
+        self._closed = True
+        self._held.append(chunk)
+
+    def tick(self, now: float) -> list[Chunk]:
+        """What ``hold_seconds`` held long enough."""
+        if self._closed or self._text_since is None or self._waits(now):
+            return []
+        self._hold_seconds = 0.0  # what is still held waits for something other than time
+        return self._flow()
+
+    def next_release(self) -> float | None:
+        """When :meth:`tick` will have something, if time alone can release it."""
+        if self._closed or self._committed or self._text_since is None or not self._hold_seconds:
+            return None
+        return self._text_since + self._hold_seconds
+
+    def release(self) -> list[Chunk]:
+        """All that is held: the reply has been accepted."""
+        held, self._held = self._held, []
+        return held
+
+    def _waits(self, now: float) -> bool:
+        if self._text_since is None:
+            self._text_since = now
+        return now < self._text_since + self._hold_seconds
+
+    def _flow(self) -> list[Chunk]:
+        """Release from the front as far as text may flow, and not just what commits nothing."""
+        held = self._held
+        upto = position = 0
+        for position, chunk in enumerate(held):
+            text = sum(len(e.text) for e in chunk.events if isinstance(e, TextDelta))
+            if text > self._allowed:
+                break
+            self._allowed -= text
+            self.flowed += text
+            if self._committed or not _is_empty(chunk):
+                upto = position + 1
+        else:
+            position = len(held)
+        # A chunk that may begin a call waits as it is for the next one, which mostly settles it: so
+        # it goes out as the bytes that came. If it still waits then, what may flow of it does.
+        if position < len(held) - 1 and self._allowed:
+            head, tail = split_text(held[position], self._allowed)
+            self.flowed += self._allowed
+            self._allowed = 0
+            held[position : position + 1] = [head, tail]
+            upto = position + 1
+        released, self._held = held[:upto], held[upto:]
+        self._committed = self._committed or bool(released)
+        return released
+
+
+def _is_empty(chunk: Chunk) -> bool:
+    """Whether a chunk has nothing a client would show or act on."""
+    if any(not isinstance(event, Usage) for event in chunk.events):
+        return False
+    payload = chunk.payload
+    choices = payload.get("choices") if payload else None
+    for choice in choices if isinstance(choices, list) else ():
+        delta = choice.get("delta") if isinstance(choice, dict) else None
+        if isinstance(delta, dict) and any(v for k, v in delta.items() if k != "role"):
+            return False
+    return True

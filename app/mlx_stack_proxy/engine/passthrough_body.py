@@ -1,0 +1,84 @@
+"""What a body that passes through asks, read as LiteLLM reads it; what steers LiteLLM taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from ..errors import invalid
+from ..frozen import frozen
+from ..wire import surrogates
+from ..wire.forms import BadForm, fields_of
+from .litellm_controls import is_control, patience, without_controls
+
+_FORM = "multipart/form-data"
+# LiteLLM takes these for no JSON, whatever is in them.
+_UNREAD = frozenset(
+    {"application/x-www-form-urlencoded", "application/x-protobuf", "application/protobuf"}
+)
+_IN_FORMS = "metadata"  # JSON in a field; no form of OpenAI's has it
+
+
+@frozen
+class Asked:
+    """``content``: what goes on. ``model``: None where it can't be told. ``patience``: seconds that
+    the client gives the whole request, None: as long as it takes."""
+
+    content: bytes
+    model: str | None
+    patience: float | None
+
+
+def read(headers: Mapping[str, str], body: bytes) -> Asked:
+    """Read a whole body. ``headers``: names in lower case. Raises :class:`ProxyError`."""
+    content_type = headers.get("content-type", "")
+    kind = content_type.partition(";")[0].strip().lower()
+    if not body:
+        return Asked(body, None, patience({}, headers))
+    if kind == _FORM:
+        return _form(content_type, headers, body)
+    if kind in _UNREAD:
+        raise invalid(
+            "send JSON, or a form of type multipart/form-data", "content-type", status=415
+        )
+    return _json(headers, body)
+
+
+def _json(headers: Mapping[str, str], body: bytes) -> Asked:
+    given, plain = _parsed(body)
+    if not isinstance(given, dict):
+        raise invalid("the request body must be a JSON object")
+    kept = without_controls(given)
+    model = given.get("model")
+    return Asked(
+        body if plain and kept is given else orjson.dumps(kept),
+        model if isinstance(model, str) else None,
+        patience(given, headers),
+    )
+
+
+def _parsed(body: bytes) -> tuple[object, bool]:
+    """What is in a body; and whether all readers of JSON read the same: no half characters."""
+    try:
+        return orjson.loads(body), True
+    except orjson.JSONDecodeError as error:
+        problem = error
+    try:
+        return surrogates.loads(body), False
+    except ValueError:
+        raise invalid(f"the request body is not valid JSON: {problem}") from None
+
+
+def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> Asked:
+    try:
+        fields = fields_of(content_type, body)
+    except BadForm as error:
+        raise invalid(f"the form in the request body can't be read: {error}") from None
+    kept = bytearray(body)
+    for field in reversed(fields):
+        if is_control(field.name) or field.name == _IN_FORMS:
+            del kept[field.start : field.end]
+    said = {field.name: field.value for field in fields}
+    models = [field.value for field in fields if field.name == "model"]
+    return Asked(bytes(kept), models[0] if len(models) == 1 else None, patience(said, headers))

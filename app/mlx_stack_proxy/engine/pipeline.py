@@ -1,0 +1,182 @@
+"""The stages of one attempt, in order, and what a stage is.
+
+A fault in a stage must never break a reply that was fine: it is reported, the stage is left out for
+the rest of the attempt, and the reply goes on.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..wire.events import Event
+from ..wire.reply import Reply
+from .exchange import Exchange, Request
+from .gate import TextHold
+from .verdicts import Verdict, severest
+
+FaultReport = Callable[[str, Exception], None]
+
+
+class StageState:
+    """What a stage keeps during one attempt. Override what the stage needs."""
+
+    def on_request(self, request: Request) -> Verdict | None:
+        """Before the upstream call; may rewrite ``request.body``."""
+        return None
+
+    def on_event(self, event: Event) -> Verdict | None:
+        """While the reply comes; a verdict ends the attempt at once."""
+        return None
+
+    def room(self, choice: int) -> int:
+        """How many characters of a choice's text may come before anything is decided by them.
+
+        Pieces that come in one read, for a client that doesn't stream, and have no more in all are
+        given to :meth:`take_at_once` in place of :meth:`on_event`. A watch that looks at a text
+        when it has 128 characters, and has 100 of them, has room for 27. 0: it sees each piece.
+        """
+        return 0
+
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        """Do what :meth:`on_event` would with each of these pieces, for which there was room."""
+
+    def text_hold(self) -> TextHold | None:
+        """What knows how much of the reply's text may flow while it comes; None: all."""
+        return None
+
+    def hold_whole(self) -> bool:
+        """Whether nothing of this reply may go out before it is judged; asked before it begins."""
+        return False
+
+    def mend(self, reply: Reply) -> None:
+        """At the end, before anyone judges: rescue and repair; changed choices go in ``mended``."""
+
+    def judge(self, reply: Reply) -> Verdict | None:
+        """At the end, of what would be delivered."""
+        return None
+
+
+class Stage(Protocol):
+    """A stage's configuration, shared by all exchanges."""
+
+    name: str
+    bypass: str  # the word in X-MLX-Stack-Bypass that leaves it out; empty: can't be
+
+    def open(self, exchange: Exchange) -> StageState: ...
+
+
+class Pipeline:
+    """The opened stages of one attempt."""
+
+    __slots__ = ("_event_handlers", "_report", "_states")
+
+    def __init__(self, stages: Sequence[Stage], exchange: Exchange, report: FaultReport) -> None:
+        self._report = report
+        self._states: list[tuple[str, StageState]] = []
+        for stage in stages:
+            if stage.bypass and stage.bypass in exchange.controls.bypass:
+                continue
+            try:
+                self._states.append((stage.name, stage.open(exchange)))
+            except Exception as error:
+                report(stage.name, error)
+        # A stage that doesn't watch the stream costs nothing a chunk.
+        self._event_handlers = [
+            (name, state)
+            for name, state in self._states
+            if type(state).on_event is not StageState.on_event
+        ]
+
+    @property
+    def watches_events(self) -> bool:
+        return bool(self._event_handlers)
+
+    def on_request(self, request: Request) -> Verdict | None:
+        for name, state in list(self._states):
+            before = dict(request.body)
+            try:
+                verdict = state.on_request(request)
+            except Exception as error:
+                request.body.clear()
+                request.body.update(before)
+                self._leave_out(name, state, error)
+                continue
+            if verdict is not None:
+                return verdict
+        return None
+
+    def on_event(self, event: Event) -> Verdict | None:
+        for name, state in self._event_handlers:
+            try:
+                verdict = state.on_event(event)
+            except Exception as error:
+                self._leave_out(name, state, error)
+                continue
+            if verdict is not None:
+                return verdict
+        return None
+
+    def room(self, choice: int) -> int:
+        """The least room that a stage has."""
+        least = sys.maxsize
+        for name, state in self._event_handlers:
+            try:
+                least = min(least, state.room(choice))
+            except Exception as error:
+                self._leave_out(name, state, error)
+        return least
+
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        """Give the stages such pieces."""
+        for name, state in self._event_handlers:
+            try:
+                state.take_at_once(choice, texts)
+            except Exception as error:
+                self._leave_out(name, state, error)
+
+    def text_hold(self) -> TextHold | None:
+        """The first stage's that has one."""
+        for name, state in list(self._states):
+            try:
+                hold = state.text_hold()
+            except Exception as error:
+                self._leave_out(name, state, error)
+                continue
+            if hold is not None:
+                return hold
+        return None
+
+    def hold_whole(self) -> bool:
+        """Whether any stage wants the whole reply held."""
+        for name, state in list(self._states):
+            try:
+                if state.hold_whole():
+                    return True
+            except Exception as error:
+                self._leave_out(name, state, error)
+        return False
+
+    def end(self, reply: Reply) -> Verdict | None:
+        """Mend, then judge; the severest verdict counts."""
+        for name, state in list(self._states):
+            try:
+                state.mend(reply)
+            except Exception as error:
+                self._leave_out(name, state, error)
+        verdicts = []
+        for name, state in list(self._states):
+            try:
+                verdict = state.judge(reply)
+            except Exception as error:
+                self._leave_out(name, state, error)
+                continue
+            if verdict is not None:
+                verdicts.append(verdict)
+        return severest(verdicts)
+
+    def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
+        self._report(name, error)
+        self._states = [entry for entry in self._states if entry[1] is not state]
+        self._event_handlers = [entry for entry in self._event_handlers if entry[1] is not state]

@@ -1,0 +1,108 @@
+"""The headers of a response: ours (docs/http.md), and those of LiteLLM's that pass."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from ..memory_pressure.pressure import Pressure
+from .exchange import Exchange
+from .headers import HOP_BY_HOP, RawHeaders, passed_on
+
+PREFIX = "X-MLX-Stack-"
+# A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.
+_NOT_PASSED = HOP_BY_HOP | frozenset({b"set-cookie", b"set-cookie2", b"x-request-id", b"date"})
+# The body is written anew or framed by our own server.
+_REPLACED = _NOT_PASSED | {
+    b"content-length",
+    b"content-type",
+    b"content-encoding",
+    b"cache-control",
+    b"server",
+    b"x-accel-buffering",
+    b"x-should-retry",
+    b"retry-after",
+}
+_ADDRESS = b"-api-base"
+# A model's name is the client's own text and may hold what no header can.
+_NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# Our server refuses to write these, and the whole reply with it; aiohttp reads some of them.
+_BAD_BYTE = re.compile(_NOT_IN_A_HEADER.pattern.encode())
+MAX_VALUE = 512
+_CORS = b"access-control-"  # which pages may read a reply is ours to say, and none may
+
+
+def relayed(headers: RawHeaders | tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
+    """LiteLLM's headers that a client may see."""
+    return _without(_NOT_PASSED, headers)
+
+
+def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
+    """Those of them that go with a body of ours."""
+    return _without(_REPLACED, headers)
+
+
+def _without(
+    dropped: frozenset[bytes], headers: RawHeaders | tuple[tuple[bytes, bytes], ...]
+) -> RawHeaders:
+    return [
+        (name, value)
+        for name, value in passed_on(headers, dropped)
+        if not name.endswith(_ADDRESS)
+        and not name.startswith(_CORS)
+        and not _BAD_BYTE.search(value)
+    ]
+
+
+def of_pressure(pressure: Pressure) -> RawHeaders:
+    """The header that every response has while memory is short."""
+    if not pressure.level:
+        return []
+    return [(b"x-mlx-stack-memory-pressure", pressure.level.word.encode())]
+
+
+def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, str]:
+    """What our headers say, by name without the prefix. ``attempts``: upstream calls so far."""
+    said = {
+        "Request-Id": exchange.id,
+        "Tier": exchange.tier,
+        "Retries": str(exchange.retries),
+        "Attempts": str(attempts),
+        "Session": exchange.session.header,
+        **exchange.notes,
+        **exchange.reply_notes,
+    }
+    if pressure.level:
+        said["Memory-Pressure"] = pressure.level.word
+    return said
+
+
+def encode(said: dict[str, str]) -> RawHeaders:
+    """Our headers as they go out; ``x-request-id`` equals ours."""
+    together = "".join(said.values())
+    plain = len(together) <= MAX_VALUE and together.isascii() and together.isprintable()  # mostly
+    encoded = str.encode if plain else _header_value
+    headers = [(_header_name(name), encoded(value)) for name, value in said.items()]
+    headers.append((b"x-request-id", said["Request-Id"].encode()))
+    return headers
+
+
+@lru_cache
+def _header_name(name: str) -> bytes:
+    return f"x-mlx-stack-{name.lower()}".encode()
+
+
+def _header_value(value: str) -> bytes:
+    return _NOT_IN_A_HEADER.sub("?", value[:MAX_VALUE]).encode("latin-1", "replace")
+
+
+def as_fields(said: dict[str, str]) -> dict[str, str | int]:
+    """The same as JSON fields, for the closing comment and ``mlx_stack``: ``request_id``, ….
+
+    Counts are numbers.
+    """
+    fields: dict[str, str | int] = {}
+    for name, value in said.items():
+        key = name.lower().replace("-", "_")
+        fields[key] = int(value) if name in ("Retries", "Attempts") else value
+    return fields

@@ -1,0 +1,113 @@
+"""What all exchanges share, wired once in ``main.py``."""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..escalation.cloud import Cloud
+from ..escalation.recovery import Comebacks
+from ..escalation.tier_queue import TierQueues
+from ..escalation.tier_states import TierStates
+from ..memory_pressure.probe import MemoryProbe
+from ..settings import Settings
+from ..state.store import Store
+from ..telemetry.event_feed import EventFeed
+from ..telemetry.failure_capture import FailureCapture
+from ..telemetry.journal import Journal
+from ..telemetry.metrics import Metrics
+from ..telemetry.observers import MakeWitness, Witness
+from ..telemetry.token_rates import TokenRates, Writing
+from ..token_budget.budget_lines import BudgetLines
+from ..token_budget.prompt_costs import PromptCosts
+from .background import Background
+from .exchange import Exchange
+from .model_list import ModelList
+from .pipeline import Stage
+from .rate_limit import Once
+from .upstream import Upstream
+
+
+class Traces(Protocol):
+    """What ``traces.py`` has; it is imported only where it is wanted."""
+
+    name: str
+
+    def of(self, exchange: Exchange) -> Witness: ...
+
+    async def close(self) -> None: ...
+
+
+class RunningExchange(Protocol):
+    """A chat completion that is on its way."""
+
+    def end(self) -> None:
+        """The process ends: the client is to be told."""
+
+    def writing(self) -> Writing | None:
+        """The upstream call that runs, if one does."""
+
+
+@dataclass(slots=True)
+class Life:
+    """The process's own. ``running``: requests on their way; ``started``: by the wall clock."""
+
+    stopping: bool = False
+    running: int = 0
+    started: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
+class Services:
+    """``settings``, ``stages`` and ``cloud`` are replaced when the settings change.
+
+    An exchange works with :meth:`in_force` of its beginning, and so with one set of them.
+    """
+
+    settings: Settings
+    upstream: Upstream
+    models: ModelList
+    queues: TierQueues
+    stages: Sequence[Stage]
+    store: Store
+    journal: Journal
+    tier_states: TierStates
+    comebacks: Comebacks
+    cloud: Cloud | None
+    memory: MemoryProbe
+    metrics: Metrics
+    wall_clock: Callable[[], float] = time.time
+    life: Life = field(default_factory=Life)
+    background: Background = field(default_factory=Background)
+    feed: EventFeed = field(default_factory=EventFeed)
+    witnesses: Sequence[MakeWitness] = ()
+    capture: FailureCapture | None = None
+    traces: Traces | None = None
+    token_rates: TokenRates = field(default_factory=TokenRates)
+    prompt_costs: PromptCosts = field(default_factory=PromptCosts)
+    exchanges: set[RunningExchange] = field(default_factory=set)
+    once: Once = field(default_factory=Once)
+    lines: BudgetLines = field(default_factory=BudgetLines)
+    retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
+    _in_force: Services | None = None
+
+    def in_force(self) -> Services:
+        """These as they are now, for whom no later change of the settings may reach."""
+        if self._in_force is None:
+            self._in_force = copy.copy(self)
+        return self._in_force
+
+    def change(self, settings: Settings, stages: Sequence[Stage], cloud: Cloud | None) -> None:
+        """What begins from now on works with these."""
+        self.settings, self.stages, self.cloud = settings, stages, cloud
+        self._in_force = None
+
+
+def upstream_key(settings: Settings) -> str | None:
+    """The key that we send to LiteLLM, from the environment variable that the settings name."""
+    name = settings.upstream.api_key_env
+    return os.environ.get(name) or None if name else None

@@ -1,0 +1,234 @@
+"""Which session a request belongs to (the order of the sources: docs/sessions.md)."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import orjson
+
+from ..frozen import frozen
+from ..wire.blocks import Blocks, Remembered
+from ..wire.chunks import text_of
+
+_LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
+_ANY_SESSION = re.compile(r"x-.+-session-id")
+_ANY_VALUE = re.compile(r"[A-Za-z0-9_.:-]{8,128}")
+_OTHERS = (
+    "x-session-id",
+    "x-session-affinity",
+    "x-opencode-session",
+    "x-task-id",
+    "x-roo-task-id",
+    "x-openwebui-chat-id",
+    "x-conversation-id",
+    "helicone-session-id",
+)
+_NAMED = frozenset({"x-mlx-stack-session", *_LITELLM, *_OTHERS})
+_CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
+_LAST_NAME = re.compile(r"(?<![A-Za-z0-9_.:-])[A-Za-z0-9_.:-]++$")
+_MAX_LENGTH = 512
+_MAX_USER_ID = 4_096  # characters; what is longer names no session
+
+
+@frozen
+class SessionId:
+    """``hash``: hex, what is stored and logged. ``source``: where the name came from.
+
+    ``budget_hash``: the session whose budget is spent, the parent's for a sub-agent that names one.
+    """
+
+    source: str
+    hash: str
+    budget_hash: str
+
+    @property
+    def derived(self) -> bool:
+        return self.source == "derived"
+
+    @property
+    def header(self) -> str:
+        return f"{self.source};{self.hash[:12]}"
+
+
+def identify(
+    headers: Mapping[str, str], body: Mapping[str, Any], owner: str, blocks: Blocks
+) -> SessionId:
+    """The session of a request.
+
+    ``headers``: names in lower case. ``owner``: what keeps the sessions of different API keys
+    apart; empty where keys are not told apart. ``blocks``: of the body's messages.
+    """
+    parent = ""
+    found = _from_headers(headers)
+    if found is None:
+        found = _from_body(body, owner, headers, blocks)
+    elif found[0] not in ("x-mlx-stack-session", *_LITELLM):
+        parent = headers.get("x-parent-session-id", "")
+    source, name = found
+    own = digest(owner, name)
+    has_parent = parent and _ANY_VALUE.fullmatch(parent)
+    parent_hash = digest(owner, parent) if has_parent else own
+    return SessionId(source, own, parent_hash)
+
+
+def digest(owner: str, name: str) -> str:
+    """The stored form of a session's name: 128 bits, hex."""
+    return blake2b(f"{owner}\0{name}".encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def _from_headers(headers: Mapping[str, str]) -> tuple[str, str] | None:
+    named = not _NAMED.isdisjoint(headers)  # mostly none is there
+    for name in ("x-mlx-stack-session", *_LITELLM) if named else ():
+        if value := _usable(headers.get(name)):
+            return name, value
+    for name, value in headers.items():
+        if (
+            name.endswith("-session-id")
+            and name != "x-parent-session-id"
+            and _ANY_SESSION.fullmatch(name)
+            and _ANY_VALUE.fullmatch(value)
+        ):
+            return name, value
+    for name in _OTHERS if named else ():
+        if value := _usable(headers.get(name)):
+            return name, value
+    if "codex" in headers.get("user-agent", "").lower():
+        for name in _CODEX:
+            if value := _usable(headers.get(name)):
+                return name, value
+    return None
+
+
+def _usable(value: str | None) -> str:
+    return value.strip()[:_MAX_LENGTH] if value else ""
+
+
+def _from_body(
+    body: Mapping[str, Any], owner: str, headers: Mapping[str, str], blocks: Blocks
+) -> tuple[str, str]:
+    if ("metadata" in body or "litellm_session_id" in body) and (found := _named_in(body)):
+        return found
+    sent = headers.get("authorization") or headers.get("x-api-key") or headers.get("api-key")
+    derived = _derived(blocks, owner or sent or "")
+    cache_key = body.get("prompt_cache_key")
+    if isinstance(cache_key, str) and (name := _usable(cache_key)):
+        return "prompt_cache_key", f"{name}\0{derived}"
+    return "derived", derived
+
+
+def _named_in(body: Mapping[str, Any]) -> tuple[str, str] | None:
+    metadata = body.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    for source, value in (
+        ("litellm_session_id", body.get("litellm_session_id")),
+        ("metadata.session_id", metadata.get("session_id")),
+        ("metadata.user_id", _session_in_user_id(metadata.get("user_id"))),
+    ):
+        if isinstance(value, str) and (name := _usable(value)):
+            return source, name
+    return None
+
+
+def _session_in_user_id(user_id: Any) -> str | None:
+    if not isinstance(user_id, str) or len(user_id) > _MAX_USER_ID:
+        return None
+    last = _LAST_NAME.search(user_id)
+    name = last[0].partition("_session_")[2] if last else ""
+    if name:
+        return name
+    if user_id.startswith("{"):
+        try:
+            parsed = orjson.loads(user_id)
+        except orjson.JSONDecodeError:
+            return None
+        value = parsed.get("session_id") if isinstance(parsed, dict) else None
+        return value if isinstance(value, str) else None
+    return None
+
+
+_WEEKDAY = r"(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?"
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|June?|July?|Aug|Sept?|Oct|Nov|Dec)[a-z]{0,6}"
+_ZONE = r"(?:\s?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)(?!\w))?"
+_TIME = rf"\d{{1,2}}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:\s?[AaPp]\.?[Mm]\b\.?)?{_ZONE}"
+_DATE = (  # in words
+    rf"(?:\d{{1,2}}(?:st|nd|rd|th|\.)?[ -])?{_MONTH}(?:\.? \d{{1,2}}(?:st|nd|rd|th)?)?"
+    r",?[ -]\d{4}\b"
+)
+_PATH = r"[^\s\"'`<>)]*"
+# What changes from one run of the same agent to the next, without making it another agent. By what
+# it begins with, for most characters of a text begin none of it.
+_OF_HEX_DIGITS = (  # uuid
+    r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
+    r"|(?<![0-9A-Za-z])[0-9a-fA-F]{32}(?![0-9A-Za-z])"
+)
+_OF_DIGITS = "|".join(
+    (
+        rf"\d{{4}}[-/]\d\d?[-/]\d\d?(?:[T ]{_TIME})?",
+        r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
+        r"(?:[T_-]?[0-2]\d[0-5]\d(?:[0-5]\d)?Z?)?(?!\d)",  # 20261123T140500Z
+        r"\d{4}年\d{1,2}月\d{1,2}日",
+        r"\d{1,2}[./]\d{1,2}[./]\d{2,4}",
+        r"(?<!-)\d{1,2}-\d{1,2}-\d{4}(?![\d-])",
+        # Seconds since 1970 of the years 2020 to 2033, or thousandths and less of them.
+        r"(?<!\.)1[6-9]\d{8}(?:\d{3}){0,3}(?:\.\d+)?(?!\d)",
+        _TIME,
+        r"(?:1[0-2]|[1-9])\s?(?:[AaPp][Mm]\b|[ap]\.m\.)",
+        _DATE,
+    )
+)
+_OF_NAMES = (
+    rf"(?:{_WEEKDAY},? )?(?:{_TIME}|{_DATE}"
+    rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b)"  # as `date` writes it
+)
+_VOLATILE = re.compile(
+    rf"(?=[0-9a-fA-F])(?:{_OF_HEX_DIGITS})"
+    rf"|(?=\d)(?<!\d)(?:{_OF_DIGITS})"
+    rf"|(?=[ADFJMNOSTW])(?<![A-Za-z])(?:{_OF_NAMES})"
+    rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
+    rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
+)
+_MAX_STEADIED = 64_000  # characters of a text; behind them all of it counts as it is
+_KNOWN_TEXTS = 512
+_steady: OrderedDict[int, bytes] = OrderedDict()  # hash of a text → digest of what of it stays
+
+
+def _steady_digest(text: str) -> bytes:
+    """A digest of a text without what is volatile in it."""
+    known = hash(text)
+    found = _steady.get(known)
+    if found is None:  # an agent sends the same prompt with every turn, so this is rare
+        steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
+        found = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        while len(_steady) >= _KNOWN_TEXTS:
+            _steady.popitem(last=False)
+        _steady[known] = found
+    return found
+
+
+def _derived(blocks: Blocks, key: str) -> str:
+    whole = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
+    for _, (digests, is_whole) in _openings.parts(blocks):
+        for digest_ in digests:
+            whole.update(digest_)
+        if is_whole:
+            break
+    return whole.hexdigest()
+
+
+def _opening(messages: Sequence[Any]) -> tuple[tuple[bytes, ...], bool]:
+    """Digests of what the system and the user say, up to the user's first, if that is there."""
+    digests = []
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        if role in ("system", "developer", "user"):
+            digests.append(_steady_digest(text_of(message.get("content"))))
+        if role == "user":
+            return tuple(digests), True
+    return tuple(digests), False
+
+
+_openings = Remembered(_opening)

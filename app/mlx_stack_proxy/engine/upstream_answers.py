@@ -1,0 +1,179 @@
+"""What LiteLLM's answers mean: whose fault a status is, and what an error says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from ..wire import surrogates
+from . import overflow
+from .verdicts import UpstreamFailed
+
+_ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
+_RETRYABLE = frozenset({408, 409, 425, 429})
+# LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
+_WRONG_KEY = "no_db_connection"
+_UNKNOWN_MODEL = re.compile(
+    r"invalid model name|model_not_found|unknown model|\bmodel\b[^.]{0,80}\bdoes not exist"
+)
+_CANNOT = (
+    r"[^.]{0,80}?(?:not supported|unsupported|isn'?t supported|aren'?t supported|not available|"
+    r"not enabled)"
+)
+_DOES_NOT = r"(?:does not|doesn'?t|not) (?:currently )?(?:support|accept)[^.]{0,40}?"
+_LACKING = {
+    "tools": re.compile(
+        rf"{_DOES_NOT}\b(?:tools?|functions?)\b"
+        rf"|\b(?:tools?|functions?)(?: call(?:s|ing)?| use)?\b{_CANNOT}"
+    ),
+    "images": re.compile(
+        rf"{_DOES_NOT}\b(?:images?|vision|multimodal)|\b(?:images?|vision|image_url)\b{_CANNOT}"
+        r"|not a (?:multimodal|vision) model"
+    ),
+    "response_format": re.compile(
+        rf"{_DOES_NOT}\b(?:response_format|json_schema|structured outputs?)"
+        rf"|\b(?:response_format|json_schema|structured outputs?)\b{_CANNOT}"
+    ),
+}
+# What chat templates say of roles that they don't take there, and servers of such a template.
+_OF_TEMPLATE = re.compile(
+    r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
+    r"|\bunexpected role\b"
+)
+_MAX_QUOTED = 300
+# LiteLLM and clouds quote keys in their errors.
+_SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
+
+
+def failure_of_status(
+    status: int,
+    headers: tuple[tuple[bytes, bytes], ...],
+    body: bytes,
+    *,
+    our_key: bool,
+    our_choice: bool,
+    needs: frozenset[str],
+    speaks_behind_result: bool = False,
+) -> UpstreamFailed:
+    """The failure behind an answer of status 300 and above.
+
+    ``our_key``: we put the API key in. ``our_choice``: we chose the model. Where we did, an answer
+    about the key or the model is the tier's failure and not the client's. ``needs``: the abilities
+    that the request asks for (``ladder.needs``); only one of them can be what a model lacks.
+    ``speaks_behind_result``: words of ours stood where a strict chat template takes none.
+    """
+    message = quoted_error(body) or f"status {status}"
+    lower = message.lower()
+    text = body[: overflow.MAX_READ].decode("utf-8", "replace")
+    came = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
+    if status != 429 and overflow.is_overflow(text):  # a rate limit speaks of tokens, too
+        said = f"the prompt does not fit: {message}"
+        window = overflow.window_in(text)
+        return replace(came, reason="context_overflow", message=said, window=window)
+    lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
+    about_key = status in (401, 403) or _WRONG_KEY in text
+    about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
+    leads_away = status < 400
+    if leads_away:  # to https, or to another path than `upstream.base_url` has
+        message = f"status {status}: a redirect, and none is followed"
+    client_fault = 400 <= status < 500 and status not in _RETRYABLE
+    if about_key:
+        client_fault = not our_key
+        message = "LiteLLM refused the API key"  # its own words may quote the key
+    elif about_model or lacks:
+        client_fault = not our_choice
+    about_ours = (
+        speaks_behind_result and not (about_key or lacks) and _is_about_messages(status, lower)
+    )
+    if about_ours and _OF_TEMPLATE.search(lower):  # else it may yet be about the client's request
+        client_fault = False
+    return replace(
+        came,
+        message=f"status {status}: {message}" if str(status) not in message else message,
+        client_fault=client_fault,
+        about_ours=about_ours,
+        retry_after=_retry_after(headers),
+        final=about_key or about_model or leads_away or bool(lacks),
+        lacks=lacks,
+    )
+
+
+def _is_about_messages(status: int, message: str) -> bool:
+    """Whether an answer may be about what stands in the messages.
+
+    mlx-lm says so with 404, llama.cpp with 500, others with 400 or 422.
+    """
+    if _UNKNOWN_MODEL.search(message):
+        return False
+    return status in (400, 404, 422) or (status == 500 and _OF_TEMPLATE.search(message) is not None)
+
+
+def _lacking(message: str, needs: frozenset[str]) -> str:
+    """The needed ability that an error says the model has not; "" if it says no such thing."""
+    for ability, pattern in _LACKING.items():
+        if ability in needs and pattern.search(message):
+            return ability
+    return ""
+
+
+def completion_in(
+    body: bytes, *, speaks_behind_result: bool = False
+) -> dict[str, Any] | UpstreamFailed:
+    """The chat completion in a whole answer of status 200; or what is wrong with it.
+
+    ``speaks_behind_result``: as in :func:`failure_of_status`.
+    """
+    try:
+        completion = surrogates.read(body, huge=True)
+    except ValueError:
+        return UpstreamFailed("server_error", "upstream's answer is not JSON", status=200)
+    if not isinstance(completion, dict) or not completion.get("choices"):
+        said = f"no chat completion, but: {quoted_error(body)}"
+        return failure_inside(said, speaks_behind_result=speaks_behind_result)
+    return completion
+
+
+def failure_inside(what: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:
+    """The failure behind an error that came inside an answer of status 200.
+
+    ``speaks_behind_result``: as in :func:`failure_of_status`.
+    """
+    said = _one_line(what)
+    if overflow.is_overflow(what):
+        window = overflow.window_in(what)
+        return UpstreamFailed("context_overflow", f"the prompt does not fit: {said}", window=window)
+    about_ours = speaks_behind_result and _OF_TEMPLATE.search(what.lower()) is not None
+    message = f"an error inside the answer: {said}"
+    return UpstreamFailed("server_error", message, status=200, about_ours=about_ours)
+
+
+def quoted_error(body: bytes) -> str:
+    """The sentence in an error body, shortened to one line; empty if there is none."""
+    try:
+        parsed: Any = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        text = body[:_MAX_QUOTED].decode("utf-8", "replace")
+        return "" if text.lstrip().startswith("<") else _one_line(text)
+    error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
+    if isinstance(error, dict):
+        error = error.get("message") or error.get("detail") or ""
+    return _one_line(error) if isinstance(error, str) else ""
+
+
+def _one_line(text: str) -> str:
+    line = _SECRET.sub("…", " ".join(text.split()))
+    return line if len(line) <= _MAX_QUOTED else line[: _MAX_QUOTED - 1] + "…"
+
+
+def _retry_after(headers: tuple[tuple[bytes, bytes], ...]) -> float | None:
+    for name, value in headers:
+        if name.lower() == b"retry-after":
+            try:
+                seconds = float(value)
+            except ValueError:  # the date form: rare, and only advice
+                return None
+            return seconds if 0 <= seconds < 86_400 else None
+    return None

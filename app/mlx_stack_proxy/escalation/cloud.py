@@ -1,0 +1,35 @@
+"""The cloud, where LiteLLM doesn't list its model: called directly, within its hourly cap.
+
+Giving ``cloud_fallback`` is the consent (docs/escalation.md); what a request may enter is decided
+by ``core/tiers.py`` and ``core/ladder.py``. Nothing of the client's headers goes there.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ..engine.headers import RawHeaders
+from ..engine.upstream import CHAT_HEADERS, Upstream
+from ..settings import CloudFallbackSettings, UpstreamSettings
+from ..token_budget.budgets import Limit
+
+CHAT_PATH = "/chat/completions"
+SCOPE = "cloud"  # the budget's name in the store
+
+
+class Cloud:
+    """``limits``: its hourly cap. ``transport``: another httpx transport, for tests."""
+
+    def __init__(self, settings: CloudFallbackSettings, transport: object = None) -> None:
+        self._settings = settings
+        self.limits = (Limit(SCOPE, settings.max_tokens_per_hour, rolling=True),)
+        self.upstream = Upstream(
+            UpstreamSettings(base_url=settings.base_url),
+            transport,  # type: ignore[arg-type]
+        )
+
+    def headers(self) -> RawHeaders:
+        headers = [*CHAT_HEADERS]
+        if key := os.environ.get(self._settings.api_key_env):
+            headers.append((b"authorization", f"Bearer {key}".encode()))
+        return headers

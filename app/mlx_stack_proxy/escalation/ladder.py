@@ -1,0 +1,263 @@
+"""Which tier an exchange starts on, and which comes next: forward only (docs/escalation.md).
+
+Pure functions of the exchange, the settings and what is known of the tiers. Why an attempt's
+failure leads to another tier at all is ``next_step.py``'s to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from ..engine.exchange import ClientRequest, Exchange
+from ..frozen import frozen
+from ..memory_pressure.pressure import Level
+from ..settings import Settings
+from ..wire.blocks import Remembered
+
+ABILITIES = ("tools", "images", "response_format")
+
+
+@frozen
+class TierView:
+    """What is known of the tiers beside their settings, at one moment.
+
+    ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
+    ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
+    :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
+    not enter now: those whose own budget is used up, the cloud's too. ``proven``: tiers that
+    have answered, have failed at most once since, and aren't degraded.
+    """
+
+    passed_over: Mapping[str, float] = field(default_factory=dict)
+    windows: Mapping[str, int] = field(default_factory=dict)
+    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
+    proven: frozenset[str] = frozenset()
+
+    def without(self, tiers: Iterable[str]) -> TierView:
+        """The same with these tiers closed, too."""
+        return replace(self, closed=self.closed.union(tiers))
+
+
+@frozen
+class Start:
+    """The tier to start on. ``reason``: why it isn't the route's first; "" if that needs none."""
+
+    tier: str
+    reason: str = ""
+
+
+def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | None) -> Start:
+    """Where an exchange starts. ``sticky``: the tier its session was escalated to, if any.
+
+    Where all tiers are closed it is one of them all the same.
+    """
+    tiers = exchange.route.tiers
+    if not tiers or not may_escalate(exchange, settings):
+        return Start(exchange.route.first)
+    candidates = tiers
+    if sticky in tiers and exchange.controls.tier is None:
+        candidates = tiers[tiers.index(sticky) :]
+    first = candidates[0]
+    up = first not in view.passed_over and first not in view.closed
+    if up and fits(first, exchange.request, settings, view):
+        return Start(first)  # nearly always
+    fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
+    # None, or none that is up: look back.
+    if all(tier in view.passed_over or tier in view.closed for tier in fitting):
+        fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
+    if not fitting:
+        return _nearest(exchange, _open(tiers, settings, view), settings, view)
+    reason = ""
+    if fitting[0] != first and not has_room(first, exchange.request, settings, view):
+        reason = "context_overflow"
+    left = _open(fitting, settings, view)
+    if left[0] != fitting[0]:
+        reason = "budget_exceeded"
+    fitting = left
+    for tier in fitting:
+        if tier not in view.passed_over:
+            passed = tier != fitting[0]
+            return Start(tier, "tier_degraded" if passed else reason)
+    # Never all at once: the one that has cooled longest is tried.
+    return Start(min(fitting, key=lambda tier: view.passed_over[tier]), reason)
+
+
+def relieved(exchange: Exchange, settings: Settings, view: TierView, begin: Start) -> Start | None:
+    """Where a complex request starts instead of ``begin`` while memory has been short for long.
+
+    The first tier on its way that is not on this machine. None: it isn't complex, the client named
+    a tier by header, or no such tier may take it now.
+    """
+    if not exchange.pressure.sustained or not _is_complex(exchange.request, settings):
+        return None
+    tiers = exchange.route.tiers
+    if exchange.controls.tier is not None or not may_escalate(exchange, settings):
+        return None
+    if begin.tier not in tiers or not settings.tiers[begin.tier].local:
+        return None
+    for tier in tiers[tiers.index(begin.tier) + 1 :]:
+        if settings.tiers[tier].local or tier in view.passed_over or tier in view.closed:
+            continue
+        if fits(tier, exchange.request, settings, view):
+            return Start(tier, "memory_pressure")
+    return None
+
+
+def foreseeing(
+    exchange: Exchange, settings: Settings, view: TierView, begin: Start
+) -> Start | None:
+    """Where a request may start instead of ``begin``, if that tier is likely to fail at it.
+
+    The next tier. None: the client named a tier by header, memory is short, or the next tier is not
+    on this machine or may not take it now.
+    """
+    tiers = exchange.route.tiers
+    if exchange.controls.tier is not None or begin.tier not in tiers:
+        return None
+    if exchange.pressure.level is not Level.NORMAL or not may_escalate(exchange, settings):
+        return None
+    tier = next(iter(tiers[tiers.index(begin.tier) + 1 :]), None)
+    if tier is None or tier in view.passed_over or tier in view.closed:
+        return None
+    if not settings.tiers[tier].local or not fits(tier, exchange.request, settings, view):
+        return None
+    return Start(tier, begin.reason)
+
+
+def _is_complex(request: ClientRequest, settings: Settings) -> bool:
+    rules = settings.reliability.memory_pressure
+    if not rules.escalate_complex or (rules.complex.tools and not request.tools):
+        return False
+    return not request.is_within(rules.complex.min_prompt_tokens - 1)
+
+
+def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
+    """The tiers that are not closed; all of them if none is left.
+
+    What a budget is to save is not to be spent on the cloud.
+    """
+    left = [tier for tier in tiers if tier not in view.closed]
+    if left and left[0] != tiers[0]:
+        left = [tier for tier in left if settings.tiers[tier].local]
+    return left or list(tiers)
+
+
+def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start | None:
+    """The start of a session that has used up its budget, under ``policy: escalate``.
+
+    It is to stay on ``downgrade_tier``, or where that can't take the request on the next cheapest,
+    with no way up from there. None: the client named a tier by header, or no cheaper tier can take
+    it: it doesn't fit there, the tier is degraded, without budget, or in the cloud and the request
+    may not go there.
+    """
+    if exchange.controls.tier is not None or not exchange.route.tiers:
+        return None
+    first = exchange.route.first
+    for tier in exchange.route.cheaper:
+        away = not settings.tiers[tier].local and tier not in exchange.route.tiers
+        out = away or tier in view.passed_over or tier in view.closed
+        if not out and fits(tier, exchange.request, settings, view):
+            return Start(tier, "budget_exceeded" if tier != first else "")
+    return None
+
+
+def following(
+    exchange: Exchange, settings: Settings, view: TierView, *, local: bool = False
+) -> list[str]:
+    """The tiers after the present one that could take the request, in order.
+
+    ``local``: only those of this machine. A closed tier is left out, and so is a degraded one,
+    unless all are degraded.
+    """
+    tiers = exchange.route.tiers
+    if not may_escalate(exchange, settings) or exchange.tier not in tiers:
+        return []
+    later = [
+        tier
+        for tier in tiers[tiers.index(exchange.tier) + 1 :]
+        if tier not in view.closed
+        and fits(tier, exchange.request, settings, view)
+        and not (local and not settings.tiers[tier].local)
+    ]
+    alive = [tier for tier in later if tier not in view.passed_over]
+    return alive or later
+
+
+def larger(exchange: Exchange, settings: Settings, view: TierView, said: int | None) -> str | None:
+    """The next tier with a larger context window than the present one's.
+
+    ``said``: that one's in tokens, where its error said it; else what is set counts.
+    """
+    given = window(exchange.tier, settings, TierView())
+    here = min(given, said or given)
+    found = following(exchange, settings, view)
+    return next((tier for tier in found if window(tier, settings, view) > here), None)
+
+
+def may_escalate(exchange: Exchange, settings: Settings) -> bool:
+    return settings.reliability.escalation.enabled and exchange.controls.escalation
+
+
+def window(tier: str, settings: Settings, view: TierView) -> int:
+    """A tier's context window in tokens: as set, or smaller where its errors said so."""
+    known = settings.tiers.get(tier)
+    given = known.context_window if known is not None else 0
+    return min(given, view.windows.get(tier, given))
+
+
+def fits(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+    """Whether a tier has the window and the abilities that a request needs."""
+    return has_room(tier, request, settings, view) and able(tier, request, settings, view)
+
+
+def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+    """Whether the prompt, as estimated, fits into the tier's context window."""
+    return request.is_within(window(tier, settings, view))
+
+
+def needs(request: ClientRequest) -> frozenset[str]:
+    """The abilities of :data:`ABILITIES` that a request asks of a model."""
+    found = set()
+    if request.tools and request.body.get("tool_choice") != "none":
+        found.add("tools")
+    if request.body.get("response_format"):
+        found.add("response_format")
+    if any(has_images for _, has_images in _images.parts(request.blocks)):
+        found.add("images")
+    return frozenset(found)
+
+
+def able(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+    """Whether a tier has the abilities that a request needs."""
+    known = settings.tiers[tier]
+    learnt = view.lacks.get(tier)
+    if not learnt and False not in (known.tools, known.images, known.response_format):
+        return True  # nearly always
+    lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
+    lacks |= {ability for ability in learnt or () if getattr(known, ability) == "auto"}
+    return needs(request).isdisjoint(lacks)
+
+
+def _has_image(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(
+        isinstance(part, dict) and part.get("type") in ("image_url", "input_image", "image")
+        for part in content
+    )
+
+
+_images = Remembered(lambda messages: any(map(_has_image, messages)))
+
+
+def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:
+    """Where nothing fits: of those that have the abilities, or else of all, the largest."""
+    request = exchange.request
+    found = [tier for tier in tiers if able(tier, request, settings, view)] or tiers
+    if has_room(found[0], request, settings, view):  # it is the abilities that nobody has
+        return Start(found[0])
+    best = max(found, key=lambda tier: window(tier, settings, view))
+    short = best != tiers[0] and not has_room(tiers[0], request, settings, view)
+    return Start(best, "context_overflow" if short else "")

@@ -1,0 +1,128 @@
+"""Waiting for a tier's slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from ..settings import TierSettings
+from .fair_queue import FairQueue, Ticket, Together
+
+
+class QueueTimeout(Exception):
+    """No slot came free within ``queue_timeout``.
+
+    ``seconds``: how long was waited. ``reason``: ``memory_pressure`` where the local tiers are
+    held to one request, else ``tier_busy``.
+    """
+
+    def __init__(self, seconds: float, *, shedding: bool = False) -> None:
+        self.seconds = seconds
+        self.reason: Literal["memory_pressure", "tier_busy"] = (
+            "memory_pressure" if shedding else "tier_busy"
+        )
+        why = "; memory is short, and local tiers take one request at a time" if shedding else ""
+        super().__init__(f"no free place within {seconds:g} s{why}")
+
+
+class _Waiting(Ticket):
+    """``future``: only while it waits."""
+
+    __slots__ = ("future",)
+
+    future: asyncio.Future[None]
+
+
+class TierQueue:
+    """One tier's slots and the line before them. ``together``: its limit with other tiers."""
+
+    def __init__(self, tier: TierSettings, together: Together | None = None) -> None:
+        self.local = together is not None
+        self._together = together or Together()
+        self._queue = FairQueue(tier.max_concurrency, self._together)
+        self._timeout = tier.queue_timeout
+
+    @property
+    def depth(self) -> int:
+        return self._queue.waiting
+
+    @property
+    def in_flight(self) -> int:
+        return self._queue.in_use
+
+    @property
+    def has_room(self) -> bool:
+        return self._queue.has_room
+
+    def adapt(self, tier: TierSettings) -> None:
+        """Take the tier's new limits; who waits already, waits as long as it was told."""
+        self._timeout = tier.queue_timeout
+        _wake(self._queue.set_slots(tier.max_concurrency))
+
+    async def enter(self, session: str) -> Ticket:
+        """Wait for a slot; :meth:`leave` gives it back. Raises :class:`QueueTimeout`."""
+        ticket = _Waiting(session)
+        self._queue.enter(ticket)
+        if not ticket.granted:
+            try:
+                await self._wait(ticket)
+            except BaseException:
+                self.leave(ticket)
+                raise
+        return ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give a slot back; whoever is next gets it."""
+        _wake(self._queue.leave(ticket))
+
+    async def _wait(self, ticket: _Waiting) -> None:
+        ticket.future = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(self._timeout):
+                await ticket.future
+        except TimeoutError:
+            if not ticket.granted:  # a slot that came in the same moment is taken
+                shedding = self._together.limit is not None
+                raise QueueTimeout(self._timeout, shedding=shedding) from None
+
+
+def _wake(tickets: Iterable[Ticket]) -> None:
+    """Tell those who wait that their turn has come."""
+    for ticket in tickets:
+        future = getattr(ticket, "future", None)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+
+class TierQueues:
+    """A queue for each tier; pass-through models have none."""
+
+    def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
+        self._local = Together()
+        # Once a tier's queue, always: an exchange may be on its way that began with that tier.
+        self._queues: dict[str, TierQueue] = {}
+        self._shown: list[str] = []
+        self.adapt(tiers)
+
+    def adapt(self, tiers: Mapping[str, TierSettings]) -> None:
+        """Take other tiers, or others' limits. What runs and waits goes on."""
+        for name, tier in tiers.items():
+            queue = self._queues.get(name)
+            if queue is None or queue.local != tier.local:
+                self._queues[name] = TierQueue(tier, self._local if tier.local else None)
+            else:
+                queue.adapt(tier)
+        self._shown = list(tiers)
+
+    def __getitem__(self, tier: str) -> TierQueue | None:
+        return self._queues.get(tier)
+
+    def shed(self, on: bool) -> None:
+        """Let the local tiers take one request at a time, all of them together; or no longer."""
+        _wake(self._local.set_limit(1 if on else None))
+
+    def readings(self) -> list[tuple[str, int, int]]:
+        """Each tier with how many of its slots are in use, and how many wait."""
+        found = ((name, self._queues[name]) for name in self._shown)
+        return [(name, queue.in_flight, queue.depth) for name, queue in found]

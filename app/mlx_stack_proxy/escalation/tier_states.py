@@ -1,0 +1,145 @@
+"""What this process knows of its tiers' servers: breakers, and what their errors have taught.
+
+The rules are ``core/breaker.py`` and ``core/ladder.py``; here they meet the clock, the store, the
+metrics and the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..engine.exchange import ClientRequest
+from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
+from ..settings import Settings
+from ..state.store import Store
+from ..telemetry import log
+from ..telemetry.journal import Journal
+from .breaker import HEALTHY, Breakers, BreakerState, TierCall
+from .ladder import TierView
+from .learned import Learnt
+from .track_record import TrackRecord
+
+_COUNTED = ("server_error", "timeout")
+
+
+class TierStates:
+    """``clock``: seconds since the epoch, for a breaker's state outlives the process."""
+
+    def __init__(
+        self, settings: Settings, store: Store, journal: Journal, clock: Callable[[], float]
+    ) -> None:
+        self._tiers = settings.tiers
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._breakers = Breakers(settings.reliability.escalation.degrade)
+        self._learnt = Learnt()
+        self._record = TrackRecord(settings.reliability.escalation.foresee_above)
+        self._all_well = TierView()
+
+    def adapt(self, settings: Settings) -> None:
+        """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
+        too_often = settings.reliability.escalation.foresee_above
+        if too_often != self._record.too_often:
+            self._record = TrackRecord(too_often)
+        for tier, known in self._tiers.items():
+            if tier not in settings.tiers or settings.tiers[tier].model != known.model:
+                self._record.forget(tier)
+        self._tiers = settings.tiers
+        self._breakers.adapt(settings.reliability.escalation.degrade)
+
+    async def restore(self) -> None:
+        """Take over the breakers of the process before. Raises ``StoreError``."""
+        known = await self._store.breakers()
+        self._breakers.restore({t: state for t, state in known.items() if t in self._tiers})
+
+    def view(self) -> TierView:
+        """What is known now, for the rules."""
+        learnt = self._learnt
+        breakers = self._breakers
+        if not breakers.health and not learnt.anything:  # nearly always
+            if self._all_well.proven is not breakers.answered:
+                self._all_well = TierView(proven=breakers.answered)
+            return self._all_well
+        now = self._clock()
+        return TierView(
+            breakers.passed_over(now),
+            learnt.windows(now),
+            learnt.lacks(now),
+            proven=breakers.proven(),
+        )
+
+    @property
+    def record(self) -> TrackRecord:
+        """Where tiers lose their way."""
+        return self._record
+
+    def note_answered(self, tier: str, request: ClientRequest, *, moved_up: bool) -> None:
+        """An exchange that began on a tier was answered, by that one or by another."""
+        changed = self._record.note(tier, request.turn, moved_up=moved_up)
+        if changed is not None:
+            event = "tier_loses_its_way" if changed else "tier_finds_its_way"
+            log.get().info(event, tier=tier, turn=request.turn)
+
+    def __getitem__(self, tier: str) -> BreakerState:
+        return self._breakers[tier]
+
+    def begin(self, tier: str) -> TierCall:
+        """A call on the tier begins; :meth:`end` it once :meth:`note` has been told."""
+        return self._breakers.begin(tier, self._clock())
+
+    def end(self, call: TierCall) -> None:
+        self._breakers.end(call)
+
+    def note(
+        self, call: TierCall, verdict: Verdict | None, request: ClientRequest
+    ) -> dict[str, Any] | None:
+        """Learn from how a call ended; the event that it makes, if any."""
+        tier = call.tier
+        if tier not in self._tiers or isinstance(verdict, Rejected):
+            return None  # the end of this process says nothing about the tier
+        if not isinstance(verdict, UpstreamFailed):
+            return self._succeeded(tier)
+        self._learnt.take(tier, verdict, request, self._clock())
+        if verdict.reason not in _COUNTED or _says_nothing_of_its_server(verdict):
+            return None
+        degraded = self._breakers.failed(call, self._clock())
+        state = self._breakers[tier]
+        self._journal.set_breaker(tier, state)
+        if not degraded:
+            return None
+        log.get().warning("tier_degraded", tier=tier, seconds=state.cooldown, after=state.failures)
+        return {"kind": "tier_degraded", "detail": {"seconds": state.cooldown}}
+
+    def _succeeded(self, tier: str) -> dict[str, Any] | None:
+        known = tier in self._breakers.health
+        recovered = self._breakers.succeeded(tier, self._clock())
+        if known:
+            self._journal.set_breaker(tier, HEALTHY)
+        if not recovered:
+            return None
+        log.get().info("tier_recovered", tier=tier)
+        return {"kind": "tier_recovered", "detail": {}}
+
+    def answers_again(self, tier: str) -> None:
+        """The server of a failing tier was gone and answers again: the next request may ask it."""
+        if self._breakers.answers_again(tier, self._clock()):
+            self._journal.set_breaker(tier, self._breakers[tier])
+            log.get().info("tier_answers_again", tier=tier)
+
+    def failing(self) -> list[str]:
+        """The tiers that have failed since they last answered."""
+        return self._breakers.failing()
+
+    def cooling(self, tier: str) -> bool:
+        """Whether the tier is degraded, and its cool-down not over."""
+        return self._breakers.cooling(tier, self._clock())
+
+    def degraded(self) -> Mapping[str, bool]:
+        return {tier: self._breakers[tier].degraded for tier in self._tiers}
+
+
+def _says_nothing_of_its_server(failure: UpstreamFailed) -> bool:
+    about_the_request = failure.client_fault or failure.about_ours
+    return bool(failure.refused or about_the_request or failure.blameless or failure.lacks)

@@ -1,0 +1,1 @@
+"""Loop detection: agents that go round in circles, and replies that do."""

@@ -1,0 +1,196 @@
+"""Asking a model what a stage wants to know: beside the exchanges, and never in their way.
+
+A question is asked once its exchange has been delivered, as a task of its own: through the tier's
+queue, within a time, and within the budgets of the session and the hour. Whatever goes wrong, there
+is no answer, and that is all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import orjson
+
+from ..engine.attempt import Attempt
+from ..engine.build_request import build
+from ..engine.exchange import ClientRequest, Exchange, Inquiry
+from ..engine.headers import RawHeaders
+from ..engine.services import Services
+from ..engine.upstream import CHAT_PATH, Response, UpstreamError
+from ..escalation.tier_queue import QueueTimeout
+from ..escalation.tiers import Route, cloud_allowed
+from ..memory_pressure.pressure import Level
+from ..state.store import StoreError
+from ..telemetry import accounts, log
+from ..token_budget import budgets
+from ..token_budget.budgets import Spent
+from ..token_budget.reservation import Reservation
+
+SECONDS: Final = 120.0  # for a question, with the wait for a place in the tier's queue
+# In the tier's queue all questions are one more client, which takes turns with the others.
+_IN_QUEUE: Final = "judge"
+
+
+def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
+    """Begin to ask what a stage left on an exchange, which is over; nothing is waited for.
+
+    ``headers``: those that went upstream with the exchange.
+    """
+    inquiry, exchange.inquiry = exchange.inquiry, None
+    if inquiry is None or services.life.stopping:
+        return
+    if services.background.is_full or not _may_ask(services, exchange, inquiry.tier):
+        _count(services, "left_out")
+        return
+    asked = _exchange_of(exchange, inquiry)
+    services.background.start(_Question(services, asked, inquiry, headers).run())
+
+
+def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
+    """The question as an exchange of its own, in the same session."""
+    tier = inquiry.tier
+    body = {**inquiry.body, "model": tier}
+    size = len(orjson.dumps(body))
+    return Exchange(
+        f"{exchange.id}:judge",
+        ClientRequest(body, tier, stream=True, include_usage=True, size=size),
+        exchange.controls,
+        exchange.session,
+        Route((tier,)),
+        asyncio.get_running_loop().time(),
+        tier=tier,
+        owner=exchange.owner,
+    )
+
+
+def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
+    """Whether the tier is there to be asked, and the transcript may go where it is."""
+    settings = services.settings
+    if settings.tiers[tier].local:
+        if services.memory.pressure.level is Level.CRITICAL:
+            return False  # what there is room for is the clients'
+    elif not cloud_allowed(exchange.controls.cloud, settings):
+        return False
+    return tier not in services.tier_states.view().passed_over
+
+
+def _count(services: Services, result: str) -> None:
+    services.metrics.judge_questions.inc(result)
+
+
+class _Question:
+    """One question: an exchange with one attempt and no stages."""
+
+    def __init__(
+        self, services: Services, asked: Exchange, inquiry: Inquiry, headers: RawHeaders
+    ) -> None:
+        settings = services.settings
+        self._services = services
+        self._asked = asked
+        self._inquiry = inquiry
+        self._headers = headers
+        rules = settings.reliability.token_budget
+        own = budgets.tier_limits(asked, asked.tier, rules)
+        self._limits = budgets.limits_for(asked, rules) + own
+        self._reservation = Reservation(services, asked.id, asked.session.hash)
+        self._attempt = Attempt(
+            asked,
+            build(asked, settings, None),
+            (),
+            lambda stage, error: None,  # there are no stages
+            hold_whole=True,
+            hold_seconds=0.0,
+        )
+        self._spent: Spent | None = None
+
+    async def run(self) -> None:
+        """Ask, and hand the answer over."""
+        text: str | None = None
+        result = "failed"
+        try:
+            async with asyncio.timeout(SECONDS):
+                text, result = await self._within_budget()
+        except TimeoutError:
+            result = "timed_out"
+        except (QueueTimeout, UpstreamError, orjson.JSONDecodeError):
+            pass
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+        except Exception as error:  # nobody waits for this task: it has to say so itself
+            log.fault("judge_fault", error, request_id=self._asked.id)
+        readable = self._inquiry.take(text)
+        _count(self._services, result if readable or text is None else "no_answer")
+
+    async def _within_budget(self) -> tuple[str | None, str]:
+        """The answer's text, and what came of the question, in a word.
+
+        Tokens are set aside under every policy: what we ask for ourselves is never what takes a
+        session over its budget.
+        """
+        if not self._limits:
+            return await self._in_turn()
+        tokens = budgets.most_used(self._asked.request.body)
+        if await self._reservation.make(self._limits, tokens, SECONDS) is not None:
+            return None, "no_budget"
+        try:
+            return await self._in_turn()
+        finally:
+            limits, spent = self._limits, self._spent
+            if spent is not None and spent.estimated:
+                limits += (budgets.estimated_in(self._asked.session.budget_hash),)
+            tokens = spent.total if spent is not None else 0
+            await self._reservation.settle(dict.fromkeys(limits, tokens), self._asked.tier)
+
+    async def _in_turn(self) -> tuple[str | None, str]:
+        queue = self._services.queues[self._asked.tier]
+        if queue is None:
+            return await self._call()
+        ticket = await queue.enter(_IN_QUEUE)
+        try:
+            return await self._call()
+        finally:
+            queue.leave(ticket)
+
+    async def _call(self) -> tuple[str | None, str]:
+        content = orjson.dumps(self._attempt.request.body)
+        response = await self._services.upstream.send(
+            "POST", CHAT_PATH, self._headers, content, call_id=self._asked.id
+        )
+        try:
+            if response.status >= 400:
+                return None, "failed"
+            try:
+                await self._read(response)
+            finally:
+                self._count_tokens()
+        finally:
+            await response.aclose()
+        attempt = self._attempt
+        choice = attempt.reply.choices.get(0)
+        if attempt.verdict is not None or choice is None:
+            return None, "failed"
+        return choice.text, "answered"
+
+    def _count_tokens(self) -> None:
+        services = self._services
+        count_cached = services.settings.reliability.token_budget.count_cached_prompt
+        spent = budgets.spent_by(
+            self._asked.request, self._attempt.reply, count_cached=count_cached
+        )
+        accounts.count_tokens(services, self._asked.tier, spent)
+        self._spent = spent
+
+    async def _read(self, response: Response) -> None:
+        attempt = self._attempt
+        if b"event-stream" not in response.header(b"content-type").lower():
+            completion = orjson.loads(await response.read())
+            if isinstance(completion, dict) and completion.get("choices"):
+                attempt.take_completion(completion)
+            return
+        while not attempt.over:
+            data = await response.next_bytes()
+            if data:
+                attempt.feed(data, 0.0)
+            else:
+                attempt.end(0.0)

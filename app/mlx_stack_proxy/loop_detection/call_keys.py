@@ -1,0 +1,98 @@
+"""When two tool calls are the same: a digest of the tool's name and of its arguments.
+
+The arguments count as canonical JSON, without the noise that a model writes anew each time: free
+text about the call, a fresh request id, a timestamp. What is left must still be something.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from ..tool_validation.names import squash
+
+_LONG = 19  # digits: perhaps more than orjson's 64 bits
+_LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
+_DIGIT: Final = re.compile(r"\d")
+# Parameters that coding agents' schemas have for these, without case and separators.
+_NOISE: Final = frozenset(
+    {"description", "explanation", "reason", "reasoning", "rationale", "thought", "thoughts"}
+    | {"requestid", "traceid", "correlationid", "invocationid", "idempotencykey", "nonce"}
+    | {"callid", "toolcallid", "timestamp", "ts", "now", "currenttime", "requestedat", "createdat"}
+)
+_LONGEST: Final = 32  # characters of the name of one of these
+_from_bytes: Final = int.from_bytes
+
+
+class Call(NamedTuple):
+    """One call; ``key``: the digest that the same calls share."""
+
+    name: str
+    key: int
+
+
+def read(name: str, arguments: Any) -> Call:
+    """A call; ``arguments``: JSON text as on the wire, or what it holds."""
+    value = _parsed(arguments)
+    if isinstance(value, dict):
+        value = {key: one for key, one in value.items() if not _is_noise(key)} or value
+    return Call(name, digest(name, _canonical(value)))
+
+
+def _is_noise(parameter: str) -> bool:
+    return len(parameter) <= _LONGEST and squash(parameter) in _NOISE
+
+
+def canonical(arguments: Any) -> str:
+    """The arguments as canonical JSON: sorted keys, no blanks. What is no JSON stays text."""
+    return _canonical(_parsed(arguments)).decode("utf-8", "replace")
+
+
+def digest(*parts: str | bytes) -> int:
+    """A stable 64-bit digest, the same in every process."""
+    data = [p.encode("utf-8", "surrogatepass") if isinstance(p, str) else p for p in parts]
+    if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
+        data = [b",".join([b"%d" % len(one) for one in data] + data)]
+    return _from_bytes(blake2b(data[0], digest_size=8).digest(), "little")
+
+
+def _parsed(arguments: Any) -> Any:
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        # Of so many digits in a row one stands at such a place.
+        if _DIGIT.search(arguments[_LONG - 1 :: _LONG]) and _LONG_NUMBER.search(arguments):
+            return json.loads(arguments)  # keeps every digit
+        return orjson.loads(arguments) if arguments.strip() else {}
+    except (ValueError, RecursionError):
+        return " ".join(arguments.split())
+
+
+def _canonical(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+    except (TypeError, ValueError):
+        return walked(value)
+
+
+def walked(value: Any) -> bytes:
+    """The same for what orjson can't write: long numbers, lone surrogates, deep nesting."""
+    parts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            parts.append(f"{{{len(one)}")
+            for key in sorted(one, key=str, reverse=True):
+                left += (one[key], key)
+        elif isinstance(one, (list, tuple)):
+            parts.append(f"[{len(one)}")
+            left += reversed(one)
+        else:
+            parts.append(repr(one))
+    return " ".join(parts).encode("utf-8", "surrogatepass")

@@ -1,0 +1,221 @@
+"""The text, the reasoning or the arguments of one call while they come: what all rules share.
+
+Nothing is looked at for each chunk: pieces wait until the text has reached the next length at which
+it is looked at, 64 characters on or where what repeats is enough. What is decided there depends on
+the text up to there alone, however it is cut into chunks.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from ...settings import GenerationSettings
+from ...tool_validation.formats.table import REASONING
+from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from .fences import Fences
+from .found import Found, RepeatedCall, Rule
+from .limits import Place
+from .periods import BLOCK, Periods
+from .phrases import Phrases
+from .sentences import Sentences
+from .written_calls import WrittenCalls
+
+# The first look: nothing shorter is too much, at the defaults.
+FIRST: Final = 2 * BLOCK
+LEAST_KEPT: Final = 2048  # characters; a sentence may be that long
+_OPENERS = tuple(REASONING)
+
+
+class Whitespace:
+    """Whitespace without end, which constrained decoding falls into (vLLM and others)."""
+
+    __slots__ = ("_most",)
+
+    def __init__(self, rules: GenerationSettings) -> None:
+        self._most = rules.max_trailing_whitespace
+
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        if not text[end - 1].isspace() or not text[max(end - self._most - 1, 0) : end].isspace():
+            return None
+        start = len(text[:end].rstrip())
+        too_much = end - start > self._most
+        return Found("whitespace", offset + start, offset + end, " ") if too_much else None
+
+
+class Thinking:
+    """Reasoning that goes on for too long: all of a reasoning text; of an answer, what its first
+    tag opens.
+    """
+
+    __slots__ = ("_closer", "_most", "_read", "_size", "_state")
+
+    def __init__(self, rules: GenerationSettings, *, reasoning: bool) -> None:
+        self._most = rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
+        self._closer = ""  # none: it is reasoning up to its end
+        self._state = "inside" if reasoning else "before"
+        self._read = 0
+        self._size = 0  # bytes
+
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        if self._state == "before":
+            self._begin(text[:end].lstrip())
+        if self._state != "inside":
+            return None
+        start = max(self._read - offset - len(self._closer), 0)
+        closed = text.find(self._closer, start, end) if self._closer else -1
+        if closed >= 0:
+            self._state, end = "after", closed
+        self._size += len(text[max(self._read - offset, 0) : end].encode("utf-8", "surrogatepass"))
+        self._read = offset + end
+        return Found("reasoning", 0, self._read) if self._size > self._most else None
+
+    def _begin(self, text: str) -> None:
+        opener = next((word for word in _OPENERS if text.startswith(word)), "")
+        if opener:
+            self._state, self._closer = "inside", REASONING[opener]
+        elif not any(word.startswith(text) for word in _OPENERS):
+            self._state = "after"
+
+
+class Detector(Protocol):
+    """One rule. ``look`` decides by ``text[:end]``; ``offset``: of ``text`` in the whole."""
+
+    def look(self, text: str, offset: int, end: int) -> Found | None: ...
+
+
+Kind = Literal["text", "reasoning", "arguments"]
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Of one text: what it is, and what its rules share."""
+
+    rules: GenerationSettings
+    kind: Kind
+    late: int
+    fences: Fences
+
+    @property
+    def is_prose(self) -> bool:
+        return self.kind != "arguments"
+
+
+def _periods(about: About) -> Detector:
+    place: Place = "text" if about.is_prose else "arguments"
+    return Periods(about.rules, place, about.late, about.fences)
+
+
+def _thinking(about: About) -> Detector:
+    return Thinking(about.rules, reasoning=about.kind == "reasoning")
+
+
+# The rules, in the order in which they are asked. Each can be left out by itself.
+DETECTORS: Final[dict[Rule, Callable[[About], Detector]]] = {
+    "whitespace": lambda about: Whitespace(about.rules),
+    "period": _periods,
+    "phrase": lambda about: Phrases(about.rules, about.fences),
+    "sentences": lambda about: Sentences(about.rules, about.late),
+    "reasoning": _thinking,
+}
+IN_ARGUMENTS: Final = ("whitespace", "period")
+
+
+class Flow:
+    """One text. Without ``rules`` it is never looked at.
+
+    ``late``: the characters up to the tool-call limit, beyond which less is enough.
+    A new piece goes to ``waiting``, its size to ``length``; then, from the length ``due`` on, it is
+    to be looked at. ``size``: its UTF-8 bytes, of all but the characters that still wait.
+    ``calls``: what reads the calls in it.
+    """
+
+    __slots__ = (
+        "_about",
+        "_calls",
+        "_detectors",
+        "_kept",
+        "_offset",
+        "_periods",
+        "_text",
+        "due",
+        "length",
+        "size",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        rules: GenerationSettings | None,
+        kind: Kind = "text",
+        *,
+        late: int = sys.maxsize,
+        calls: WrittenCalls | None = None,
+    ) -> None:
+        self._about = About(rules or GenerationSettings(), kind, late, Fences())
+        self._calls = calls
+        # Made at the first look, which many a reply is too short for.
+        self._detectors: list[Detector] = []
+        self._periods: Periods | None = None
+        self._text = ""
+        self._kept = max(self._about.rules.window_chars, LEAST_KEPT)
+        self._offset = 0  # of `_text` in the whole text
+        self.waiting: list[str] = []
+        self.due = sys.maxsize if rules is None else FIRST
+        self.length = 0
+        self.size = 0
+
+    def look(self) -> Found | RepeatedCall | None:
+        """The first thing found in what waited. Once something is, there is no more to look at."""
+        piece = "".join(self.waiting)
+        self.waiting.clear()
+        self.size += len(piece) if piece.isascii() else len(piece.encode("utf-8", "surrogatepass"))
+        text, self._text = self._text, ""
+        text += piece  # grows where it stands, for nothing else holds it
+        self._text = text
+        del text
+        if not self._detectors:
+            self._make_detectors()
+        if self._calls is not None:
+            self._calls.take(piece)
+        found: Found | RepeatedCall | None = None
+        while found is None and self.due <= self.length:
+            self._forget(self.due - self._offset)
+            found = self._decide(self.due)
+        return found
+
+    def _make_detectors(self) -> None:
+        about = self._about
+        for rule, make in DETECTORS.items():
+            if about.is_prose or rule in IN_ARGUMENTS:
+                detector = make(about)
+                self._detectors.append(detector)
+                if isinstance(detector, Periods):
+                    self._periods = detector
+
+    def _decide(self, upto: int) -> Found | RepeatedCall | None:
+        """By the first ``upto`` characters alone."""
+        end = upto - self._offset
+        found = None
+        for detector in self._detectors:
+            found = found or detector.look(self._text, self._offset, end)
+        self.due = upto - upto % BLOCK + BLOCK
+        periods = self._periods
+        if periods is None:
+            return found
+        if periods.due > upto:
+            self.due = min(self.due, periods.due)
+        if self._calls is not None:
+            # Calls that repeat are a text that goes round too, but the first ones can be delivered.
+            return self._calls.look(upto, periods.laps, now=found is not None) or found
+        return found
+
+    def _forget(self, end: int) -> None:
+        """Drop what no rule looks back to from ``end`` on."""
+        dropped = end - self._kept
+        if dropped > self._kept:
+            self._about.fences.read(self._text, self._offset, dropped)
+            self._text = self._text[dropped:]
+            self._offset += dropped

@@ -1,0 +1,102 @@
+"""How much of the same is enough: one table of numbers, by where it stands.
+
+``laps`` of it, and ``characters`` in all. A text's own row holds the settings ``min_laps`` and
+``min_chars``; what is no prose may rightly repeat itself for longer, and a file that a call writes
+for longer still. Beyond the tool-call limit a reply is to end soon: half of it is enough there.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, Literal
+
+from ...frozen import frozen
+from ...settings import GenerationSettings
+
+Place = Literal["text", "signs", "few", "fence", "arguments"]
+
+
+@frozen
+class Enough:
+    """``laps`` of the same, and ``characters`` in all."""
+
+    laps: int
+    characters: int
+
+
+# Beside the text's own: mostly signs or digits, or one word; the same of few different characters
+# (rulers, rows of zeros); code in a fence; the arguments of a call.
+TABLE: Final[dict[Place, Enough]] = {
+    "text": Enough(0, 0),
+    "signs": Enough(3, 800),
+    "few": Enough(3, 2000),
+    "fence": Enough(3, 2000),
+    "arguments": Enough(3, 8000),
+}
+LATE: Final = Enough(3, 200)  # of a text beyond the tool-call limit
+LATE_SHARE: Final = 2  # elsewhere one in so many characters is enough there
+# A lap of more than 1,000 characters is hardly meant three times.
+LONG: Final = Enough(3, 0)
+LONG_PERIOD: Final = 1000
+# gemini-cli's rule: the same 50 characters ten times, 75 apart on average. With a period, these are
+# nine laps and 49 characters; else what stands between them is of two kinds at most.
+PHRASE: Final = Enough(9, 49)
+PHRASE_OF: Final = 400  # the ``min_chars`` that it belongs to
+PHRASE_LENGTH, PHRASE_DISTANCE, PHRASE_KINDS = 50, 75, 2
+PHRASE_A_LAP: Final = 2.5  # so often ``min_laps`` are the ten times
+# Sentences of which none is new: how often each was said, to the letter or but for one word of at
+# least so many, among so many last ones; and the characters of all.
+SENTENCES: Final = Enough(4, 1000)
+REMEMBERED, REMEMBERED_WORDS = 128, 32
+LEAST_WORDS: Final = 4
+# Signs: one word alone, or fewer letters and marks of prose among the characters than this.
+LETTERS: Final = 0.85
+DIFFERENT: Final = 7  # characters, at least, in what is more than a ruler
+_PROSE = frozenset(".,!?…'’。，！？、；：")
+_WORD = re.compile(r"\w++")
+
+
+@lru_cache(maxsize=4096)
+def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
+    """How long a text of this period may get, in characters."""
+    row = TABLE[place]
+    if not late:
+        return max(_of_text(rules, period), row.laps * period, row.characters)
+    least = min(_of_text(rules, period), max(LATE.laps * period, LATE.characters))
+    return max(least, row.laps * period, row.characters // LATE_SHARE)
+
+
+def said(rules: GenerationSettings, *, late: bool) -> int:
+    """The characters in which no sentence may be new."""
+    return max(rules.min_chars, SENTENCES.characters) // (LATE_SHARE if late else 1)
+
+
+def _of_text(rules: GenerationSettings, period: int) -> int:
+    if period > LONG_PERIOD:
+        return LONG.laps * period
+    laps = rules.min_laps * period
+    phrase = (PHRASE.laps * period + PHRASE.characters) * rules.min_chars // PHRASE_OF
+    return max(laps, min(rules.min_chars, phrase))
+
+
+def phrase_times(rules: GenerationSettings) -> int:
+    """How often a phrase may be said, and once more."""
+    return max(int(PHRASE_A_LAP * rules.min_laps), 3)
+
+
+def kind_of(lap: str) -> Place:
+    """Where a lap stands that is in no fence and no call."""
+    if not is_signs(lap):
+        return "text"
+    return "signs" if len(set(lap)) >= DIFFERENT else "few"
+
+
+def is_signs(lap: str) -> bool:
+    """Whether what repeats is mostly signs or digits, or one word: rulers, rows of a table."""
+    dense = "".join(lap.split())
+    if sum(char.isalpha() or char in _PROSE for char in dense) < LETTERS * len(dense):
+        return True
+    # A lap begins anywhere, so that its first and last words may be halves of one.
+    words = _WORD.findall(lap * 2)[1:-1] if len(dense) < len(lap) or not lap.isascii() else ()
+    return len(set(words)) < 2

@@ -1,0 +1,129 @@
+"""Whether a text that is still coming has begun to repeat itself, character by character.
+
+A text has *period* p where each character equals the one p before it. At every 64th character the
+last 32 or more are looked for before themselves, the nearest first; from a place where they stand
+the text is compared backwards, and where it began to repeat itself says how many laps there are.
+``limits`` says how many are enough.
+
+How far back is looked doubles with the number's last binary digits: 256 characters each time, 512
+every second time, 1,024 every fourth. So all looks together are linear, and a lap is found before
+it has come three times.
+"""
+
+from __future__ import annotations
+
+from ...settings import GenerationSettings
+from .fences import Fences
+from .found import Found
+from .limits import Place, characters, kind_of
+
+BLOCK = 64  # characters between two looks
+PROBE = 32  # characters that are looked for, at the least,
+_REACH_OF_PROBE = 16  # and of how many one
+_REACH = 4
+_MOST_PLACES = 16  # that are compared at one look
+_BLANK_ESCAPES = ("\\n", "\\r", "\\t")
+
+
+class Periods:
+    """The one rule: laps × characters. ``place``: of the text as a whole."""
+
+    __slots__ = ("_fences", "_late", "_periods", "_place", "_rules", "due", "laps")
+
+    def __init__(self, rules: GenerationSettings, place: Place, late: int, fences: Fences) -> None:
+        self._rules = rules
+        self._place = place
+        self._late = late
+        self._fences = fences
+        self._periods: tuple[int, ...] = ()  # the periods that the text's end has
+        self.due = 0  # where one of them is enough, if it goes on; 0: there is none
+        self.laps = 0  # how often what repeats stands at the text's end
+
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        """Decide by ``text[:end]``, which begins at ``offset`` of the whole text."""
+        runs = self._runs(text, offset, end)
+        self._periods = tuple(runs)
+        self.due = self.laps = 0
+        for period, start in runs.items():
+            enough = self._enough(text, offset, start, end, period)
+            if end - start >= enough:
+                return Found("period", offset + start, offset + end, text[end - period : end])
+            due = offset + start + enough
+            self.due = min(self.due or due, due)
+            self.laps = max(self.laps, (end - start) // period)
+        return None
+
+    def _runs(self, text: str, offset: int, end: int) -> dict[int, int]:
+        """The periods that the end of the text has, and where each begins to."""
+        begin = max(end - self._rules.window_chars, 0)
+        runs: dict[int, int] = {}
+        for period in self._periods:
+            start = _start(text, begin, end, period)
+            if end - start >= 2 * period:
+                runs[period] = start
+        upto = offset + end
+        if upto % BLOCK:
+            return runs  # one of those is due
+        reach = min(_REACH * (upto & -upto), self._rules.window_chars // 3)
+        size = max(PROBE, reach // _REACH_OF_PROBE)
+        probe, stop = text[end - size : end], end - 1
+        first = max(end - size - reach, begin)
+        for _ in range(_MOST_PLACES):
+            at = text.rfind(probe, first, stop)
+            if at < 0:
+                break
+            stop = at + size - 1
+            period = end - size - at
+            start = _start(text, begin, end, period)
+            if end - start >= 2 * period:
+                runs.setdefault(period, start)
+                stop = min(stop, start + size)  # before that is only more of the same
+        return runs
+
+    def _enough(self, text: str, offset: int, start: int, end: int, period: int) -> int:
+        """The characters of this run that are enough."""
+        late = offset + end > self._late
+        enough = characters(self._rules, "text", period, late=late)
+        if end - start < enough:
+            return enough  # wherever it stands
+        lap = text[end - period : end]
+        if _is_blank(lap):
+            return self._rules.max_trailing_whitespace + 1
+        return characters(self._rules, self._place_of(text, offset, end, lap), period, late=late)
+
+    def _place_of(self, text: str, offset: int, end: int, lap: str) -> Place:
+        if self._place != "text":
+            return self._place
+        if self._fences.is_open(text, offset, end, end - len(lap)):
+            return "fence"
+        return kind_of(lap)
+
+
+def _is_blank(lap: str) -> bool:
+    """Whether it is whitespace, also as the escapes of JSON, wherever it begins."""
+    if "\\" not in lap:
+        return not lap.strip()
+    laps = lap * 3
+    for escape in _BLANK_ESCAPES:
+        laps = laps.replace(escape, "")
+    return len(laps.strip()) <= 2
+
+
+def _start(text: str, begin: int, end: int, period: int) -> int:
+    """The lowest index from ``begin`` on from which ``text[:end]`` has the period.
+
+    Steps grow while they fit, then halve.
+    """
+    left = end
+    step, growing = BLOCK, True
+    while step:
+        step = min(step, left - period - begin)
+        fits = text[left - step : left] == text[left - period - step : left - period]
+        if fits:
+            left -= step
+        growing = growing and fits
+        if growing:
+            step *= 2
+        else:
+            step = (step + 1) // 2 if step > 1 else 0
+    return left - period

@@ -1,0 +1,312 @@
+"""Watches one reply while it is written: when it goes round, and when it repeats its calls.
+
+Text, reasoning and each call's arguments are watched apart, for each choice. What is found ends the
+attempt: a repetition or endless whitespace as a loop, too much reasoning as a truncation, repeated
+calls as a cut after which the rest is delivered.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ...engine.exchange import Exchange, Incident, Request
+from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from ...frozen import frozen
+from ...settings import LoopDetectionSettings, Settings
+from ...tool_validation.formats.base import Tools
+from ...tool_validation.schemas import tool_set
+from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDelta
+from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ...wire.reply import ChoiceReply, Reply
+from ..call_keys import digest
+from .calls import NativeCalls, Repeats
+from .flow import Flow
+from .found import Found, RepeatedCall, Rule
+from .written_calls import WrittenCalls
+
+DETECTOR = "generation"
+REPEATED_CALLS: Final = "repeated_tool_calls"
+# Plain, and open about what comes next: asked to answer briefly, models left steps out.
+HINT = (
+    "Your previous response repeated the same text until it was stopped. Take the next step, or "
+    "answer; say each thing only once."
+)
+STOPPED: Final = (
+    f"[Stopped: the answer went round in a circle ({DETECTOR}). Try a different approach.]"
+)
+
+
+def watch_maker(settings: Settings) -> Callable[[Exchange, LoopDetectionSettings], ReplyWatch]:
+    """What makes the watch of an attempt, by the settings of a process."""
+    validation = settings.reliability.tool_validation
+    rescues = validation.enabled and validation.rescue_text_calls
+    budget = settings.reliability.token_budget
+    limits = budget.tool_calls
+    limited = budget.enabled and limits.apply != "never"
+
+    def make(exchange: Exchange, rules: LoopDetectionSettings) -> ReplyWatch:
+        request, bypassed = exchange.request, exchange.controls.bypass
+        late = sys.maxsize
+        if limited and request.tools and "budget" not in bypassed:
+            tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
+            late = tokens * BYTES_PER_OUTPUT_TOKEN
+        rescued = rescues and "validation" not in bypassed
+        return ReplyWatch(exchange, rules, rescues=rescued, late=late)
+
+    return make
+
+
+@frozen
+class _Stopped:
+    """A choice that was stopped; of its text ``kept`` characters came before the second lap."""
+
+    choice: int
+    kept: int
+
+    def end(self, reply: Reply) -> None:
+        choice = reply.choices[self.choice]
+        choice.tool_calls = []
+        if choice.text[: self.kept].strip():
+            choice.text = choice.text[: self.kept]
+        else:  # nothing at all would be taken for a failure; blanks may be out already
+            choice.text = choice.text[: max(self.kept, reply.flowed)] + STOPPED
+        reply.mended.add(self.choice)
+
+
+class ReplyWatch:
+    """The watch of one attempt. ``rescues``: calls written as text are made real calls.
+
+    ``late``: characters, of each text, that the tool-call limit allows.
+    """
+
+    __slots__ = (
+        "_arguments",
+        "_calls",
+        "_cut",
+        "_exchange",
+        "_finished",
+        "_generation",
+        "_late",
+        "_prose",
+        "_reasonings",
+        "_request",
+        "_rescues",
+        "_rules",
+        "_stopped",
+        "_texts",
+        "_written",
+    )
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        rules: LoopDetectionSettings,
+        *,
+        rescues: bool = True,
+        late: int = sys.maxsize,
+    ) -> None:
+        self._exchange = exchange
+        self._rules = rules
+        self._generation = rules.generation if rules.generation.enabled else None
+        self._rescues = rescues
+        self._late = late
+        self._request: Request | None = None
+        # By choice; arguments by choice and index.
+        self._texts: dict[int, Flow] = {}
+        self._reasonings: dict[int, Flow] = {}
+        self._written: dict[int, WrittenCalls] = {}
+        self._calls: dict[int, NativeCalls] = {}
+        self._arguments: dict[tuple[int, int], Flow] = {}
+        self._finished: set[int] = set()
+        self._cut: int | None = None  # the choice that was cut for its calls,
+        self._prose: str | None = None  # and its text before them, where they are written there
+        self._stopped: _Stopped | None = None  # for going round
+
+    def on_request(self, request: Request) -> None:
+        """The request as it goes upstream; later stages may still change its body."""
+        self._request = request
+
+    def on_event(self, event: Event) -> Verdict | None:
+        """The verdict that ends the attempt, if this event brings one."""
+        kind = type(event)
+        if kind is TextDelta:
+            flow = self._texts.get(event.choice) or self._new_text(event.choice)  # type: ignore[union-attr]
+        elif kind is ReasoningDelta:
+            flow = self._reasonings.get(event.choice) or self._new_reasoning(event.choice)  # type: ignore[union-attr]
+        elif isinstance(event, ToolCallDelta):
+            return self._on_call(event)
+        else:
+            if isinstance(event, Finish):
+                self._finished.add(event.choice)
+            return None
+        # No method of the flow's: most pieces only wait, and a call costs more than that.
+        piece = event.text  # type: ignore[union-attr]
+        flow.waiting.append(piece)
+        flow.length += len(piece)
+        if flow.length < flow.due or (found := flow.look()) is None:
+            return None
+        return self._verdict(found, event.choice, reasoning=kind is ReasoningDelta)  # type: ignore[union-attr]
+
+    def room(self, choice: int) -> int:
+        """How many characters of text may come before it is looked at."""
+        flow = self._texts.get(choice)
+        return 0 if flow is None else max(flow.due - flow.length - 1, 0)
+
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        flow = self._texts[choice]
+        flow.waiting += texts
+        flow.length += sum(map(len, texts))
+
+    def mend(self, reply: Reply) -> None:
+        """Take what repeats out of the reply, and end what was cut."""
+        ended = self._cut if self._stopped is None else self._stopped.choice
+        for index, choice in reply.choices.items():
+            if ended is not None and index not in self._finished:
+                self._end(index, choice, cut=index == ended)
+                reply.mended.add(index)
+        if self._stopped is not None:
+            self._stopped.end(reply)
+            return
+        self.drop_surplus(reply)
+
+    def drop_surplus(self, reply: Reply) -> None:
+        """Leave out the calls that are too many; again where texts have become calls since."""
+        for index, choice in reply.choices.items():
+            is_cut = index == self._cut
+            if is_cut and choice.tool_calls:
+                choice.finish_reason = "tool_calls"
+                choice.text = choice.text if self._prose is None else self._prose
+            repeats = Repeats(self._rules.in_response.max_repeats, self._rules.exempt_tools)
+            kept = repeats.kept(choice.tool_calls)
+            if repeats.tool:
+                choice.tool_calls = kept
+                reply.mended.add(index)
+                self._note_truncated(repeats.tool, is_cut)
+
+    # While the reply comes
+
+    def _new_text(self, choice: int) -> Flow:
+        most = self._rules.in_response.max_repeats
+        tools = functools.partial(_tools, self._exchange, self._rescues)
+        written = WrittenCalls(most, self._rules.exempt_tools, tools)
+        self._written[choice] = written
+        flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written)
+        return flow
+
+    def _new_reasoning(self, choice: int) -> Flow:
+        flow = self._reasonings[choice] = Flow(self._generation, "reasoning", late=self._late)
+        return flow
+
+    def _on_call(self, delta: ToolCallDelta) -> Verdict | None:
+        calls = self._calls.get(delta.choice)
+        if calls is None:
+            rules = self._rules
+            repeats = Repeats(rules.in_response.max_repeats, rules.exempt_tools)
+            calls = self._calls[delta.choice] = NativeCalls(repeats)
+        if calls.add(delta):
+            self._cut = delta.choice
+            return Cut(REPEATED_CALLS, "tool_calls")
+        key = delta.choice, delta.index
+        flow = self._arguments.get(key)
+        if flow is None:
+            flow = self._arguments[key] = Flow(self._generation, "arguments", late=self._late)
+        flow.waiting.append(delta.arguments)
+        flow.length += len(delta.arguments)
+        if flow.length < flow.due or (found := flow.look()) is None:
+            return None
+        return self._verdict(found, delta.choice, reasoning=True)
+
+    def _verdict(
+        self, found: Found | RepeatedCall, choice: int, *, reasoning: bool = False
+    ) -> Verdict:
+        """``reasoning``: it was not found in the visible text, all of which can be kept."""
+        if isinstance(found, RepeatedCall):
+            self._cut = choice
+            return Cut(REPEATED_CALLS, "stop")
+        self._note_saved()
+        if found.rule == "reasoning":
+            return OutputTruncated("reasoning")
+        if self._exchange.asked_about is not None:
+            return _loop(found)  # no opinion: the reply that is there goes out
+        self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
+        said = f"circuit_break;detector={DETECTOR}"
+        if self._rules.on_break == "stop":
+            kept = found.start + len(found.lap.strip() and found.lap)
+            if reasoning:
+                kept = self._texts[choice].length if choice in self._texts else 0
+            self._stopped = _Stopped(choice, kept)
+            self._exchange.reply_notes["Loop"] = said
+            return Cut("loop_detected", "stop")
+        self._exchange.notes["Loop"] = said
+        return _loop(found)
+
+    # At its end
+
+    def _end(self, index: int, choice: ChoiceReply, *, cut: bool) -> None:
+        """End a choice that was not over; ``cut``: it is the one for which the reply was cut."""
+        if not cut:
+            choice.finish_reason = "length"  # it was to go on
+        elif not choice.tool_calls and index in self._written and self._stopped is None:
+            choice.finish_reason = "length"  # its last call may be half of one
+            written = self._written[index]
+            self._prose, choice.text = written.before(choice.text), written.closed(choice.text)
+        if index in self._calls:  # the call that came last may be half of one
+            choice.tool_calls = choice.tool_calls[:-1]
+
+    def _note_truncated(self, tool: str, cut: bool) -> None:
+        exchange = self._exchange
+        exchange.reply_notes["Truncated"] = REPEATED_CALLS
+        if "Loop" not in exchange.notes:
+            exchange.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+        detail = {"tool": tool[:64]}
+        exchange.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
+        if cut:
+            self._note_saved()
+
+    def _note_saved(self) -> None:
+        """How many tokens the model may still have written, where a limit says so."""
+        body = self._request.body if self._request is not None else {}
+        limits = [body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        known = [limit for limit in limits if isinstance(limit, int)]
+        if not known:
+            return
+        flows = [*self._texts.values(), *self._reasonings.values()]
+        written = sum(flow.size for flow in flows) // BYTES_PER_OUTPUT_TOKEN
+        saved = max(min(known) - written, 0)
+        self._exchange.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
+
+
+def _tools(exchange: Exchange, rescues: bool) -> Tools:
+    """The tools that calls as text are made calls of. No method: a reply is to leave no cycle."""
+    request = exchange.request
+    if not rescues or request.body.get("tool_choice") == "none":
+        return {}
+    tools = tool_set(request.tools)
+    return {name: tools.schema(name) or {} for name in tools.names}
+
+
+_SAID: Final[dict[Rule, str]] = {
+    "period": "{laps}x",
+    "phrase": "{laps}x",
+    "whitespace": "{laps} characters of whitespace",
+    "sentences": "{laps} characters of nothing new",
+}
+
+
+def _loop(found: Found) -> LoopDetected:
+    what = _SAID[found.rule].format(laps=found.laps)
+    if len(found.lap) > 1:
+        what += f", every {len(found.lap)} characters"
+    return LoopDetected(
+        DETECTOR,
+        found.laps,
+        f"Repetitive generation detected ({what}). Consider rephrasing the request or trying a "
+        "different approach.",
+        hint=HINT,
+        # A lap may have been cut anywhere: its characters, sorted, are always the same.
+        pattern=f"{DETECTOR}:{digest(''.join(sorted(found.lap))):x}",
+        generated=True,
+    )

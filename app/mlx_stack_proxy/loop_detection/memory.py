@@ -1,0 +1,103 @@
+"""What is remembered of a session between its exchanges: which hints were given, what was broken.
+
+All of it is keyed by what the assistant has said, so parallel sub-agents of a session don't disturb
+each other, nor does a client that clears old results; losing it (a restart, too many sessions)
+costs a hint given twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from ..engine.exchange import Began
+from .finding import Finding
+from .history import History
+from .judge import Schedule
+
+MAX_RUNS: Final = 64  # of one session, of which something is remembered
+
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+
+class Few(OrderedDict[_K, _V]):
+    """The values that were set last."""
+
+    def __setitem__(self, key: _K, value: _V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > MAX_RUNS:
+            self.popitem(last=False)
+
+
+@dataclass(slots=True)
+class Remembered:
+    """One session. ``has_transcript``: its client resends what was said.
+
+    ``began``: when the store first saw it; None: not known yet.
+    ``told``: (detector, where its run began) → the transcript as it stood when the hint was given.
+    ``broken``: where a run began → how long it was when it was broken.
+    ``asked``: where a run of the same calls began about which another tier was asked.
+    ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
+    one, until it is broken.
+    """
+
+    has_transcript: bool = False
+    began: float | None = None
+    told: Few[tuple[str, int], int] = field(default_factory=Few)
+    broken: Few[int, int] = field(default_factory=Few)
+    asked: Few[int, None] = field(default_factory=Few)
+    schedules: Few[int, Schedule] = field(default_factory=Few)
+    judged: Few[int, Finding] = field(default_factory=Few)
+
+    def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
+        """Whether a hint is given for the first time, and whether it is to be given at all.
+
+        Each run is told once; the same request again (a retry, a client's second try) is told
+        again.
+        """
+        key = (found.detector, found.place)
+        first = key not in self.told
+        if first:
+            self.told[key] = history.place
+        return first, self.told[key] == history.place
+
+    def is_believed(self, found: Finding) -> bool:
+        """Whether a run goes on whose broken reply was delivered after all.
+
+        That is what two tiers that agree come to.
+        """
+        return found.length > self.broken.get(found.place, found.length)
+
+
+class Sessions:
+    """What is remembered, by session hash; the least recently used go first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._sessions: OrderedDict[str, Remembered] = OrderedDict()
+
+    def get(self, session: str, began: Began | None = None) -> Remembered:
+        """What is remembered. ``began``: as the store has it; None: it could not be asked.
+
+        A session that began anew for the store, which another process may have told to forget it,
+        does so here.
+        """
+        found = self._sessions.get(session)
+        if found and began and found.began is not None and began.time > found.began:
+            found = None
+        if found is None:
+            found = self._sessions[session] = Remembered()
+            while len(self._sessions) > self._most:
+                self._sessions.popitem(last=False)
+        if began is not None and began.stored:
+            found.began = began.time
+        self._sessions.move_to_end(session)
+        return found
+
+    def forget(self, session: str) -> None:
+        self._sessions.pop(session, None)

@@ -1,0 +1,142 @@
+"""The one question of loop detection: how many of the newest turns only repeat?
+
+A turn repeats where the same action brought the same before in this task. Another action, or
+another result, is news, and so is what comes after a wait or a word of the user's. In a circle of
+three steps all turns but the first three repeat, in whatever order they come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from ..frozen import frozen
+from ..settings import LoopDetectionSettings
+from .history import History
+from .turn import Inputs, Turn
+
+_NEAR: Final = 20  # turns in which something is done again and again, in whatever order
+
+
+class Circle(NamedTuple):
+    """``period``: after so many turns it comes round. ``turns``: those that repeat."""
+
+    period: int
+    turns: Sequence[Turn]
+
+    @property
+    def begun(self) -> int:
+        """How many laps were begun, without the first one, in which all was new."""
+        return -(-len(self.turns) // self.period)
+
+    @property
+    def made(self) -> int:
+        """How many laps are done, with the first one."""
+        return len(self.turns) // self.period + 1
+
+
+@frozen
+class Run:
+    """The newest turns that only repeat: those of the task from ``start`` on, its end if none.
+
+    ``keys``: what was done in each turn of the task, and what that brought; None for a reply that
+    is judged.
+    """
+
+    task: Sequence[Turn]
+    keys: Sequence[tuple[int, int | None]]
+    start: int
+
+    @property
+    def tools(self) -> list[str]:
+        turns = self.task[self.start :]
+        return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
+
+    def circle(
+        self, laps: int, max_period: int, *, early: bool = False, foreseen: bool = False
+    ) -> Circle | None:
+        """The circle with which the newest turn goes on after so many laps, the first included.
+
+        Where there is no order in it, the same thing has to be done once more. ``early``: a lap
+        before its last turn. ``foreseen``: whatever the next reply does.
+        """
+        more = early + foreseen
+        most = len(self.keys) - self.start
+        for period in range(1, min(max_period, self.start) + 1):
+            length = self._matching(period, most)
+            if length and length + more > (laps - 1) * period:
+                return Circle(period, self.task[len(self.keys) - length :])
+        repeated = self.keys[self.start :][-_NEAR:]
+        different = len(set(repeated))
+        if repeated and different <= max_period and self._often(repeated, foreseen) > laps - early:
+            return Circle(different, self.task[self.start :])
+        return None
+
+    @staticmethod
+    def _often(repeated: Sequence[tuple[int, int | None]], foreseen: bool) -> int:
+        """How often the newest turn's thing was done, or the next one's will have been."""
+        done = Counter(repeated)
+        judged = done.pop((repeated[-1][0], None), 0)
+        before = [n for key, n in done.items() if foreseen or key[0] == repeated[-1][0]]
+        return max(before, default=0) + max(judged, foreseen)
+
+    def _matching(self, period: int, most: int) -> int:
+        """How many of the newest turns are the same as the one a period before; up to ``most``."""
+        keys, count = self.keys, 0
+        while count < most:
+            (action, brought), before = keys[-1 - count], keys[-1 - count - period]
+            if action != before[0] or brought not in (None, before[1]):
+                break
+            count += 1
+        return count
+
+
+NO_RUN = Run((), (), 0)
+Came = Callable[[Inputs], int]
+
+
+def exactly(inputs: Inputs) -> int:
+    return inputs.digest
+
+
+def but_for_numbers(inputs: Inputs) -> int:
+    return inputs.shape
+
+
+def whatever(inputs: Inputs) -> int:
+    """For ``compare: output``."""
+    return 0
+
+
+def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
+    """The run that the newest turn is part of. ``came``: how results are compared."""
+    if not history.repeats:
+        return NO_RUN  # as nearly always
+    begin = max(history.task_start, len(history.turns) - _looks_back(rules))
+    turns = history.turns[begin:]
+    inputs = [turn.inputs for turn in turns[1:]]
+    brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
+    first: dict[tuple[int, int | None], int] = {}
+    keys: list[tuple[int, int | None]] = []
+    for turn, result in zip(turns, brought, strict=False):
+        first.setdefault((turn.action, result), len(keys))
+        keys.append((turn.action, result))
+    start = len(turns)
+    if len(keys) < start:
+        if not _goes_on(turns[-1], rules):
+            return NO_RUN
+        keys.append((turns[-1].action, None))
+        start -= 1
+    while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
+        start -= 1
+    return Run(turns, keys, start)
+
+
+def _looks_back(rules: LoopDetectionSettings) -> int:
+    return rules.window_size if rules.compare == "output" else 1 << 30
+
+
+def _goes_on(turn: Turn, rules: LoopDetectionSettings) -> bool:
+    waits = any(call.name in rules.exempt_tools for call in turn.calls)
+    return not waits and not turn.inputs.interjected

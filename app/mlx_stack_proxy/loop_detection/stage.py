@@ -1,0 +1,324 @@
+"""The stage: a hint before a reply that may go on in a circle, a verdict on one that does.
+
+Across turns it reads the history from the request's messages, asks the detectors, and judges the
+reply as the newest turn. Within a reply a :class:`ReplyWatch` sees every event. History alone never
+refuses a request: the model is asked, with the hint, and its reply is judged.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+
+from ..engine import hints
+from ..engine.exchange import Exchange, Incident, Inquiry, Request
+from ..engine.pipeline import StageState
+from ..engine.verdicts import LoopDetected, Verdict
+from ..settings import Settings
+from ..wire.events import Event
+from ..wire.reply import ChoiceReply, Reply
+from . import call_keys, detectors, judge, overrides, second_opinion
+from .finding import Finding
+from .generation.reply_watch import ReplyWatch, watch_maker
+from .history import History, HistoryReader, encoded, of_window
+from .memory import Remembered, Sessions
+
+MESSAGE: Final = (
+    "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
+    "different approach."
+)
+
+
+class LoopDetection:
+    """The configuration, and what is remembered of sessions."""
+
+    name = "loop_detection"
+    bypass = "loop"
+
+    def __init__(self, settings: Settings) -> None:
+        self.rules = settings.reliability.loop_detection
+        self.tiers = settings.tiers
+        self._judge = settings.tiers.get(self.rules.judge.tier)
+        self._quotes = settings.observability.capture_failures
+        self._make_watch = watch_maker(settings)
+        self._reader = HistoryReader()
+        self._sessions = Sessions(self.rules.max_sessions)
+
+    def continue_from(self, before: LoopDetection) -> None:
+        """Take over what the stage of other settings remembers."""
+        self._reader, self._sessions = before._reader, before._sessions
+
+    def open(self, exchange: Exchange) -> StageState:
+        return _State(self, exchange, self._make_watch(exchange, self.rules))
+
+    def forget(self, session: str) -> None:
+        """Forget a session (its hash): what was read, told and broken. The store has the rest."""
+        self._reader.forget(session)
+        self._sessions.forget(session)
+
+    def remembered(self, exchange: Exchange) -> Remembered:
+        return self._sessions.get(exchange.session.hash, exchange.began)
+
+    def history(self, exchange: Exchange) -> History:
+        """What the request's messages tell; else what was stored, for sessions with a name."""
+        session = exchange.session
+        history = self._reader.read(session.hash, exchange.request.blocks)
+        if session.derived:
+            if not history.turns:  # a new run of the same script
+                self._sessions.forget(session.hash)
+            return history
+        if history.turns:
+            self.remembered(exchange).has_transcript = True
+        elif exchange.window and not self.remembered(exchange).has_transcript:
+            return of_window(exchange.window, history)
+        return history
+
+    def judged(self, exchange: Exchange, history: History) -> Finding | None:
+        """The loop that the judge has found in the task at hand."""
+        if not self.rules.judge.enabled:
+            return None
+        return self.remembered(exchange).judged.get(judge.task_of(history))
+
+    def inquire(self, exchange: Exchange, history: History) -> None:
+        """Leave a question to the judge on the exchange, if it is time for one."""
+        rules = self.rules.judge
+        if not rules.enabled or not _has_assistant(exchange):
+            return
+        remembered = self.remembered(exchange)
+        known = remembered.schedules.get(judge.task_of(history))
+        schedule = judge.scheduled(history, known, rules)
+        if not judge.is_due(history, schedule):
+            return
+
+        def take(text: str | None) -> bool:
+            answer = None if text is None else judge.read_answer(text)
+            remembered.schedules[schedule.task] = judge.after(schedule, history, answer, rules)
+            if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
+                remembered.judged[schedule.task] = found
+            return answer is not None
+
+        take(None)  # so that nobody asks a second time meanwhile
+        reasons = self._judge is not None and self._judge.reasoning
+        body = judge.question(exchange.request.body["messages"], rules, reasons=reasons)
+        exchange.inquiry = Inquiry(rules.tier, body, take)
+
+
+class _State(StageState):
+    def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
+        self._watch = watch
+        self._stage = stage
+        self._rules = stage.rules
+        self._exchange = exchange
+        self._history = stage.history(exchange)
+        self._judged = stage.judged(exchange, self._history)
+
+    def hold_whole(self) -> bool:
+        """One step before a break nothing may go out that would have to be taken back."""
+        return self._may_break
+
+    @functools.cached_property
+    def _may_break(self) -> bool:
+        """Whether the next reply may be broken: surely known where it makes one call at most."""
+        return bool(self._history.turns) and (
+            self._judged is not None or detectors.could_break(self._history, self._rules)
+        )
+
+    def on_request(self, request: Request) -> None:
+        self._watch.on_request(request)
+        exchange = self._exchange
+        if isinstance(doubt := exchange.asked_about, LoopDetected):
+            self._stage.remembered(exchange).asked[doubt.place] = None
+            detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
+            labels = doubt.detector, "second_opinion"
+            exchange.incidents.append(Incident("loop_warning", labels, detail))
+            exchange.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
+        if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
+            return  # after a break its own hint says it all
+        self._stage.inquire(self._exchange, self._history)
+        told = self._due()
+        if not told:
+            return
+        tier = self._stage.tiers.get(request.tier)
+        self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
+        request.body["messages"] = hints.place(
+            request.body["messages"],
+            "\n".join(dict.fromkeys(found.hint for found in told)),
+            placement=hints.placement_on(tier, in_result=exchange.in_result),
+        )
+
+    def on_event(self, event: Event) -> Verdict | None:
+        return self._watch.on_event(event)
+
+    def room(self, choice: int) -> int:
+        return self._watch.room(choice)
+
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        self._watch.take_at_once(choice, texts)
+
+    def mend(self, reply: Reply) -> None:
+        self._watch.mend(reply)
+
+    def judge(self, reply: Reply) -> LoopDetected | None:
+        self._watch.drop_surplus(reply)
+        doubted: LoopDetected | None = None
+        asked = self._exchange.asked_about is not None
+        for index, choice in sorted(reply.choices.items()):
+            if not choice.tool_calls and not choice.text.strip():
+                continue
+            closed = self._closed_by(choice)
+            if self._is_kept:
+                self._exchange.turn = encoded(closed.turns[-1])
+            if (found := self._broken_by(closed)) is None:
+                doubted = self._doubted(choice, closed) or doubted
+            elif asked:  # no opinion: the reply that is there goes out
+                return LoopDetected(found.detector, found.repeats, _message(found))
+            elif self._rules.on_break != "stop":
+                return self._break(choice, closed, found)
+            else:
+                self._stop(reply, index, found)
+        return doubted
+
+    # The hint
+
+    def _due(self) -> list[Finding]:
+        """What is to be told in this request, the gravest first."""
+        found = list(detectors.findings(self._history, self._rules))
+        if self._judged is not None:
+            found.insert(0, self._judged)
+        if not found:
+            return []
+        remembered = self._stage.remembered(self._exchange)
+        due: list[Finding] = []
+        for one in sorted(found, key=lambda one: -one.level):
+            first, tell = remembered.tell(one, self._history)
+            if not tell:
+                continue
+            due.append(one)
+            if first:
+                self._note("loop_warning", one, "warning")
+        return due
+
+    # The break
+
+    def _closed_by(self, choice: ChoiceReply) -> History:
+        calls = [call_keys.read(call.name, call.arguments) for call in choice.tool_calls]
+        return self._history.closed_by(choice.text, calls)
+
+    def _broken_by(self, closed: History) -> Finding | None:
+        if not self._history.turns:
+            return None
+        found = detectors.breaks(closed, self._rules)
+        if found is not None and not found.sure and not self._may_doubt:
+            found = None
+        if found is None and not judge.ends_it(closed):
+            found = self._judged
+        return found
+
+    @property
+    def _may_doubt(self) -> bool:
+        """Whether a loop that may be a poll is broken: once an exchange, and never for good."""
+        before = self._exchange.model_failure
+        return self._rules.on_break == "escalate" and not isinstance(before, LoopDetected)
+
+    def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
+        remembered = self._stage.remembered(self._exchange)
+        believable = bool(choice.tool_calls) and not self._is_exhausted(closed, found)
+        believed = believable and remembered.is_believed(found)
+        if believed:
+            self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
+        else:
+            self._note_break(found)
+            self._exchange.notes["Loop"] = f"circuit_break;detector={found.detector}"
+        return LoopDetected(
+            found.detector,
+            found.repeats,
+            _message(found),
+            hint=found.hint,
+            pattern=found.pattern,
+            believable=believable,
+            believed=believed,
+            calls=tuple(
+                sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
+            ),
+        )
+
+    def _is_exhausted(self, closed: History, found: Finding) -> bool:
+        """Whether the newest turn's calls were made so often that nobody is to be believed."""
+        new = closed.turns[-1]
+        names = [call.name for call in new.calls]
+        same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
+        return found.sure and same >= overrides.identical_hard(names, self._rules)
+
+    def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
+        """The doubt about a call that is made again, unless another tier has been asked already."""
+        written = sum([len(call.arguments) for call in choice.tool_calls])
+        found = second_opinion.wanted(closed, written, self._rules)
+        if found is None:
+            return None
+        asked = self._stage.remembered(self._exchange).asked
+        if self._exchange.asked_about is None and found.place in asked:
+            return None
+        return LoopDetected(
+            found.detector,
+            found.repeats,
+            _message(found),
+            pattern=found.pattern,
+            doubt=True,
+            place=found.place,
+        )
+
+    def _stop(self, reply: Reply, index: int, found: Finding) -> None:
+        choice = reply.choices[index]
+        self._exchange.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
+        _take_out(choice, found)
+        reply.mended.add(index)
+        self._note_break(found)
+
+    def _note_break(self, found: Finding) -> None:
+        self._note("loop_break", found, "circuit_break")
+        remembered = self._stage.remembered(self._exchange)
+        if found is self._judged:
+            remembered.judged.pop(judge.task_of(self._history), None)
+        else:
+            remembered.broken[found.place] = found.length
+
+    @property
+    def _is_kept(self) -> bool:
+        """Whether the turn goes to the store, for a client that will not send it again."""
+        exchange = self._exchange
+        return not (exchange.session.derived or self._stage.remembered(exchange).has_transcript)
+
+    def _note(self, kind: str, found: Finding, action: str) -> None:
+        detail = {"repeats": found.repeats, "tool": found.tool[:64], "pattern": found.pattern}
+        if found.confidence is not None:
+            detail["confidence"] = found.confidence
+        if found.reasoning:
+            detail["reasoning"] = found.reasoning
+        self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
+
+
+def _has_assistant(exchange: Exchange) -> bool:
+    return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
+
+
+def _message(found: Finding) -> str:
+    words = judge.MESSAGE if found.detector == "judge" else MESSAGE
+    return words.format(repeats=found.repeats)
+
+
+def _take_out(choice: ChoiceReply, found: Finding) -> None:
+    """Take the looping calls out and say so; that is all the client's agent gets to go on with.
+
+    Done while judging, when what other stages rescued from the text is a call as well. A text
+    without calls goes as a whole: it was given before, and an agent may read calls out of it.
+    """
+    calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
+    text = choice.text if calls else ""
+    what = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
+    often = f"{found.repeats} turns" if found.detector == "judge" else f"{found.repeats}x"
+    why = f"is part of a loop ({found.detector}, {often})"
+    said = f"[Stopped: {what} {why}. Try a different approach.]"
+    choice.text = f"{text}\n\n{said}" if text.strip() else said
+    choice.tool_calls = []
+    choice.finish_reason = "stop"

@@ -1,0 +1,225 @@
+"""A transcript as turns: its messages read, one after the other."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ..wire.blocks import dumped
+from ..wire.chunks import text_of
+from . import call_keys, told_calls
+from .call_keys import Call, digest
+from .texts import action_in, collapse, without_numbers
+from .turn import Inputs, Result, Turn
+
+MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
+MAX_SHOWN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
+TURN_BYTES: Final = 600  # about what a turn takes, and each call in it
+
+
+def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None) -> Turn:
+    """The turn of an assistant message with this text and these calls; ``before``: the one before.
+
+    The first one's place is told by what the user asked.
+    """
+    action = digest(collapse(action_in(text)))
+    made = tuple(sorted(calls))
+    place = hash((before.place if before else inputs.digest, action, made))
+    if made:
+        action = digest(*[call.key.to_bytes(8, "little") for call in made])
+    return Turn(inputs, action, made, place)
+
+
+class Shown:
+    """What a session's turns were shown when it was new, by the turn's place.
+
+    A client may since have cleared it from its transcript. Bounded: the oldest go first.
+    """
+
+    __slots__ = ("_inputs",)
+
+    def __init__(self) -> None:
+        self._inputs: OrderedDict[int, Inputs] = OrderedDict()
+
+    def new(self, place: int, inputs: Inputs) -> None:
+        self._inputs[place] = inputs
+        self._inputs.move_to_end(place)
+        if len(self._inputs) > MAX_SHOWN:
+            self._inputs.popitem(last=False)
+
+    def at(self, place: int, inputs: Inputs) -> Inputs:
+        """What came after the turn at this place, where ``inputs`` is in its stead by now."""
+        return self._inputs.get(place, inputs)
+
+
+class _Input(NamedTuple):
+    role: str
+    call_id: str
+    result: Result
+
+
+class Transcript:
+    """Makes turns of messages, one message at a time. Copies are cheap.
+
+    ``task_start``: the first turn of what the user asked for last. ``size``: about how many bytes
+    of memory the turns take.
+    """
+
+    __slots__ = (
+        "_acts",
+        "_came",
+        "_ids",
+        "_inputs",
+        "_shown",
+        "_told",
+        "_user_beside_results",
+        "size",
+        "task_start",
+        "turns",
+    )
+
+    def __init__(self, shown: Shown) -> None:
+        self.turns: tuple[Turn, ...] = ()
+        self.task_start = 0
+        self.size = 0
+        self._shown = shown
+        self._inputs: list[_Input] = []
+        self._told = False  # whether the last assistant message told its calls as text
+        self._acts = False  # whether calls were made in the task at hand
+        self._came: Inputs | None = None  # what they come to, once somebody has asked
+        self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
+        # Whether the last input that held tool results held words of the user's, too.
+        self._user_beside_results: bool | None = None
+
+    def copy(self) -> Transcript:
+        """As it stands now."""
+        new = Transcript(self._shown)
+        new.turns = self.turns
+        new.task_start = self.task_start
+        new.size = self.size
+        new._inputs = list(self._inputs)
+        new._told = self._told
+        new._acts = self._acts
+        new._came = self._came
+        new._ids = self._ids  # never changed in place
+        new._user_beside_results = self._user_beside_results
+        return new
+
+    def add(self, message: Mapping[str, Any]) -> None:
+        """Take the next message."""
+        role = message.get("role")
+        if role == "assistant":
+            self._take_output(message)
+        elif role not in ("system", "developer"):
+            identity = message.get("tool_call_id")
+            is_tool = role in ("tool", "function")
+            content = message.get("content")
+            if self._told and not is_tool and (told := told_calls.result(content)) is not None:
+                content, is_tool = told, True
+            result = _result(content)
+            name = "tool" if is_tool else "user"
+            self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
+            self._came = None
+
+    def pending(self) -> Inputs:
+        """What has come since the last assistant message, the transcript's last one."""
+        inputs = self._read_inputs()
+        if self._inputs and self.turns and None not in inputs.results:
+            self._shown.new(self.turns[-1].place, inputs)
+        return inputs
+
+    def _read_inputs(self) -> Inputs:
+        if self._came is None:
+            self._came = self._inputs_read()
+        return self._came
+
+    def _inputs_read(self) -> Inputs:
+        last = self.turns[-1] if self.turns else None
+        results: list[Result | None] = [None] * (len(last.calls) if last is not None else 0)
+        others: list[Result] = []
+        user = answered = False
+        for position, one in enumerate(self._inputs):
+            at = self._place_of(one, position, results)
+            if at is not None and results[at] is None:
+                results[at] = one.result
+                answered = True
+            else:
+                others.append(one.result)
+                user = user or one.role == "user"
+        came = results if answered else others
+        return Inputs(
+            digest(*[str(one.digest if one else 0) for one in came]),
+            digest(*[str(one.shape if one else 0) for one in came]),
+            tuple(results),
+            user,
+            starts_task=user and (last is None or (self._acts and not last.calls)),
+            interjected=user and answered and self._user_beside_results is False,
+        )
+
+    def _place_of(self, one: _Input, position: int, results: Sequence[Result | None]) -> int | None:
+        """Which call of the last assistant message an input answers."""
+        if one.role != "tool":
+            return None
+        if one.call_id in self._ids:
+            return self._ids[one.call_id]
+        # Without ids (older forms, careless clients) answers come in the order of the calls.
+        return position if not one.call_id and position < len(results) else None
+
+    def _take_output(self, message: Mapping[str, Any]) -> None:
+        last = self.turns[-1] if self.turns else None
+        inputs = self._read_inputs()
+        if last is not None:
+            inputs = self._shown.at(last.place, inputs)
+        if any(inputs.results):
+            self._user_beside_results = inputs.user
+        text = text_of(message.get("content"))
+        made = _calls(message)
+        text, told = (text, []) if made else told_calls.split(text)
+        self._told = bool(told)
+        calls = [(_read(call), call.get("id")) for call in made or told]
+        if len(calls) > 1:
+            calls.sort(key=lambda pair: pair[0])
+        self._take(output(text, [call for call, _ in calls], inputs, last))
+        self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
+        self._inputs = []
+        self._came = None
+
+    def _take(self, turn: Turn) -> None:
+        self._acts = bool(turn.calls) or (self._acts and not turn.inputs.starts_task)
+        if len(self.turns) == MAX_TURNS:
+            self.size -= _size(self.turns[0])
+            self.turns = self.turns[1:]
+            self.task_start = max(self.task_start - 1, 0)
+        if turn.inputs.starts_task:
+            self.task_start = len(self.turns)
+        self.size += _size(turn)
+        self.turns += (turn,)
+
+
+def _size(turn: Turn) -> int:
+    return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
+
+
+def _result(content: Any) -> Result:
+    text = collapse(text_of(content))
+    parts: list[bytes] = []
+    if isinstance(content, list):
+        parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
+    shape = digest(without_numbers(text), *parts)
+    return Result(digest(text, *parts), shape, len(text))
+
+
+def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    calls = message.get("tool_calls")
+    found = [c for c in calls if isinstance(c, dict)] if isinstance(calls, list) else []
+    if not found and isinstance(message.get("function_call"), dict):
+        found = [{"function": message["function_call"]}]
+    return found
+
+
+def _read(call: Mapping[str, Any]) -> Call:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    name = function.get("name")
+    return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))

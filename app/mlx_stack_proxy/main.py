@@ -1,0 +1,214 @@
+"""All wiring in one place."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+
+from . import stages, state
+from .engine.model_list import ModelList
+from .engine.services import Services, Traces, upstream_key
+from .engine.upstream import Upstream
+from .escalation.cloud import Cloud
+from .escalation.recovery import Comebacks
+from .escalation.tier_queue import TierQueues
+from .escalation.tier_states import TierStates
+from .memory_pressure.pressure import Level, Pressure
+from .memory_pressure.probe import MemoryProbe
+from .memory_pressure.readers import open_reader
+from .server import operations
+from .server.edge import Edge
+from .settings import Settings
+from .settings_source import SettingsError
+from .state.store import StoreError
+from .telemetry import accounts, log
+from .telemetry.failure_capture import FailureCapture
+from .telemetry.journal import Journal
+from .telemetry.metrics import Metrics
+
+
+def create_app(settings: Settings, transport: Any = None) -> Edge:
+    """The ASGI app. ``transport``: an httpx transport in place of the network, for tests."""
+    return build_app(build_services(settings, transport))
+
+
+def build_services(
+    settings: Settings,
+    transport: Any = None,
+    wall_clock: Callable[[], float] = time.time,
+    memory: MemoryProbe | None = None,
+) -> Services:
+    """``wall_clock``: seconds since the epoch, for what outlives the process.
+
+    ``memory``: a probe in place of the one for this machine, for tests.
+    """
+    upstream = Upstream(settings.upstream, transport)
+    queues = TierQueues(settings.tiers)
+    store = state.open_store(settings, wall_clock)
+    journal = Journal(store)
+    tier_states = TierStates(settings, store, journal, wall_clock)
+    services = Services(
+        settings=settings,
+        upstream=upstream,
+        models=ModelList(upstream, upstream_key(settings), time.monotonic),
+        queues=queues,
+        stages=stages.build(settings),
+        store=store,
+        journal=journal,
+        tier_states=tier_states,
+        comebacks=Comebacks(settings, upstream, tier_states),
+        cloud=_cloud(settings, transport),
+        memory=memory or _memory_probe(settings),
+        metrics=Metrics(queues.readings, tier_states.degraded),
+        wall_clock=wall_clock,
+    )
+    journal.on_failure = partial(accounts.store_failed, services)
+    journal.on_events = services.feed.told
+    services.capture = _capture(services)
+    if services.capture is not None:
+        services.witnesses = (*services.witnesses, services.capture.of)
+    if settings.observability.traces:
+        services.traces = _traces(settings)
+        services.witnesses = (*services.witnesses, services.traces.of)
+    _count_from_zero(services)
+    services.memory.on_change = partial(_pressure_changed, services)
+    services.metrics.watch_pressure(lambda: services.memory.level)
+    return services
+
+
+# What may have a fault beside the stages, and is always there.
+_PARTS = ("books", "text_hold")
+
+
+def _count_from_zero(services: Services) -> None:
+    """A counter that begins with its first fault has not grown for Prometheus: no alert."""
+    beside = [one.name for one in (services.capture, services.traces) if one is not None]
+    for part in (*(stage.name for stage in services.stages), *_PARTS, *beside):
+        services.metrics.stage_faults.inc(part, by=0)
+
+
+def _traces(settings: Settings) -> Traces:
+    try:
+        from .telemetry.traces import Traces as OpenTelemetry
+    except ImportError as error:
+        problem = (
+            f"observability.traces: {error.name} is not installed; "
+            "install the extra `otel` (from a checkout: pip install '.[otel]')"
+        )
+        raise SettingsError([problem], "settings") from None
+    return OpenTelemetry(settings)
+
+
+def _capture(services: Services) -> FailureCapture | None:
+    settings = services.settings
+    rules = settings.observability
+    if not rules.capture_failures:
+        return None
+    cloud = settings.reliability.escalation.cloud_fallback
+    keys = [*settings.server.api_keys, settings.server.admin_key, upstream_key(settings)]
+    keys.append(os.environ.get(cloud.api_key_env) if cloud is not None else None)
+    return FailureCapture(
+        rules.capture_path,
+        rules.capture_max_bytes,
+        [key for key in keys if key],
+        services.metrics.stage_faults.inc,
+    )
+
+
+def _memory_probe(settings: Settings) -> MemoryProbe:
+    rules = settings.reliability.memory_pressure
+    reader = open_reader(rules.source) if rules.enabled else None
+    return MemoryProbe(rules, reader, time.monotonic)
+
+
+async def _pressure_changed(services: Services, before: Pressure, after: Pressure) -> None:
+    """What follows at once: local tiers take one request at a time, or no longer; an event."""
+    _shed(services)
+    detail = {"from": before.level.word, "to": after.level.word}
+    accounts.keep_alone(
+        services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
+    )
+
+
+def _shed(services: Services) -> None:
+    action = services.settings.reliability.memory_pressure.critical_action
+    critical = services.memory.pressure.level is Level.CRITICAL
+    services.queues.shed(critical and action == "shed")
+
+
+def _cloud(settings: Settings, transport: Any) -> Cloud | None:
+    given = settings.reliability.escalation.cloud_fallback
+    if given is None or not given.enabled or not settings.reliability.escalation.cloud:
+        return None
+    most = given.max_tokens_per_hour
+    log.get().info("cloud", provider=given.provider, model=given.model, max_tokens_per_hour=most)
+    return Cloud(given, transport)
+
+
+def change(services: Services, settings: Settings) -> None:
+    """Go on with other settings: what runs ends as it began, what comes gets the new ones.
+
+    Only what can change while the process runs may differ: ``reload.py`` sees to it.
+    """
+    before = services.settings
+    built = stages.build(settings, services.stages)
+    cloud = services.cloud
+    if _of_cloud(before) != _of_cloud(settings):
+        cloud = _cloud(settings, None)
+        services.retired += [services.cloud] if services.cloud is not None else []
+    services.queues.adapt(settings.tiers)
+    services.tier_states.adapt(settings)
+    services.comebacks.adapt(settings)
+    services.change(settings, built, cloud)
+    _shed(services)
+    if before.observability != settings.observability:
+        log.configure(settings.observability)
+
+
+def _of_cloud(settings: Settings) -> object:
+    escalation = settings.reliability.escalation
+    return escalation.cloud, escalation.cloud_fallback
+
+
+async def _restore(services: Services) -> None:
+    try:
+        await services.tier_states.restore()
+        services.comebacks.watch_all()
+    except StoreError as error:
+        accounts.store_failed(services, error)
+
+
+def build_app(services: Services) -> Edge:
+    """The ASGI app, which opens at its start what ``services`` hold, and closes it at its end."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await services.store.open()
+        await _restore(services)
+        services.memory.start()
+        if services.capture is not None:
+            services.capture.start()
+        try:
+            yield
+        finally:
+            await services.memory.close()
+            await services.comebacks.close()
+            await services.background.close()
+            await services.upstream.aclose()
+            for cloud in (services.cloud, *services.retired):
+                if cloud is not None:
+                    await cloud.upstream.aclose()
+            if services.capture is not None:
+                await services.capture.close()
+            if services.traces is not None:
+                await services.traces.close()
+            await services.journal.written()
+            await services.store.close()
+
+    return Edge(services, operations.build(services, lifespan))

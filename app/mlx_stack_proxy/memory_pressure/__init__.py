@@ -1,0 +1,1 @@
+"""How short memory is, and what is left out while it is."""

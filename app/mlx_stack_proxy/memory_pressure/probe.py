@@ -1,0 +1,159 @@
+"""Looks at the memory every so often, beside all exchanges, and says when its level changes.
+
+What the looks come to is ``core/pressure.py``'s to say. A reader that raises or hangs breaks
+nothing: its last reading counts for a while, then the level falls to normal, step by step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ..engine import tasks
+from ..settings import MemoryPressureSettings
+from ..telemetry import log
+from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
+from .readers import Reader
+
+STALE_SECONDS = 15.0  # at the least, before a reading no longer counts
+STALE_INTERVALS = 3
+MOST_CPU = 0.01  # of one core, for looking
+MOST_PAUSE = 600.0
+CLOSE_SECONDS = 1.0  # for a look to end that is no longer wanted
+
+OnChange = Callable[[Pressure, Pressure], Awaitable[None]]
+
+
+class MemoryProbe:
+    """``pressure``: how it stands, put in anew with each look and never changed in place.
+
+    ``reader``: None where there is nothing to read, and the level stays normal. ``clock``: seconds
+    that never go back. ``on_change(before, after)`` is awaited when the level has changed.
+    """
+
+    def __init__(
+        self, settings: MemoryPressureSettings, reader: Reader | None, clock: Callable[[], float]
+    ) -> None:
+        self.pressure = NO_PRESSURE
+        self.on_change: OnChange | None = None
+        self.trouble: str | None = None  # why there are no readings now
+        self.reading: Reading | None = None  # the last one
+        self._settings = settings
+        self._reader = reader if settings.enabled else None
+        self._clock = clock
+        self._gauge = Gauge(settings)
+        self._stale_after = max(STALE_SECONDS, STALE_INTERVALS * settings.interval_seconds)
+        self._heard = clock()
+        self._looking: asyncio.Future[Reading] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def level(self) -> Level | None:
+        """The level, as a metric; None where nothing tells it: 0 would say that all is well."""
+        unknown = self._reader is None or (self.trouble is not None and not self.pressure.level)
+        return None if unknown else self.pressure.level
+
+    @property
+    def raw(self) -> tuple[Level, str]:
+        """The last reading's own level and cause, not damped."""
+        return self._gauge.raw
+
+    @property
+    def source(self) -> str | None:
+        return None if self._reader is None else self._reader.name
+
+    def start(self) -> None:
+        """Begin to look, in the running event loop."""
+        self._heard = self._clock()
+        if self._reader is not None:
+            self._task = asyncio.create_task(self._run(self._reader))
+        elif self._settings.enabled and self._settings.source != "off":
+            log.get().info(
+                "memory_pressure_unknown", why="nothing here tells it", taken_as="normal"
+            )
+
+    async def close(self) -> None:
+        await tasks.end(self._task)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking}, timeout=CLOSE_SECONDS)
+        if self._reader is not None:
+            await self._reader.close()
+
+    def shown(self) -> dict[str, Any]:
+        """For an operator."""
+        since = self.pressure.since
+        return {
+            "level": self.pressure.level.word,
+            "cause": self.pressure.cause or None,
+            "seconds": None if since is None else round(self._clock() - since, 1),
+            "sustained": self.pressure.sustained,
+            "source": self.source,
+            "trouble": self.trouble,
+        }
+
+    async def _run(self, reader: Reader) -> None:
+        while True:
+            await self.look()
+            pause = min(reader.cpu_seconds / MOST_CPU, MOST_PAUSE)
+            await asyncio.sleep(max(self._settings.interval_seconds, pause))
+
+    async def look(self) -> None:
+        """One look, and what follows from it. Raises nothing."""
+        if self._reader is None:
+            return
+        try:
+            reading, why = await self._read(self._reader)
+            self._take(reading, why)
+        except Exception as error:  # the figures are odd beyond what was thought of
+            log.fault("memory_pressure_fault", error)
+        before, self.pressure = self.pressure, self._gauge.pressure
+        if before.level is not self.pressure.level:
+            await self._changed(before, self.pressure)
+
+    async def _read(self, reader: Reader) -> tuple[Reading | None, str]:
+        """A reading, or why there is none. One that hangs is waited for, not made again."""
+        looking = self._looking
+        if looking is None:
+            looking = self._looking = asyncio.ensure_future(reader.read())
+        await asyncio.wait({looking}, timeout=self._settings.interval_seconds)
+        if not looking.done():
+            return None, "no answer in time"
+        self._looking = None
+        error = looking.exception()
+        if error is None:
+            return looking.result(), ""
+        return None, f"{type(error).__name__}: {error}"[:200].rstrip(": ")
+
+    def _take(self, reading: Reading | None, why: str) -> None:
+        now = self._clock()
+        if reading is not None:
+            self._heard = now
+            self.reading = reading
+            if self.trouble is not None:
+                self.trouble = None
+                log.get().info("memory_pressure_read_again", source=self.source)
+        elif self.reading is not None and now - self._heard < self._stale_after:
+            return  # the last reading still counts
+        else:
+            if self.trouble is None:  # said once, whatever else goes wrong then
+                log.get().warning(
+                    "memory_pressure_stale",
+                    source=self.source,
+                    why=why,
+                    seconds=round(now - self._heard, 1),
+                    taken_as="normal",
+                )
+            self.trouble = why
+        self._gauge.take(reading, now)
+
+    async def _changed(self, before: Pressure, after: Pressure) -> None:
+        say = log.get().warning if after.level > before.level else log.get().info
+        cause = after.cause or before.cause
+        say("pressure_changed", **{"from": before.level.word, "to": after.level.word}, cause=cause)
+        try:
+            if self.on_change is not None:
+                await self.on_change(before, after)
+        except Exception as error:
+            log.fault("memory_pressure_fault", error)

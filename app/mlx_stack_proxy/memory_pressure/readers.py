@@ -1,0 +1,354 @@
+"""Where the memory's state is read: macOS, Linux, or another machine that tells it.
+
+Each reader gives a :class:`Reading`; what it means is ``core/pressure.py``'s to say. Those that
+block are run by :class:`Threaded`, in a thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+import psutil
+
+from ..engine.upstream import Upstream
+from ..settings import UpstreamSettings
+from ..state.worker import Worker
+from .pressure import LEVELS, Level, Reading
+
+# The second is the older name.
+LEVEL_NAMES = ("kern.memorystatus_vm_pressure_level", "vm.memory_pressure_level")
+SWAP_NAME = "vm.swapusage"
+HOST_SECONDS = 3.0
+MAX_HOST_BODY = 64 * 1024
+COMMAND_SECONDS = 2.0
+# CPU that a look costs beside its thread's, about: a command in a process of its own; HTTP.
+COMMAND_CPU = 0.01
+HTTP_CPU = 0.001
+
+
+class Reader(Protocol):
+    """``name``: what is read, in words. ``cpu_seconds``: what the last look cost, about."""
+
+    name: str
+    cpu_seconds: float
+
+    async def read(self) -> Reading:
+        """One look. May raise anything, and may hang: the probe bears it."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Blocking(Protocol):
+    """A reader that blocks while it looks. ``more_cpu``: seconds beside its thread's."""
+
+    name: str
+    more_cpu: float
+
+    def read(self) -> Reading: ...
+
+
+def open_reader(source: str) -> Reader | None:
+    """The reader of a ``source`` as configured; None where there is nothing to read."""
+    if source == "off":
+        return None
+    if source != "auto":
+        return HostMemory(source)
+    blocking = this_machine()
+    return Threaded(blocking) if blocking is not None else None
+
+
+def this_machine() -> Blocking | None:
+    if sys.platform == "darwin":
+        return MacMemory.find()
+    return LinuxMemory.find() if sys.platform == "linux" else None
+
+
+class Threaded:
+    """A blocking reader, in a thread of its own. One that hangs holds up nothing else."""
+
+    def __init__(self, blocking: Blocking) -> None:
+        self.name = blocking.name
+        self.cpu_seconds = 0.0
+        self._blocking = blocking
+        self._worker: Worker | None = None
+
+    async def read(self) -> Reading:
+        if self._worker is None:
+            self._worker = Worker("memory-probe")
+        return await self._worker.do(self._look)
+
+    def _look(self) -> Reading:
+        began = time.thread_time()
+        try:
+            return self._blocking.read()
+        finally:
+            self.cpu_seconds = time.thread_time() - began + self._blocking.more_cpu
+
+    async def close(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+
+
+# macOS
+
+
+def level_of(number: int) -> Level:
+    """macOS's own: 1 normal, 2 warning, 4 critical."""
+    if number >= 4:
+        return Level.CRITICAL
+    return Level.WARNING if number >= 2 else Level.NORMAL
+
+
+class SysctlLibrary:
+    """``sysctlbyname`` of a C library. Values are whole numbers, or bytes used for the swap."""
+
+    more_cpu = 0.0
+
+    def __init__(self, library: Any) -> None:
+        self._call = library.sysctlbyname
+
+    def level(self, name: str) -> int | None:
+        value = self._value(name)
+        return int.from_bytes(value[:4], sys.byteorder) if value is not None else None
+
+    def swap_used(self) -> int | None:
+        value = self._value(SWAP_NAME)
+        # struct xsw_usage: total, available, used; then the page size and whether it is encrypted
+        return struct.unpack_from("=QQQ", value)[2] if value is not None else None
+
+    def _value(self, name: str) -> bytes | None:
+        size = ctypes.c_size_t(256)
+        buffer = ctypes.create_string_buffer(size.value)
+        if self._call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
+            return None
+        return buffer.raw[: size.value]
+
+
+class SysctlCommand:
+    """The same by the command, where the library can't be called."""
+
+    more_cpu = COMMAND_CPU
+    _USED = re.compile(r"\bused = ([\d.,]+)([BKMGT]?)")
+    _UNITS = {unit: 1024**power for power, unit in enumerate("BKMGT")} | {"": 1}
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def level(self, name: str) -> int | None:
+        said = self._said(name)
+        return int(said) if said.isdigit() else None
+
+    def swap_used(self) -> int | None:
+        found = self._USED.search(self._said(SWAP_NAME))
+        if found is None:
+            return None
+        number = float(found[1].replace(",", "."))  # as the locale writes it
+        return int(number * self._UNITS[found[2]])
+
+    def _said(self, name: str) -> str:
+        done = subprocess.run(  # noqa: S603  # the system's own command, nothing of a client's
+            [self._command, "-n", name],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+
+Sysctl = SysctlLibrary | SysctlCommand
+
+
+class MacMemory:
+    """The kernel's pressure level, and how much is in the swap."""
+
+    def __init__(self, sysctl: Sysctl) -> None:
+        self._sysctl = sysctl
+        self.more_cpu = sysctl.more_cpu * 2
+        self.name = "macOS pressure level, swap"
+
+    @classmethod
+    def find(cls) -> MacMemory | None:
+        """By the library, else by the command; None where neither knows a level."""
+        ways: list[Sysctl] = []
+        try:
+            ways.append(SysctlLibrary(ctypes.CDLL(None, use_errno=True)))
+        except (OSError, AttributeError):
+            pass
+        if command := shutil.which("sysctl", path="/usr/sbin:/sbin"):
+            ways.append(SysctlCommand(command))
+        for way in ways:
+            found = cls(way)
+            if found._level() is not None:
+                return found
+        return None
+
+    def read(self) -> Reading:
+        level = self._level()
+        used = self._sysctl.swap_used()
+        if level is None and used is None:
+            raise OSError("sysctl tells neither a level nor the swap")
+        return Reading(
+            level=None if level is None else level_of(level),
+            swap={} if used is None else {"used": used},
+        )
+
+    def _level(self) -> int | None:
+        for name in LEVEL_NAMES:
+            if (level := self._sysctl.level(name)) is not None:
+                return level
+        return None
+
+
+# Linux
+
+_STALLS = re.compile(r"^(some|full) avg10=(\d+(?:\.\d+)?)", re.MULTILINE)
+
+
+class LinuxMemory:
+    """PSI of the machine and of our cgroup, the cgroup's limits (v2), and the swap.
+
+    ``proc``, ``cgroups``: where these file systems are. ``swap``: ``psutil.swap_memory``.
+    """
+
+    more_cpu = 0.0
+
+    def __init__(
+        self,
+        proc: Path = Path("/proc"),
+        cgroups: Path = Path("/sys/fs/cgroup"),
+        swap: Callable[[], Any] = psutil.swap_memory,
+    ) -> None:
+        self._own = _own_cgroups(proc, cgroups)
+        self._stalls = [
+            path
+            for path in (
+                proc / "pressure" / "memory",
+                *(folder / "memory.pressure" for folder in self._own[:1]),
+            )
+            if _text(path) is not None
+        ]
+        self._limited = [folder for folder in self._own if _number(folder / "memory.max")]
+        self._swap = swap if swap().total else None
+        self.name = ", ".join(
+            word
+            for word, there in (
+                ("PSI", self._stalls),
+                ("cgroup limit", self._limited),
+                ("swap", self._swap),
+            )
+            if there
+        )
+
+    @classmethod
+    def find(cls) -> LinuxMemory | None:
+        found = cls()
+        return found if found.name else None
+
+    def read(self) -> Reading:
+        stalls: dict[str, float] = {}
+        for path in self._stalls:
+            for kind, percent in _STALLS.findall(_text(path) or ""):
+                stalls[kind] = max(float(percent), stalls.get(kind, 0.0))
+        shares = [share for folder in self._limited if (share := _share(folder)) is not None]
+        return Reading(
+            some=stalls.get("some"),
+            full=stalls.get("full"),
+            limit_used=max(shares, default=None),
+            swap=self._swap_counters(),
+        )
+
+    def _swap_counters(self) -> dict[str, int]:
+        counters = {}
+        if self._swap is not None:
+            found = self._swap()
+            counters = {"used": found.used, "out": found.sout}
+        for folder in self._limited[:1]:
+            if (used := _number(folder / "memory.swap.current")) is not None:
+                counters["cgroup"] = used
+        return counters
+
+
+def _own_cgroups(proc: Path, root: Path) -> list[Path]:
+    """Our cgroup (v2) and those around it, which limit it, too; the innermost first."""
+    for line in (_text(proc / "self" / "cgroup") or "").splitlines():
+        if line.startswith("0::"):
+            own = root / line[3:].strip("/")
+            return [folder for folder in (own, *own.parents) if folder.is_relative_to(root)]
+    return []
+
+
+def _share(folder: Path) -> float | None:
+    """How much of a cgroup's limit is used by what can't be given back.
+
+    The cache of files can: a model's file that was read fills it to the limit, and that is well.
+    """
+    limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+    if not limit or used is None:
+        return None
+    cached = 0
+    for line in (_text(folder / "memory.stat") or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name in ("active_file", "inactive_file"):
+            cached += int(value)
+    return max(0, used - cached) / limit
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None where there is none, as for ``max``."""
+    text = (_text(path) or "").strip()
+    return int(text) if text.isdigit() else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii")
+    except (OSError, ValueError):
+        return None
+
+
+# Another machine
+
+
+class HostMemory:
+    """What ``mlx-stack-proxy pressure --serve`` says on the machine around a container."""
+
+    def __init__(self, url: str, transport: Any = None) -> None:
+        self.name = "host"  # not where it is: that is told to whoever asks
+        self.cpu_seconds = HTTP_CPU
+        self._upstream = Upstream(UpstreamSettings(base_url=url), transport)
+
+    async def read(self) -> Reading:
+        async with asyncio.timeout(HOST_SECONDS):
+            response = await self._upstream.send("GET", "", [(b"accept", b"application/json")])
+            try:
+                body = await response.read(MAX_HOST_BODY)
+            finally:
+                await response.aclose()
+        if response.status != 200:
+            raise ValueError(f"status {response.status}")
+        return host_reading(body)
+
+    async def close(self) -> None:
+        await self._upstream.aclose()
+
+
+def host_reading(body: bytes) -> Reading:
+    """The reading in a host's answer, ``{"level": "warning", …}``. Raises ``ValueError``."""
+    found = orjson.loads(body)
+    level = found.get("level") if isinstance(found, dict) else None
+    if not isinstance(level, str) or level not in LEVELS:
+        raise ValueError(f"no level of {', '.join(LEVELS)}")
+    return Reading(level=LEVELS[level])

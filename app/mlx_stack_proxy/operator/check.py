@@ -1,0 +1,177 @@
+"""``mlx-stack-proxy check``: the configuration, LiteLLM, each tier and what tells the memory's
+pressure elsewhere, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import textwrap
+import time
+from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit, urlunsplit
+
+from ..engine.model_list import ModelList, names_in
+from ..engine.services import upstream_key
+from ..engine.upstream import Upstream, UpstreamError
+from ..escalation.tiers import is_listed
+from ..memory_pressure.pressure import Level
+from ..memory_pressure.readers import HostMemory
+from ..server import workers
+from ..settings import Settings
+from ..settings_source import SettingsError, Sources, read
+from . import settings_shown
+from .tier_probe import Mark, Probe
+
+Line = tuple[Mark, str]
+_WIDTH = 80
+
+
+def run(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
+    """Print the lines; 0 if all is well, 1 if something is not.
+
+    ``probe``: whether the tiers are asked something; ``cloud``: also those that are not local.
+    """
+    read_in = _read(config)
+    if read_in is None:
+        return 1
+    settings, sources = read_in
+    _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
+    return asyncio.run(_run(settings, probe=probe, cloud=cloud))
+
+
+def show(config: str | None) -> int:
+    """Print every setting and where it comes from; 1 if they can't be used."""
+    read_in = _read(config)
+    if read_in is None:
+        return 1
+    for line in settings_shown.lines(*read_in):
+        print(line)  # noqa: T201
+    return 0
+
+
+def _read(config: str | None) -> tuple[Settings, Sources] | None:
+    """The settings and their sources; None where there are problems, which have been said."""
+    try:
+        sources = read(config)
+        settings = sources.settings()
+        workers.check_state(settings)
+        return settings, sources
+    except SettingsError as error:
+        for problem in error.problems:
+            _say(("FAIL", f"{error.source}: {problem}"))
+        return None
+
+
+async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
+    good = True
+    async for line in _lines(settings, probe=probe, cloud=cloud):
+        _say(line)
+        good = good and line[0] != "FAIL"
+    return 0 if good else 1
+
+
+async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterator[Line]:
+    for line in consistency(settings):
+        yield line
+    upstream = Upstream(settings.upstream)
+    try:
+        names, found = await _litellm(settings, upstream)
+        for line in found:
+            yield line
+        asked = Probe(settings, upstream)
+        listed = [n for n, tier in settings.tiers.items() if is_listed(tier.model, names or ())]
+        for name in listed if probe else ():
+            if settings.tiers[name].local or cloud:
+                async for mark, text in asked.tier(name):
+                    yield mark, f"tier {name}: {text}"
+            else:
+                yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
+    finally:
+        await upstream.aclose()
+    rules = settings.reliability.memory_pressure
+    if rules.enabled and rules.source.startswith("http"):
+        yield await _memory(rules.source)
+
+
+def _say(line: Line) -> None:
+    mark, text = line
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=f"{mark:<4}  ",
+        subsequent_indent=" " * 6,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    print("\n".join(lines), flush=True)  # noqa: T201
+
+
+def consistency(settings: Settings) -> Iterator[Line]:
+    """What each setting allows but the whole contradicts."""
+    total = settings.reliability.escalation.exchange_timeout
+    for name, tier in settings.tiers.items():
+        for key in ("first_token_timeout", "idle_timeout", "tool_silence_timeout"):
+            limit = getattr(tier, key)
+            if limit > total:
+                yield (
+                    "FAIL",
+                    f"tiers.{name}.{key} ({limit:g} s) outlives reliability.escalation."
+                    f"exchange_timeout ({total:g} s), so it can never be reached",
+                )
+
+
+async def _litellm(
+    settings: Settings, upstream: Upstream
+) -> tuple[frozenset[str] | None, list[Line]]:
+    """LiteLLM's models, None without them, and what there is to say."""
+    key = upstream_key(settings)
+    models = ModelList(upstream, key, time.monotonic)
+    where = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
+    try:
+        status, body = await models.fetch(None)
+    except (UpstreamError, TimeoutError) as error:
+        return None, [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
+    names = names_in(body) if status == 200 else None
+    if names is None:
+        # Without a key it may also be 500: LiteLLM without a database fails at saying 401.
+        refused = key is not None and status in (400, 401, 403)
+        why = "refused the key" if refused else f"answered status {status}"
+        without = "" if key else " without a key"
+        key_is = _state_of_key(settings.upstream.api_key_env)
+        why = f"{why} when asked for its models{without} ({key_is})"
+        return None, [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
+    lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
+    for name, tier in settings.tiers.items():
+        known = is_listed(tier.model, names)
+        what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
+        lines.append(("ok" if known else "FAIL", f"tier {name}: model {tier.model!r} is {what}"))
+    return names, lines
+
+
+async def _memory(url: str) -> Line:
+    """Whether another machine tells its memory pressure."""
+    where = f"memory pressure at {_without_credentials(url)}"
+    host = HostMemory(url)
+    try:
+        reading = await host.read()
+    except (UpstreamError, TimeoutError, ValueError) as error:
+        return "FAIL", f"{where}: {str(error) or 'no answer in time'}"
+    finally:
+        await host.close()
+    return "ok", f"{where}: {Level(reading.level or 0).word}"
+
+
+def _without_credentials(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _state_of_key(name: str | None) -> str:
+    if name is None:
+        return "upstream.api_key_env names no variable"
+    return f"${name} is set" if os.environ.get(name) else f"${name} is not set"
+
+
+def _some(names: frozenset[str]) -> str:
+    shown = sorted(names)[:8]
+    return ", ".join(shown) + (", …" if len(names) > len(shown) else "")

@@ -1,0 +1,124 @@
+"""``mlx-stack-proxy init``: look around, propose, write."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from ...settings import UpstreamSettings
+from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
+from .proposal import Proposal, propose
+from .rendering import text_of
+
+if TYPE_CHECKING:
+    from .looking import Found
+
+_DEFAULT = UpstreamSettings()
+_WIDTH = 80
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `init`."""
+    parser.description = (
+        "Look for LiteLLM and its models, and write a configuration with a tier for each model "
+        "that suits. Asks LiteLLM for its lists, no model for a word, and changes no other file."
+    )
+    parser.add_argument(
+        "--base-url", default=_DEFAULT.base_url, help="LiteLLM's address (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--litellm-config",
+        metavar="FILE",
+        help="LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml where that is there)",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        default=DEFAULT_FILE,
+        help="what to write (default: ./%(default)s)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the file to standard output, write nothing"
+    )
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if the file was written or shown; 1 if there is one already, or nothing was found."""
+    from . import looking
+
+    output = Path(args.output).expanduser()
+    if output.exists() and not (args.force or args.dry_run):
+        _say(f"{output} is there already; --force writes over it, --dry-run only shows.")
+        return 1
+    try:
+        given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
+        base_url = given.upstream.base_url
+        found = asyncio.run(looking.look(base_url, args.litellm_config))
+    except (SettingsError, looking.Unreadable) as error:
+        _say(str(error))
+        return 1
+    proposal = propose(found.groups, base_url, found.answering)
+    _report(found, proposal)
+    if not proposal.tiers:
+        _say(
+            "No model was found to make a tier of. LiteLLM has to run and to list its models, or "
+            "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
+            "own."
+        )
+        return 1
+    upstream = {"base_url": base_url, "api_key_env": found.key_variable}
+    changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
+    text = text_of(proposal, changed, found.sources)
+    from_mapping(yaml.safe_load(text), "the proposal")  # what we write must load
+    if args.dry_run:
+        sys.stdout.write(text)
+        return 0
+    return _write(output, text, found.key_variable or _DEFAULT.api_key_env or "")
+
+
+def _write(output: Path, text: str, key_variable: str) -> int:
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _say(f"{output} can't be written: {error.strerror}")
+        return 1
+    named = "" if output == Path(DEFAULT_FILE) else f" --config {output}"
+    _say(f"Wrote {output}. Next:")
+    for line in (
+        f"mlx-stack-proxy check{named}",
+        f"mlx-stack-proxy serve{named}",
+        "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
+        *([f"export OPENAI_API_KEY=${key_variable}"] if os.environ.get(key_variable) else []),
+    ):
+        sys.stderr.write(f"    {line}\n")
+    return 0
+
+
+def _report(found: Found, proposal: Proposal) -> None:
+    for tier in proposal.tiers:
+        _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
+    _points("", [*found.remarks, *proposal.remarks])
+    _points(f"In {found.file}, which is left as it is:", found.advice)
+
+
+def _points(title: str, points: Iterable[str]) -> None:
+    points = list(points)
+    if points and title:
+        _say(title)
+    for point in points:
+        _say(f"- {point}", "  ")
+
+
+def _say(text: str, indent: str = "") -> None:
+    """To standard error, for standard output may be the file."""
+    lines = textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+    sys.stderr.write("\n".join(lines) + "\n")

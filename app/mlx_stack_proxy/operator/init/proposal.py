@@ -1,0 +1,195 @@
+"""Which tiers to make of the model groups that were found. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from itertools import chain, count
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...frozen import frozen
+from ...section import keys_of
+from ...settings import DEFAULT_TIERS, TierSettings, is_loopback
+from .model_groups import Groups, ModelGroup, address_of, host_of
+
+LONG_WINDOW = 100_000  # tokens from which a model may be the one for long prompts
+_FAST, _STANDARD, _LONG, _CLOUD = DEFAULT_TIERS
+_SMALL_WINDOW: int = keys_of(TierSettings)["context_window"].default
+_TAKEN_NAME = "auto"  # what clients call the chain's first
+
+
+@frozen
+class ProposedTier:
+    """``keys``: what differs from the defaults of a tier of that name, as in ``config.yaml``.
+
+    ``silent``: a health address that didn't answer, and may be right all the same.
+    """
+
+    name: str
+    group: ModelGroup
+    keys: dict[str, Any]
+    note: str
+    silent: str = ""
+
+
+@frozen
+class Proposal:
+    """``tiers``: the chain, weakest first. ``remarks``: what was left out or guessed, and why."""
+
+    tiers: tuple[ProposedTier, ...]
+    remarks: tuple[str, ...]
+
+
+def propose(groups: Groups, litellm: str, answering: Collection[str] = ()) -> Proposal:
+    """``litellm``: its base URL. ``answering``: those of the :func:`health_urls` that did."""
+    remarks: list[str] = []
+    usable = list(_usable(groups.values(), remarks))
+    tiers = [
+        _tier(name, group, _health_url(group, litellm), answering)
+        for name, group in _named(usable, remarks)
+    ]
+    remarks += _on_places(tiers)
+    return Proposal(tuple(tiers), tuple(remarks))
+
+
+def health_urls(groups: Groups, litellm: str) -> list[str]:
+    """The addresses at which the model servers might say that they live."""
+    found = (_health_url(group, litellm) for group in groups.values())
+    return [url for url in found if url]
+
+
+def _health_url(group: ModelGroup, litellm: str) -> str:
+    """Of the group's only server: an answer says nothing of one among several.
+
+    An address of this machine is one of LiteLLM's machine, which may be another.
+    """
+    if len(group.deployments) != 1 or group.place not in ("here", "network"):
+        return ""
+    base = group.deployments[0].api_base or ""
+    address, here = address_of(base), is_loopback(host_of(base))
+    if not address or (group.place == "here" and not (here and is_loopback(host_of(litellm)))):
+        return ""
+    return f"{urlsplit(base).scheme}://{address}/health"
+
+
+def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelGroup]:
+    seen: dict[Any, str] = {}
+    for group in groups:
+        same = seen.get(group.deployments) if group.deployments else None
+        if "*" in group.name:
+            remarks.append(f"{group.name} is a wildcard, and no tier.")
+        elif not group.chats:
+            remarks.append(f"{group.name} is not for chat, and no tier; it passes through.")
+        elif same is not None:
+            remarks.append(f"{group.name} is the same model on the same server as {same}: no tier.")
+        else:
+            seen[group.deployments] = group.name
+            yield group
+
+
+def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, ModelGroup]]:
+    """Each group that becomes a tier with the tier's name, in the order of the chain."""
+    named = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
+    rest = [group for group in groups if group.name not in DEFAULT_TIERS]
+    clouds = [group for group in rest if group.place == "cloud"]
+    near = sorted(
+        (group for group in rest if group.place != "cloud"),
+        key=lambda group: group.billions or float("inf"),
+    )
+    if _LONG not in named and (longest := _longest(near, named)) is not None:
+        named[_LONG] = longest
+        near.remove(longest)
+    for name in (_FAST, _STANDARD):
+        if name not in named and near:
+            named[name] = near.pop(0)
+    own: dict[str, ModelGroup] = {}
+    for group in near:
+        own[_own_name(group.name, {*DEFAULT_TIERS, *own})] = group
+    if clouds and _CLOUD not in named:
+        named[_CLOUD] = clouds.pop(0)
+    if clouds:
+        names = ", ".join(group.name for group in clouds)
+        remarks.append(f"Also in the cloud, and no tier: {names}. Clients may name them.")
+    first = [(name, named[name]) for name in (_FAST, _STANDARD) if name in named]
+    last = [(name, named[name]) for name in (_LONG, _CLOUD) if name in named]
+    return [*first, *own.items(), *last]
+
+
+def _longest(near: list[ModelGroup], named: Groups) -> ModelGroup | None:
+    """The group for long prompts: a large window, and larger than every other tier's."""
+    with_window = sorted(near, key=lambda group: group.window or 0)
+    if not with_window or len(near) + len(named.keys() - {_CLOUD}) < 2:
+        return None
+    best = with_window[-1]
+    others = [*with_window[:-1], *(g for name, g in named.items() if name != _CLOUD)]
+    most = max(group.window or _SMALL_WINDOW for group in others)
+    return best if (best.window or 0) >= LONG_WINDOW and (best.window or 0) > most else None
+
+
+def _own_name(name: str, taken: Collection[str]) -> str:
+    """A tier's name as near to the group's as it may be."""
+    allowed = re.sub(r"[^A-Za-z0-9_.-]", "-", name).lstrip("_.-")[:60] or "tier"
+    names = chain([allowed], (f"{allowed}-{number}" for number in count(2)))
+    return next(one for one in names if one != _TAKEN_NAME and one not in taken)
+
+
+def _tier(name: str, group: ModelGroup, health: str, answering: Collection[str]) -> ProposedTier:
+    default = {"model": name, "context_window": _SMALL_WINDOW, "local": True}
+    default |= DEFAULT_TIERS.get(name, {})
+    found: dict[str, Any] = {"model": group.name, "local": _is_local(name, group)}
+    if group.window is not None:
+        found["context_window"] = group.window
+    keys = {key: value for key, value in found.items() if value != default[key]}
+    if group.reasoning:
+        keys["reasoning"] = True
+    if health in answering:
+        keys["health_url"] = health
+    silent = "" if health in answering else health
+    return ProposedTier(name, group, keys, _note(group), silent)
+
+
+def _is_local(name: str, group: ModelGroup) -> bool:
+    """Whether requests stay here; where nothing tells, a tier of our own names is as by default.
+
+    Any other is taken for the cloud's: what is wrongly held back does no harm.
+    """
+    if group.place == "unknown" and not group.deployments:
+        return name == group.name and name in (_FAST, _STANDARD, _LONG)
+    return group.place in ("here", "network")
+
+
+def _note(group: ModelGroup) -> str:
+    places = []
+    for deployment in group.deployments:
+        at = address_of(deployment.api_base)
+        places.append(f"{deployment.model} at {at}" if at else deployment.model)
+    return "; ".join(dict.fromkeys(places)) or "a model that LiteLLM lists"
+
+
+def _on_places(tiers: list[ProposedTier]) -> Iterator[str]:
+    by_place = {
+        place: [tier.name for tier in tiers if tier.group.place == place]
+        for place in ("network", "cloud", "unknown")
+    }
+    if tiers and all(tier.group.place == "cloud" for tier in tiers):
+        yield "No model of this machine was found; the proxy is made for those."
+    if near := by_place["network"]:
+        yield (
+            f"{_some(near)}: on another machine of your network, which counts as local here. "
+            "`local: false` where it is not to be."
+        )
+    if by_place["cloud"]:
+        yield (
+            f"{_some(by_place['cloud'])}: in the cloud. Requests go there only where a client "
+            "names it, or with your consent: `cloud_fallback`, in the file behind a `#`."
+        )
+    if by_place["unknown"]:
+        yield (
+            f"{_some(by_place['unknown'])}: nothing tells where it runs. `local: true` where that "
+            "is this machine, `local: false` where it is not."
+        )
+
+
+def _some(names: list[str]) -> str:
+    return f"Tier {names[0]}" if len(names) == 1 else f"Tiers {', '.join(names)}"

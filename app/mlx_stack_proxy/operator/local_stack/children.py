@@ -1,0 +1,148 @@
+"""What `up` runs: for each child its command, its environment, and how to know that it is ready."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...frozen import frozen
+from .configs import KEY_VARIABLE, SHUTDOWN_GRACE_SECONDS
+from .probes import HttpProbe, ModelServerProbe
+from .run_directory import RunDirectory
+from .tiers import LocalTier
+
+# Children start from these alone: a DATABASE_URL or REDIS_HOST that is meant for something else
+# would change what LiteLLM does, an HTTP_PROXY would catch our requests to loopback.
+_BASIC = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "VIRTUAL_ENV")
+_BASIC_PREFIXES = ("LC_", "DYLD_", "LD_")
+_DOWNLOAD = (
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "XDG_CACHE_HOME"),
+)
+_DOWNLOAD_PREFIXES = ("HF_", "HUGGING_FACE_", "MLX_", "METAL_", "TRANSFORMERS_")
+# Settings of the proxy that someone may set for a run. Its address, its upstream and its tiers are
+# `up`'s own to say.
+_PROXY_PREFIXES = (
+    *("MLX_STACK_RELIABILITY__", "MLX_STACK_STREAM__"),
+    *("MLX_STACK_STATE__", "MLX_STACK_OBSERVABILITY__"),
+)
+# Its start is nearly all imports; with the garbage collector off meanwhile it takes a fifth less.
+# But started that way (with gc.freeze()) it left calls of clients that had gone running for up to
+# 40 s, where it ends them within a second otherwise. So it is started as its own command does it.
+_RUN_LITELLM = "from litellm.proxy.proxy_cli import run_server; run_server()"
+
+
+@frozen
+class ChildSpec:
+    """One child, ready to be started."""
+
+    name: str
+    what: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    directory: Path
+    log_file: Path
+    probe: HttpProbe
+    start_limit: float | None
+    """Seconds until it must be ready; ``None`` waits as long as it runs."""
+    end_grace: float
+
+
+def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> ChildSpec:
+    """The `mlx_lm.server` of a tier."""
+    environment = _environment(_BASIC + _DOWNLOAD, _BASIC_PREFIXES + _DOWNLOAD_PREFIXES)
+    if tier.is_path:
+        environment |= {"HF_HOME": str(run.model_cache), "HF_HUB_OFFLINE": "1"}
+    # Without this folder its /v1/models answers 200 with an empty body.
+    _cache_folder(environment).mkdir(parents=True, exist_ok=True)
+    options = {"--model": tier.model, "--host": "127.0.0.1", "--port": str(tier.port)}
+    return ChildSpec(
+        name=tier.name,
+        what=f"mlx_lm.server on :{tier.port} with {Path(tier.model).name}",
+        command=_python("-m", "mlx_lm", "server", *_flat(options)),
+        environment=environment | {"TOKENIZERS_PARALLELISM": "false"},
+        directory=run.path,
+        log_file=run.log_file(tier.name),
+        probe=ModelServerProbe(tier.port),
+        # A download takes as long as it takes.
+        start_limit=start_limit if tier.is_path else None,
+        end_grace=5,
+    )
+
+
+def litellm(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
+    """LiteLLM's proxy in front of the model servers."""
+    environment = _environment(_BASIC, _BASIC_PREFIXES) | {
+        KEY_VARIABLE: key,
+        # Its price list is looked for online otherwise.
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        # Read no .env file of whatever folder it finds itself in.
+        "LITELLM_MODE": "PRODUCTION",
+        "DISABLE_ADMIN_UI": "True",
+        "NO_DOCS": "True",
+        "NO_REDOC": "True",
+    }
+    options = {
+        "--config": str(run.litellm_config),
+        "--host": "127.0.0.1",
+        "--port": str(port),
+        "--telemetry": "False",
+    }
+    return ChildSpec(
+        name="litellm",
+        what=f"LiteLLM on :{port}",
+        command=_python("-c", _RUN_LITELLM, *_flat(options)),
+        environment=environment,
+        directory=run.path,
+        log_file=run.log_file("litellm"),
+        probe=HttpProbe(port, "/health/liveliness"),
+        start_limit=start_limit,
+        end_grace=SHUTDOWN_GRACE_SECONDS,
+    )
+
+
+def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
+    """The reliability proxy itself."""
+    environment = _environment(_BASIC, _BASIC_PREFIXES + _PROXY_PREFIXES) | {
+        KEY_VARIABLE: key,
+        # The package may run from a checkout that isn't installed.
+        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+    }
+    return ChildSpec(
+        name="proxy",
+        what=f"the reliability proxy on :{port}",
+        command=_python("-m", "mlx_stack_proxy", "serve", "--config", str(run.proxy_config)),
+        environment=environment,
+        directory=run.path,
+        log_file=run.log_file("proxy"),
+        probe=HttpProbe(port, "/ready"),
+        start_limit=start_limit,
+        end_grace=SHUTDOWN_GRACE_SECONDS + 3,
+    )
+
+
+def _python(*arguments: str) -> tuple[str, ...]:
+    # -P: a file in the run directory never stands in for a module. -u: log lines come at once.
+    return (sys.executable, "-P", "-u", *arguments)
+
+
+def _flat(options: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(part for option in options.items() for part in option)
+
+
+def _environment(names: Sequence[str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
+
+
+def _cache_folder(environment: Mapping[str, str]) -> Path:
+    """Where huggingface_hub keeps its models under this environment."""
+    if hub := environment.get("HF_HUB_CACHE"):
+        return Path(hub).expanduser()
+    home = environment.get("HF_HOME")
+    if not home:
+        cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
+        home = f"{cache}/huggingface"
+    return Path(home).expanduser() / "hub"

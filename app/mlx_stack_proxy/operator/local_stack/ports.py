@@ -1,0 +1,80 @@
+"""Are the ports free, and if not, whose are they?"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+
+import psutil
+
+
+class PortTaken(Exception):
+    """A port that something listens on; the message is one line for the user."""
+
+
+def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
+    """Check ports of (number, what for, option that changes it). Raises :class:`PortTaken`."""
+    purposes: dict[int, str] = {}
+    for port, purpose, option in ports:
+        if not 0 < port < 65536:
+            raise PortTaken(f"{option}: {port} is no port number")
+        if port in purposes:
+            raise PortTaken(f"port {port} is meant for both {purposes[port]} and {purpose}")
+        purposes[port] = purpose
+        if not is_free(port):
+            raise PortTaken(
+                f"port {port} (for {purpose}) is taken by {_owner(port)}; "
+                f"end that, or choose another with {option}"
+            )
+
+
+def is_free(port: int) -> bool:
+    """Whether 127.0.0.1 can be listened on at this port, and nothing does."""
+    # macOS lets 127.0.0.1 be bound beside a listener on all addresses: so connect as well.
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        if probe.connect_ex(("127.0.0.1", port)) == 0:
+            return False
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _owner(port: int) -> str:
+    """Who listens there, as far as we may know: other people's processes are hidden from us."""
+    process = _listener(port)
+    if process is None:
+        return "another program"
+    try:
+        for candidate in (process, *process.parents()):
+            if is_up(candidate.cmdline()):
+                return f"another `mlx-stack-proxy up` (process {candidate.pid})"
+        return f"{process.name()} (process {process.pid})"
+    except psutil.Error:
+        return "another program"
+
+
+def _listener(port: int) -> psutil.Process | None:
+    for process in psutil.process_iter():
+        try:
+            for connection in process.net_connections(kind="tcp"):
+                if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+                    return process
+        except (psutil.Error, OSError):
+            continue
+    return None
+
+
+def is_up(command: list[str]) -> bool:
+    """Is this the command line of an `up` of ours?"""
+    if "up" not in command:
+        return False
+    before = command[: command.index("up")]
+    return any(part.rpartition("/")[2] == "mlx-stack-proxy" for part in before) or (
+        before[-2:] == ["-m", "mlx_stack_proxy"]
+        or any(part.endswith("/mlx_stack_proxy/__main__.py") for part in before)
+    )

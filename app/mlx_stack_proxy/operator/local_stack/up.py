@@ -1,0 +1,243 @@
+"""`mlx-stack-proxy up`: model servers, LiteLLM and the proxy, with one command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import json
+import secrets
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...engine import tasks
+from ...server import open_files
+from ...settings import ServerSettings
+from . import children, configs, ports, probes
+from .console import Console, shown
+from .guarded_process import Lifeline
+from .run_directory import RunDirectory, RunDirectoryError, open_run_directory
+from .supervisor import StartFailed, Supervisor
+from .tiers import LocalTier, TierError, chosen_tiers
+
+PROGRAM = "mlx-stack-proxy up"
+DEFAULT_PORT = ServerSettings().port
+DEFAULT_LITELLM_PORT = 4000
+DEFAULT_MODEL_PORT = 8081
+DEFAULT_START_TIMEOUT = 600.0
+# A terminal's Ctrl-C may reach us twice, by way of `make`: only a later one is a second request.
+_SECOND_REQUEST_SECONDS = 1.0
+_WARM_UP_SECONDS = 60.0
+
+
+class UpError(Exception):
+    """The stack can't be started; the message is one line for the user."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `up`."""
+    parser.description = (
+        "Start the whole local stack: a model server for each tier, LiteLLM in front of them, and "
+        "the reliability proxy. Ctrl-C ends all of it."
+    )
+    parser.add_argument(
+        "--tier",
+        action="append",
+        default=[],
+        metavar="NAME=MODEL",
+        help="serve this model (a folder, or a Hugging Face id such as "
+        "mlx-community/Qwen3-4B-4bit) as this tier; `NAME=` leaves a tier out; may be repeated "
+        "(default: the two demo models, as fast and standard)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="the proxy's port (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--litellm-port",
+        type=int,
+        default=DEFAULT_LITELLM_PORT,
+        metavar="PORT",
+        help="LiteLLM's port (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--model-port",
+        type=int,
+        default=DEFAULT_MODEL_PORT,
+        metavar="PORT",
+        help="the first model server's port; the others follow (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--run-dir",
+        metavar="FOLDER",
+        help="where logs and generated configurations go (default: ~/.mlx-stack/run)",
+    )
+    parser.add_argument(
+        "--start-timeout",
+        type=float,
+        default=DEFAULT_START_TIMEOUT,
+        metavar="SECONDS",
+        help="how long a child may take to become ready; downloads may take longer "
+        "(default: %(default).0f)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the stack until it is told to stop: 0 then, 1 if it could not be started."""
+    try:
+        _require_installed()
+        tiers = chosen_tiers(args.tier, args.model_port)
+        ports.require_free(_ports(args, tiers))
+        directory = open_run_directory(args.run_dir)
+    except (UpError, TierError, ports.PortTaken, RunDirectoryError) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        return 1
+    except KeyboardInterrupt:  # before there is anything to stop
+        return 0
+    open_files.raise_limit()  # LiteLLM inherits it, and has two connections a stream
+    try:
+        return asyncio.run(_Stack(args, tiers, directory).run())
+    finally:
+        directory.close()
+
+
+def _require_installed() -> None:
+    for module, package in (("mlx_lm", "mlx-lm"), ("litellm", "litellm[proxy]")):
+        if importlib.util.find_spec(module) is None:
+            raise UpError(
+                f"{package} isn't installed here; in a checkout it comes with `make run`, "
+                "or with pip install '.[local]'"
+            )
+
+
+def _ports(args: argparse.Namespace, tiers: Sequence[LocalTier]) -> list[tuple[int, str, str]]:
+    return [
+        (args.port, "the proxy", "--port"),
+        (args.litellm_port, "LiteLLM", "--litellm-port"),
+        *((tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers),
+    ]
+
+
+class _Stack:
+    """One run, from the first line to the last."""
+
+    def __init__(
+        self, args: argparse.Namespace, tiers: Sequence[LocalTier], directory: RunDirectory
+    ) -> None:
+        self._args = args
+        self._tiers = tiers
+        self._directory = directory
+        names = [tier.name for tier in tiers]
+        self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
+        self._asked_to_stop = 0.0
+
+    async def run(self) -> int:
+        with Lifeline() as lifeline:
+            supervisor = Supervisor(self._console, lifeline)
+            serving = asyncio.ensure_future(self._serve(supervisor))
+            self._listen_for_signals(serving, supervisor)
+            try:
+                await serving
+            except asyncio.CancelledError:
+                if not self._asked_to_stop:
+                    raise
+                return 0
+            except StartFailed as failure:
+                for line in failure.lines:
+                    self._console.say(line)
+                return 1
+            finally:
+                self._console.say("Stopping …")
+                await supervisor.stop()
+                self._console.say("All stopped.")
+        return 0
+
+    async def _serve(self, supervisor: Supervisor) -> None:
+        begun = time.monotonic()
+        self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
+        # Made anew for each run and never written down: only its own children know it.
+        key = f"sk-{secrets.token_urlsafe(32)}"
+        back, front = self._prepare(key)
+        await supervisor.start(back)
+        warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
+        try:
+            await supervisor.start(front)
+            await warming
+        finally:
+            await tasks.end(warming)
+        self._announce(time.monotonic() - begun)
+        await supervisor.failed()
+
+    def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
+        """Write the configurations; say what to start first, and what after that."""
+        args, run = self._args, self._directory
+        configs.write_yaml(run.litellm_config, configs.litellm_config(self._tiers))
+        configs.write_yaml(
+            run.proxy_config,
+            configs.proxy_config(self._tiers, args.port, args.litellm_port, run.state),
+        )
+        limit = args.start_timeout
+        return (
+            [
+                # LiteLLM takes longest, so it begins first; it needs no model to start.
+                children.litellm(args.litellm_port, key, run, limit),
+                *(children.model_server(tier, run, limit) for tier in self._tiers),
+            ],
+            [children.proxy(args.port, key, run, limit)],
+        )
+
+    async def _warm_up(self, tier: LocalTier, key: str) -> None:
+        """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
+        try:
+            async with asyncio.timeout(_WARM_UP_SECONDS):
+                status, body = await probes.one_token(self._args.litellm_port, tier.name, key)
+            trouble = "" if status == 200 else probes.brief(status, body)
+        except (OSError, ValueError, TimeoutError) as error:
+            trouble = probes.words(error)
+        if trouble:
+            self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
+
+    def _announce(self, seconds: float) -> None:
+        url = f"http://127.0.0.1:{self._args.port}/v1"
+        names = [tier.name for tier in self._tiers]
+        tier = "standard" if "standard" in names else names[-1]
+        body = {
+            "model": tier,
+            "stream": True,
+            "messages": [{"role": "user", "content": "Who are you?"}],
+        }
+        curl = (
+            f"curl -N {url}/chat/completions -H 'Content-Type: application/json' "
+            f"-d '{json.dumps(body, separators=(',', ':'))}'"
+        )
+        # The folder of a virtual environment is seldom on the PATH.
+        program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
+        where = "" if self._args.port == DEFAULT_PORT else f" --url {url.removesuffix('/v1')}"
+        lines = [
+            f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
+            f"\n  {curl}\n",
+            "Or point any OpenAI client at it:",
+            f"\n  export OPENAI_BASE_URL={url}",
+            "  export OPENAI_API_KEY=local\n",
+            "To see what it does:",
+            f"\n  {program} status --watch{where}",
+            f"  {program} events --follow{where}\n",
+            "Ctrl-C stops all of it.",
+        ]
+        self._console.say("\n" + "\n".join(lines))
+
+    def _listen_for_signals(self, serving: asyncio.Future[None], supervisor: Supervisor) -> None:
+        def asked() -> None:
+            now = time.monotonic()
+            if not self._asked_to_stop:
+                self._asked_to_stop = now
+                serving.cancel()
+            elif now - self._asked_to_stop > _SECOND_REQUEST_SECONDS:
+                supervisor.hurry()
+
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, asked)

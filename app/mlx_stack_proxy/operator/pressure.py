@@ -1,0 +1,130 @@
+"""``mlx-stack-proxy pressure``: how short memory is, told once, or to whoever asks over HTTP.
+
+A container doesn't see the Mac that it runs on. This is the small thing to run there; the proxy in
+the container reads it as its ``memory_pressure.source``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ..memory_pressure.probe import MemoryProbe
+from ..memory_pressure.readers import open_reader
+from ..settings import MemoryPressureSettings, ObservabilitySettings
+from ..settings_source import load
+from ..telemetry import log
+
+SWAP_SECONDS = 1.0  # between two looks, which tell how fast the swap grows
+
+
+def run(args: argparse.Namespace) -> int:
+    """The process's exit code: 1 where nothing tells the level."""
+    settings = load(args.config)
+    rules = settings.reliability.memory_pressure
+    if args.serve:
+        return serve(args.host, args.port, rules, settings.observability)
+    # What the log would say is what is printed.
+    log.configure(replace(settings.observability, log_level="error"))
+    return asyncio.run(_once(rules, as_json=args.json))
+
+
+def probe_of(rules: MemoryPressureSettings, source: str = "auto") -> MemoryProbe:
+    """A probe with these rules, whether the proxy itself is to use them or not."""
+    rules = replace(rules, enabled=True, source=source)
+    return MemoryProbe(rules, open_reader(source), time.monotonic)
+
+
+def told(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
+    """Status and body: the last reading's own level, which the reader of it damps itself."""
+    if probe.source is None:
+        return 503, {"error": "nothing on this machine tells its memory pressure"}
+    if probe.reading is None or probe.trouble is not None:
+        return 503, {"error": probe.trouble or "not read yet", "source": probe.source}
+    level, cause = probe.raw
+    reading = probe.reading.as_dict()
+    return 200, {
+        "level": level.word,
+        "cause": cause or None,
+        "source": probe.source,
+        "reading": reading,
+    }
+
+
+async def _once(rules: MemoryPressureSettings, *, as_json: bool) -> int:
+    probe = probe_of(rules, "auto" if rules.source == "off" else rules.source)
+    try:
+        await probe.look()
+        if probe.reading is not None and probe.reading.swap:
+            await asyncio.sleep(SWAP_SECONDS)
+            await probe.look()
+    finally:
+        await probe.close()
+    status, body = told(probe)
+    if as_json:
+        print(orjson.dumps(body).decode())  # noqa: T201
+    elif status == 200:
+        because = f", because of {body['cause']}" if body["cause"] else ""
+        print(f"{body['level']}{because} (read from: {body['source']})")  # noqa: T201
+    else:
+        print(body["error"], file=sys.stderr)  # noqa: T201
+    return 0 if status == 200 else 1
+
+
+def build(probe: MemoryProbe) -> Starlette:
+    """The app of ``--serve``: GET / and nothing else."""
+
+    async def level(_: Request) -> Response:
+        status, body = told(probe)
+        return Response(orjson.dumps(body), status, media_type="application/json")
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        probe.start()
+        try:
+            yield
+        finally:
+            await probe.close()
+
+    return Starlette(routes=[Route("/", level)], lifespan=lifespan)
+
+
+def serve(
+    host: str, port: int, rules: MemoryPressureSettings, observability: ObservabilitySettings
+) -> int:
+    """Answer until Ctrl-C; the exit code, 1 where nothing tells the level or the port is taken."""
+    log.configure(observability)
+    probe = probe_of(rules)
+    if probe.source is None:
+        print(told(probe)[1]["error"], file=sys.stderr)  # noqa: T201
+        return 1
+    server = uvicorn.Server(
+        uvicorn.Config(
+            build(probe),
+            host=host,
+            port=port,
+            loop="uvloop",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+        )
+    )
+    log.get().info("serving_memory_pressure", url=f"http://{host}:{port}/", source=probe.source)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run()
+    return 0 if server.started else 1

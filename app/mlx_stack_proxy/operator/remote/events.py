@@ -1,0 +1,145 @@
+"""``mlx-stack-proxy events``: what a running proxy did, and with ``--follow`` what it does."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import IO, Any
+
+from ...printable import printable
+from .client import NoAnswer, Refused, Remote
+
+PATIENCE = 45.0  # seconds; three signs of life of the proxy
+RETRY_SECONDS = 1.0
+_LEFT_OUT = ("pattern",)  # a digest
+_SAID_BY_KIND = {"action": ("warning", "circuit_break")}
+_AGO = re.compile(r"(\d+)([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def add_arguments(events: argparse.ArgumentParser) -> None:
+    events.add_argument("--kind", help="e.g. escalated, loop_break")
+    events.add_argument("--session", help="a hash, its beginning, or a client's name")
+    events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
+    events.add_argument("--since", help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00")
+    events.add_argument("--limit", type=int, default=50)
+    events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
+
+
+def run(remote: Remote, args: argparse.Namespace) -> None:
+    query = {
+        "kind": args.kind,
+        "session": args.session,
+        "request_id": args.request,
+        "since": None if args.since is None else since(args.since, time.time()),
+        "limit": args.limit,
+    }
+    show = _show_json if args.json else _show
+    if not args.follow:
+        for event in remote.ask("events", **query)["events"]:
+            show(event)
+        return
+    for event in follow(remote, query):
+        show(event)
+        sys.stdout.flush()
+
+
+def since(given: str, now: float) -> float:
+    """Seconds since the epoch. Raises :class:`NoAnswer` for what is no time."""
+    if match := _AGO.fullmatch(given):
+        return now - int(match[1]) * _UNITS[match[2]]
+    try:
+        return datetime.fromisoformat(given).timestamp()
+    except ValueError:
+        sentence = f"--since {given}: give 30m, 12h, 2d, or a time such as 2026-11-22T08:00"
+        raise NoAnswer(sentence) from None
+
+
+def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Events as they come. A proxy that is gone is waited for, once it was there.
+
+    Raises :class:`NoAnswer`.
+    """
+    last: int | None = None
+    gone = False
+    connected = False
+    while True:
+        headers = {"Accept": "text/event-stream"}
+        if last is not None:
+            headers["Last-Event-ID"] = str(last)
+        why = "it has ended the stream"
+        try:
+            with remote.open("events", query, headers=headers, patience=PATIENCE) as stream:
+                if gone:
+                    print("the proxy is back", file=sys.stderr)
+                connected, gone = True, False
+                for event in _events(stream):
+                    last = event["number"]
+                    yield event
+        except Refused:
+            raise  # it would say so again
+        except (NoAnswer, OSError, http.client.HTTPException) as error:
+            if not connected:
+                raise
+            why = str(error)
+        if not gone:
+            print(f"waiting for the proxy: {why}", file=sys.stderr)
+            gone = True
+        time.sleep(RETRY_SECONDS)
+
+
+def _events(stream: IO[bytes]) -> Iterator[dict[str, Any]]:
+    for line in stream:
+        if line.startswith(b"data: "):
+            yield json.loads(line[6:])
+
+
+def moment(seconds: float) -> str:
+    """A time of day here, with its date."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _show_json(event: dict[str, Any]) -> None:
+    print(json.dumps(event))
+
+
+def _show(event: dict[str, Any]) -> None:
+    on_screen = sys.stdout.isatty()
+    when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
+    who = f"{event['tier']:<8} {event['session'][:12]:<12} " if event["session"] else ""
+    line = printable(f"{when} {event['kind']:<18} {who}{_told(event)}".rstrip())
+    width = shutil.get_terminal_size().columns
+    print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
+
+
+def _time_of_day(seconds: float) -> str:
+    then, now = time.localtime(seconds), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%m-%d %H:%M", then)
+
+
+def _told(event: dict[str, Any]) -> str:
+    """The detail on a line; --json has all of it."""
+    detail = dict(event.get("detail") or {})
+    if event["kind"] == "escalated" and {"from", "to", "reason"} <= detail.keys():
+        return f"{detail['from']} > {detail['to']}, {detail['reason']}"
+    if event["kind"] == "pressure_changed" and {"from", "to", "cause"} <= detail.keys():
+        return f"{detail['from']} > {detail['to']}, {detail['cause']}"
+    if event["kind"] == "exhausted":
+        detail["attempts"] = len(detail.get("attempts") or ())
+    shown = {
+        name: value
+        for name, value in detail.items()
+        if name not in _LEFT_OUT and value not in (None, "", *_SAID_BY_KIND.get(name, ()))
+    }
+    return " ".join(f"{name}={_short(value)}" for name, value in shown.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

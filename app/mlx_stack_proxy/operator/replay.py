@@ -1,0 +1,383 @@
+"""``mlx-stack-proxy replay``: recorded exchanges through the stages, without a model.
+
+A record is one line of JSON (docs/replay.md describes it):
+
+    {"request": {…body…}, "reply": {…chat.completion…} | {"chunks": […]} | {"stream": "data: …"}}
+
+``capture_failures`` writes such records, with more: how else the reply failed (``failed``), what
+was known of the session (``context``), and the ``verdict``, which is then compared. Other keys may
+be there. Each record is judged on its own, but for an exchange's attempts that follow each other:
+what would have gone out untouched, what mended, and what a retry would have said to the model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from .. import stages
+from ..engine import client_request, correction
+from ..engine.attempt import Attempt
+from ..engine.build_request import build
+from ..engine.exchange import AttemptRecord, Controls, Exchange
+from ..engine.failures import as_data, reason_of
+from ..engine.next_step import next_step
+from ..engine.pipeline import Stage
+from ..engine.session_id import identify
+from ..engine.steps import Deliver, Move, Retry
+from ..engine.upstream_answers import completion_in
+from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
+from ..errors import ProxyError
+from ..escalation.ladder import TierView
+from ..escalation.tiers import Route
+from ..frozen import frozen
+from ..printable import printable
+from ..settings import Settings
+from ..wire import sse
+from ..wire.chunks import render
+
+CORRECTION_LINES = 2  # of a correction, beside a retry
+_RECORDED = "recorded"  # the request's id
+
+DELIVERED, REPAIRED, RESCUED = "delivered", "repaired", "rescued"
+RETRIED, FAILED, UNREADABLE = "retried", "failed", "unreadable"
+
+
+class BadRecord(ValueError):
+    """A line that is no record; the message says why."""
+
+
+@frozen
+class Outcome:
+    """What the stages would have done with one record.
+
+    ``action``: delivered, repaired, rescued, retried, failed, or unreadable for a line that is no
+    record. ``reply``: the completion that would have been delivered. ``faults``: faults in our own
+    stages, which let a reply through. ``verdict``: as ``failures.as_data`` has it. ``differs``:
+    what the recorded verdict was, where the record has one that is another.
+    """
+
+    line: int
+    action: str
+    reason: str = ""
+    repairs: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    failures: tuple[dict[str, str], ...] = ()
+    correction: str = ""
+    error: str = ""
+    faults: tuple[str, ...] = ()
+    request_id: str = ""
+    verdict: dict[str, Any] | None = None
+    differs: str = ""
+    reply: dict[str, Any] | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The outcome as JSON: only what there is to say."""
+        named = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {k: v for k, v in named.items() if v not in ("", (), None)}
+
+    def __str__(self) -> str:
+        said = {
+            DELIVERED: self.reason or "untouched",
+            REPAIRED: ", ".join(self.repairs),
+            RESCUED: ", ".join(self.formats),
+            UNREADABLE: self.error,
+        }.get(self.action, self.reason)
+        if self.action == RESCUED and self.repairs:
+            said += f"; repaired: {', '.join(self.repairs)}"
+        text = f"line {self.line}  {self.action}: {said}"
+        if self.differs:
+            text += f"\n    differs: recorded was {self.differs}"
+        if self.failures:
+            text += "".join(f"\n    {one['kind']}: {one['error']}" for one in self.failures)
+        if self.correction:
+            lines = self.correction.splitlines()[:CORRECTION_LINES]
+            text += "".join(f"\n    > {line}" for line in lines)
+        return text + "".join(f"\n    fault: {fault}" for fault in self.faults)
+
+
+class Replay:
+    """The stages of a configuration, for any number of records."""
+
+    def __init__(self, settings: Settings, built: Sequence[Stage] | None = None) -> None:
+        self._settings = settings
+        self._stages = stages.build(settings) if built is None else built
+        self._last: tuple[Any, Any] = (None, None)  # the last record's request and attempt
+
+    def lines(self, source: Iterable[bytes]) -> Iterator[Outcome]:
+        """The outcome of each line that is not blank."""
+        for number, line in enumerate(source, 1):
+            if not line.strip():
+                continue
+            try:
+                yield self.record(_parsed(line), number)
+            except BadRecord as error:
+                yield Outcome(number, UNREADABLE, error=str(error))
+
+    def record(self, record: Any, line: int = 0) -> Outcome:
+        """The outcome of one record. Raises :class:`BadRecord`."""
+        exchange = self._exchange(record)
+        if not self._goes_on(record):
+            # Nothing that another exchange has left behind.
+            stages.forget(self._stages, exchange.session.hash)
+        faults: list[str] = []
+        attempt = Attempt(
+            exchange,
+            build(exchange, self._settings, None),
+            self._stages,
+            lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
+            hold_whole=True,
+            hold_seconds=0.0,
+        )
+        verdict = attempt.on_request()
+        if verdict is None:
+            verdict = _play(attempt, record.get("reply")) or attempt.verdict
+            if verdict is None or isinstance(verdict, Cut):
+                # What a tier's other replies told of this one, it doesn't tell by itself.
+                verdict = attempt.settle() or _failure(record["reply"])
+        reason = reason_of(verdict)
+        exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
+        step = next_step(exchange, verdict, self._settings, TierView(), exchange.started)
+        common: dict[str, Any] = {
+            "line": line,
+            "request_id": str(record.get("request_id") or ""),
+            "faults": tuple(faults),
+            "verdict": as_data(verdict),
+            "differs": _difference(record, verdict),
+        }
+        if isinstance(step, Deliver):
+            return _delivered(exchange, attempt, verdict, common)
+        common["failures"] = _failures(verdict)
+        if isinstance(verdict, UpstreamFailed):
+            reason = f"{reason}: {verdict.message}"
+        elif isinstance(verdict, LoopDetected):
+            reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
+        if isinstance(step, (Retry, Move)):
+            said = self._correction(exchange, attempt, verdict, step)
+            return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
+        return Outcome(action=FAILED, reason=reason or "", **common)
+
+    def _goes_on(self, record: Any) -> bool:
+        """Whether this is the attempt that followed the last record's in the same exchange."""
+        before, number = self._last
+        self._last = request, attempt = record.get("request_id"), record.get("attempt")
+        if not request or request != before:
+            return False
+        return isinstance(attempt, int) and isinstance(number, int) and attempt == number + 1
+
+    def _exchange(self, record: Any) -> Exchange:
+        if not isinstance(record, dict):
+            raise BadRecord("is no JSON object")
+        request = record.get("request")
+        if not isinstance(request, dict):
+            raise BadRecord("has no `request` with the body of a chat completion request")
+        try:
+            # Whole replies are judged the same, streamed or not; whole they are simpler to show.
+            parsed = client_request.parse(orjson.dumps({**request, "stream": False}))
+        except ProxyError as error:
+            raise BadRecord(f"its request is refused: {error}") from None
+        chain = self._settings.reliability.escalation.chain
+        named = [name for name in (record.get("tier"), parsed.model) if name in chain]
+        tier = named[0] if named else chain[0]
+        context = record.get("context") or {}
+        try:
+            headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
+            return Exchange(
+                _RECORDED,
+                parsed,
+                Controls(bypass=frozenset(context.get("bypass", ()))),
+                identify(headers, parsed.body, "", parsed.blocks),
+                Route((tier,)),
+                started=0.0,
+                tier=tier,
+                window=tuple(map(bytes.fromhex, context.get("window", ()))),
+                retried=dict(context.get("retried", {})),
+            )
+        except (AttributeError, TypeError, ValueError) as error:
+            raise BadRecord(f"has a `context` that makes no sense: {error}") from None
+
+    def _correction(
+        self, exchange: Exchange, attempt: Attempt, verdict: Verdict | None, step: Retry | Move
+    ) -> str:
+        if isinstance(verdict, LoopDetected):
+            return step.hint
+        if not isinstance(verdict, InvalidToolCall) or not step.correct:
+            return ""
+        # As a system message of its own the correction stands alone, wherever it will be put.
+        body = {**exchange.request.body, "messages": []}
+        messages = correction.corrected(
+            body,
+            attempt.reply,
+            verdict,
+            role="system",
+            placement="user",
+            with_schema=isinstance(step, Retry) and step.last,
+        )
+        return str(messages[0]["content"])
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise BadRecord(f"is not valid JSON: {error}") from None
+
+
+def _play(attempt: Attempt, reply: Any) -> Verdict | None:
+    """Give an attempt the recorded reply; what else than that was wrong with it."""
+    if not isinstance(reply, dict):
+        raise BadRecord("has no `reply`: a chat.completion, {`chunks`: …} or {`stream`: …}")
+    failed = _failure(reply)
+    if failed is not None and failed.about_ours:
+        return failed  # which no byte tells, but what had been sent
+    if (stream := _raw(reply, "stream")) is not None:
+        attempt.feed(stream, 0.0)
+        if not attempt.over and failed is None:
+            attempt.end(0.0)
+    elif failed is not None:
+        return failed
+    elif (body := _raw(reply, "body")) is not None:
+        completion = completion_in(body)
+        if isinstance(completion, UpstreamFailed):
+            return completion
+        attempt.take_completion(completion)
+    elif isinstance(reply.get("chunks"), list):
+        if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
+            raise BadRecord("has a reply whose `chunks` are not all objects")
+        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME, 0.0)
+    elif isinstance(reply.get("choices"), list) and reply["choices"]:
+        attempt.take_completion(reply)
+    else:
+        raise BadRecord(
+            "has a `reply` that holds none of `choices`, `chunks`, `stream`, `body`, `failed`"
+        )
+    return None if attempt.over else failed
+
+
+def _raw(reply: dict[str, Any], name: str) -> bytes | None:
+    """What came over the wire, as text or, where it was none, as base64."""
+    if isinstance(text := reply.get(name), str):
+        return text.encode("utf-8", "replace")
+    if isinstance(coded := reply.get(f"{name}_base64"), str):
+        try:
+            return base64.b64decode(coded, validate=True)
+        except ValueError:
+            raise BadRecord(f"has a `{name}_base64` that is no base64") from None
+    return None
+
+
+def _failure(reply: dict[str, Any]) -> UpstreamFailed | None:
+    """How a reply failed that no byte of it tells: a timeout, a reset, a status."""
+    given = reply.get("failed")
+    if given is None:
+        return None
+    try:
+        return UpstreamFailed(**given)
+    except TypeError:
+        raise BadRecord("has a `failed` that makes no sense") from None
+
+
+def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
+    """The recorded verdict in a word, if it is another than this one."""
+    if "verdict" not in record:
+        return ""
+    recorded, now = record["verdict"] or {}, as_data(verdict) or {}
+    if not isinstance(recorded, dict):
+        raise BadRecord("has a `verdict` that is no object")
+    if all(recorded.get(name) == now.get(name) for name in ("reason", "detector", "failures")):
+        return ""
+    return str(recorded.get("detector") or recorded.get("reason") or DELIVERED)
+
+
+def _delivered(
+    exchange: Exchange, attempt: Attempt, verdict: Verdict | None, common: dict[str, Any]
+) -> Outcome:
+    said = exchange.reply_notes.get("Repairs", "")
+    repairs = tuple(kind for kind in said.split(",") if kind and kind != "rescued")
+    formats = tuple(
+        label
+        for incident in exchange.incidents
+        if incident.kind == "tool_call_rescued"
+        for label in incident.labels
+    )
+    action = RESCUED if formats else REPAIRED if repairs else DELIVERED
+    reason = reason_of(verdict) or ""
+    if truncated := exchange.reply_notes.get("Truncated"):
+        reason = f"cut: {truncated}"
+    elif loop := exchange.reply_notes.get("Loop"):  # `on_break: stop` delivers what is left
+        reason = f"loop: {loop}"
+    elif action == DELIVERED and attempt.reply.mended:
+        reason = "half a call was dropped"
+    return Outcome(
+        action=action,
+        reason=reason,
+        repairs=repairs,
+        formats=formats,
+        failures=_failures(verdict),  # `on_exhausted: return_last` delivers them
+        reply=attempt.completion(),
+        **common,
+    )
+
+
+def _failures(verdict: Verdict | None) -> tuple[dict[str, str], ...]:
+    if not isinstance(verdict, InvalidToolCall):
+        return ()
+    return tuple(
+        {"tool": one.tool, "kind": one.kind, "error": one.error} for one in verdict.failures
+    )
+
+
+def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """How many of each action; which rules, formats and failures."""
+    return {
+        "records": len(outcomes),
+        "differing": sum(1 for one in outcomes if one.differs),
+        "actions": dict(Counter(one.action for one in outcomes).most_common()),
+        "repairs": dict(Counter(k for one in outcomes for k in one.repairs).most_common()),
+        "formats": dict(Counter(k for one in outcomes for k in one.formats).most_common()),
+        "failures": dict(
+            Counter(f["kind"] for one in outcomes for f in one.failures).most_common()
+        ),
+    }
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """The command: 0, or 1 if a line could not be read, or 2 if the file could not."""
+    out = sys.stdout
+    outcomes: list[Outcome] = []
+    try:
+        source = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")  # noqa: SIM115
+    except OSError as error:
+        sys.stderr.write(f"replay: {args.file}: {error.strerror}\n")
+        return 2
+    with source:
+        for outcome in Replay(settings).lines(source):
+            outcomes.append(replace(outcome, reply=None))
+            told = json.dumps(outcome.as_dict(), ensure_ascii=False)
+            text = told if args.json else "\n".join(map(printable, str(outcome).split("\n")))
+            out.write(text.encode("utf-8", "replace").decode() + "\n")
+    total = summary(outcomes)
+    if args.json:
+        out.write(json.dumps({"summary": total}) + "\n")
+    else:
+        out.write(_told(total))
+    return 1 if UNREADABLE in total["actions"] else 0
+
+
+def _told(total: dict[str, Any]) -> str:
+    lines = [f"\nrecords: {total['records']}"]
+    if total["differing"]:
+        lines.append(f"  other verdicts than recorded: {total['differing']}")
+    for name in ("actions", "repairs", "formats", "failures"):
+        if total[name]:
+            counts = ", ".join(f"{count} {kind}" for kind, count in total[name].items())
+            lines.append(f"  {name}: {counts}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,89 @@
+"""``check --settings``: every setting that is in force, and where it comes from."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+
+from ..section import keys_of
+from ..settings import Settings
+from ..settings_source import Sources
+
+WIDTH = 80
+_HIDDEN = "…"
+_KEYS = frozenset({"api_keys", "admin_key"})
+_BY_KEY = "per_key"  # its names are API keys
+_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+_ORIGINS = {"environment": "env", "file": "file", "default": "default"}
+
+Path = tuple[str, ...]
+
+
+def lines(settings: Settings, sources: Sources) -> Iterator[str]:
+    """The settings by section, 80 columns wide; keys and passwords are hidden."""
+    file = "no file" if sources.path is None else f"file: {sources.path}"
+    yield f"# {file}; env: MLX_STACK_… variables"
+    section: Path | None = None
+    for path, value in _leaves(settings, ()):
+        if path[:-1] != section:
+            section = path[:-1]
+            yield ".".join(section)
+        origin = _ORIGINS[sources.origin(path)]
+        yield from textwrap.wrap(
+            f"{path[-1]}: {as_yaml(_shown(path[-1], value))}",
+            WIDTH,
+            initial_indent=f"  {origin:<8} ",
+            subsequent_indent=" " * 13,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def as_yaml(value: Any) -> str:
+    """A value in one line of YAML, quoted where it must be."""
+    text = _dumped(value, allow_unicode=True)
+    if len(text.splitlines()) > 1:  # a line's end inside: to be escaped
+        text = _dumped(value, default_style='"')
+    return text
+
+
+def _dumped(value: Any, **how: Any) -> str:
+    text: str = yaml.safe_dump([value], default_flow_style=True, width=1_000_000, **how)
+    return text.strip()[1:-1]
+
+
+def _leaves(section: Any, before: Path) -> Iterator[tuple[Path, Any]]:
+    """The keys that hold values, in the schema's order: a section's own before its sections."""
+    inner: list[tuple[Path, Any]] = []
+    for name in keys_of(type(section)):
+        value, path = getattr(section, name), (*before, name)
+        if keys_of(type(value)):
+            inner.append((path, value))
+        elif path == ("tiers",):
+            inner += [((*path, tier), keys) for tier, keys in value.items()]
+        else:
+            yield path, value
+    for path, value in inner:
+        yield from _leaves(value, path)
+
+
+def _shown(name: str, value: Any) -> Any:
+    if keys_of(type(value)):
+        value = {key: inner for key, inner in asdict(value).items() if inner is not None}
+    if name in _KEYS and value:
+        return _HIDDEN if isinstance(value, str) else [_HIDDEN for _ in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str):
+        return _CREDENTIALS.sub(_HIDDEN, value)
+    if isinstance(value, Mapping):
+        return {
+            f"{_HIDDEN}{number}" if name == _BY_KEY else key: _shown(key, inner)
+            for number, (key, inner) in enumerate(value.items(), 1)
+        }
+    return [_shown("", one) for one in value] if isinstance(value, (list, tuple)) else value

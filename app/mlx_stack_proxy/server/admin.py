@@ -1,0 +1,193 @@
+"""``/mlx-stack/``: what an operator asks and does while the proxy runs (docs/operations.md)."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from datetime import datetime
+from typing import Any
+
+import orjson
+from fastapi import APIRouter, Request, Response
+
+from .. import stages
+from ..engine.exchange import EVENT_KINDS
+from ..engine.services import Services
+from ..engine.session_id import digest
+from ..errors import INVALID_REQUEST, ProxyError, invalid
+from ..settings import unknown_name
+from ..state.store import EventQuery, SessionState, StoreError
+from . import event_stream
+from .access import bearer, is_from_this_machine
+from .status import status
+
+_HASH = re.compile(r"[0-9a-f]{32}")
+_PREFIX = re.compile(r"[0-9a-f]{12,31}")  # what our response header shows
+_NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
+MAX_PAGE = 1000
+MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
+
+
+def is_operator(services: Services, request: Request) -> bool:
+    """Whether who asks may know all: has ``server.admin_key``, or without one, is local."""
+    key = services.settings.server.admin_key
+    if key is None:
+        return is_from_this_machine(request.scope, request.headers)
+    given = bearer(request.headers.get("authorization", ""))
+    return hmac.compare_digest(given.encode(), key.encode())
+
+
+class Admin:
+    """The operations. ``services.settings.server.admin_key``: who may; else whoever is local."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def check(self, request: Request) -> None:
+        """Raises :class:`ProxyError` (401, 403)."""
+        if is_operator(self._services, request):
+            return
+        if self._services.settings.server.admin_key is None:
+            sentence = (
+                "/mlx-stack/ answers to this machine alone; "
+                "set server.admin_key to use it from elsewhere"
+            )
+            raise ProxyError(403, INVALID_REQUEST, sentence)
+        sentence = "this needs server.admin_key as `Authorization: Bearer …`"
+        raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
+
+    async def find(self, name: str) -> SessionState:
+        """The session of a hash, of 12 or more digits of one, or of a client's own name.
+
+        Raises :class:`ProxyError` (404; 409 where several API keys have one of that name, or
+        several hashes begin so), :class:`StoreError`.
+        """
+        store = self._services.store
+        now = self._services.wall_clock()
+        hashes = [name] if _HASH.fullmatch(name) else []
+        if _PREFIX.fullmatch(name):
+            for offset in range(0, MAX_SEARCHED, MAX_PAGE):
+                page = await store.sessions(now, offset, MAX_PAGE)
+                hashes += [one.session for one in page if one.session.startswith(name)]
+                if hashes or len(page) + page.unreadable < MAX_PAGE:
+                    break
+        keys = self._services.settings.server.api_keys
+        hashes += [digest(owner, name) for owner in ("", *keys)]
+        states = [await store.load(found, now) for found in dict.fromkeys(hashes)]
+        known = [state for state in states if state.turns or state.used]
+        if len(known) > 1:
+            several = ", ".join(state.session[:12] for state in known[:8])
+            sentence = f"{name[:64]!r} may be any of {several}: ask for one of these"
+            raise ProxyError(409, INVALID_REQUEST, sentence)
+        if not known:
+            raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
+        return known[0]
+
+    async def reset(self, name: str) -> str:
+        """Forget a session: its counts, its tier, its history. Its hash."""
+        session = (await self.find(name)).session
+        await self._services.store.delete(session)
+        stages.forget(self._services.stages, session)
+        return session
+
+    async def event_query(self, request: Request) -> EventQuery:
+        """What a request for events asks for. Raises :class:`ProxyError` (400, 404)."""
+        given = request.query_params
+        kind, session = given.get("kind"), given.get("session")
+        if kind is not None and kind not in EVENT_KINDS:
+            raise invalid(unknown_name(kind[:64], EVENT_KINDS, "kind"), "kind")
+        if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
+            session = (await self.find(session)).session
+        after = request.headers.get("last-event-id") or given.get("after")
+        return EventQuery(
+            kind=kind,
+            session=session,
+            request_id=given.get("request_id"),
+            after=None if after is None else _whole("after", after),
+            since=_moment("since", given.get("since", "0")),
+            limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),
+        )
+
+    def shown(self, state: SessionState) -> dict[str, Any]:
+        stuck = [entry.until for entry in state.sticky.values()]
+        return {
+            "session": state.session,
+            "used": state.used,
+            "estimated": state.estimated,
+            "reserved": state.reserved,
+            "limit": self._services.settings.reliability.token_budget.per_session,
+            "turns": state.turns,
+            "tier": state.tier,
+            "sticky_until": max(stuck, default=None),
+            "first_seen": state.first_seen,
+            "last_seen": state.last_seen,
+        }
+
+
+def build(services: Services) -> APIRouter:
+    """The routes."""
+    admin = Admin(services)
+    router = APIRouter(prefix="/mlx-stack")
+
+    @router.get("/status")
+    async def status_of(request: Request) -> Response:
+        admin.check(request)
+        return as_json(await status(services))
+
+    @router.get("/sessions")
+    async def sessions(request: Request) -> Response:
+        admin.check(request)
+        limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
+        offset = _whole("offset", request.query_params.get("offset", "0"))
+        found = await services.store.sessions(services.wall_clock(), offset, limit)
+        total = await services.store.count_sessions(services.wall_clock())
+        shown = [admin.shown(state) for state in found]
+        return as_json({"total": total, "unreadable": found.unreadable, "sessions": shown})
+
+    @router.get("/sessions/{name:path}")
+    async def session(name: str, request: Request) -> Response:
+        admin.check(request)
+        return as_json(admin.shown(await admin.find(name)))
+
+    @router.delete("/sessions/{name:path}")
+    async def delete(name: str, request: Request) -> Response:
+        admin.check(request)
+        return as_json({"session": await admin.reset(name), "reset": True})
+
+    @router.get("/events")
+    async def events(request: Request) -> Response:
+        admin.check(request)
+        query = await admin.event_query(request)
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return await event_stream.follow(services, query)
+        found = await services.store.events(query)
+        return as_json({"events": [{"number": number, **event} for number, event in found]})
+
+    return router
+
+
+def store_failed(error: StoreError) -> ProxyError:
+    return ProxyError(
+        503, "upstream_unavailable", f"the session store fails: {error}", retry_after=5
+    )
+
+
+def _whole(name: str, given: str, most: int = 2**53) -> int:
+    if not (given.isascii() and given.isdigit()) or len(given) > 16 or int(given) > most:
+        raise invalid(f"`{name}` must be a whole number from 0 to {most}", name)
+    return int(given)
+
+
+def _moment(name: str, given: str) -> float:
+    """Seconds since the epoch, from those or from a time as ISO 8601 writes it."""
+    try:
+        return (
+            float(given) if _NUMBER.fullmatch(given) else datetime.fromisoformat(given).timestamp()
+        )
+    except (ValueError, OverflowError, OSError):
+        sentence = f"`{name}` must be seconds since 1970, or a time such as 2026-11-22T08:00:00Z"
+        raise invalid(sentence, name) from None
+
+
+def as_json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")

@@ -1,0 +1,69 @@
+"""The ``X-MLX-Stack-*`` request headers (docs/http.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..engine.exchange import Controls
+from ..errors import invalid
+from ..settings import Settings
+
+_BYPASSABLE = ("loop", "validation", "budget")
+_NOTHING: frozenset[str] = frozenset()  # one for all: each takes as much as a small request
+
+
+def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
+    """What a client asks for. ``headers``: names in lower case. Raises :class:`ProxyError`."""
+    return Controls(
+        headers.get("x-mlx-stack-tier"),
+        _choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
+        read_cloud(headers),
+        _choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
+        _bypass(headers, settings),
+    )
+
+
+def read_cloud(headers: Mapping[str, str]) -> bool:
+    """Whether the client lets a request leave this machine. Raises :class:`ProxyError`."""
+    return _choice(headers, "X-MLX-Stack-Cloud", ("on", "off"), "on") == "on"
+
+
+def client_timeout(headers: Mapping[str, str]) -> float | None:
+    """How many seconds the client waits for a whole reply, as the OpenAI SDKs say it."""
+    found = []
+    for name in ("x-stainless-timeout", "x-stainless-read-timeout"):
+        if not (value := headers.get(name)):
+            continue
+        try:
+            seconds = float(value)
+        except ValueError:
+            continue
+        if 0 < seconds < 86_400:  # the SDKs also write "not given"
+            found.append(seconds)
+    return min(found) if found else None
+
+
+def _choice(headers: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
+    value = headers.get(name.lower())
+    if value is None:
+        return default
+    value = value.strip().lower()
+    if value not in allowed:
+        raise invalid(f"header {name} must be {' or '.join(allowed)}, not {value[:64]!r}", name)
+    return value
+
+
+def _bypass(headers: Mapping[str, str], settings: Settings) -> frozenset[str]:
+    name = "X-MLX-Stack-Bypass"
+    value = headers.get(name.lower())
+    if value is None:
+        return _NOTHING
+    if not settings.server.allow_bypass:
+        raise invalid(f"header {name} is not allowed here (server.allow_bypass)", name)
+    words = frozenset(word.strip().lower() for word in value.split(",") if word.strip())
+    unknown = sorted(words.difference(_BYPASSABLE))
+    if unknown:
+        raise invalid(
+            f"header {name} takes {', '.join(_BYPASSABLE)}, not {unknown[0][:64]!r}", name
+        )
+    return words

@@ -1,0 +1,201 @@
+"""The outermost ASGI app: every request's first checks, then its way.
+
+Chat completions and passed-through paths are raw ASGI, for a FastAPI route costs as much as half
+the rest (0.17 ms); everything an operator looks at is FastAPI (``operations.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from ..engine import response_headers
+from ..engine.downstream import Downstream, Send
+from ..engine.headers import RawHeaders
+from ..engine.services import Services
+from ..engine.watch import Receive
+from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
+from ..telemetry import log
+from .access import Access
+from .body_memory import BodyMemory, BodyRefused
+from .chat_completions import ChatCompletions
+from .incoming import Incoming, read_incoming
+from .passthrough import Passthrough
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BREAK_OFF = "mlx_stack.break_off"  # an extension of our own server's: ends the connection
+DISCARD_SECONDS = 2.0
+_SLASHES = re.compile("/+")
+CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
+
+
+class Edge:
+    def __init__(self, services: Services, operations: App) -> None:
+        self._services = services
+        self._operations = operations
+        self._access = Access(services.settings)
+        bodies = BodyMemory(services.settings.server)
+        self._chat = ChatCompletions(services, self._access, bodies)
+        self._passthrough = Passthrough(services, self._access, bodies)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._operations(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            await self._http(scope, receive, send)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services = self._services
+        services.life.running += 1
+        downstream = Downstream(send, asyncio.get_running_loop().time, *_break_off(scope))
+        request: Incoming | None = None
+        try:
+            request = read_incoming(scope)
+            log.request_id.set(request.id)
+            self._access.check_origin(request)
+            _refuse_websocket(request)
+            await self._route(request, scope, receive, downstream)
+        except ProxyError as error:
+            if not downstream.started:
+                await self._refuse(error, request, receive, send)
+        except asyncio.CancelledError:
+            if not services.life.stopping:
+                raise
+            # What passes through, and is not over when the time for it is.
+            if not downstream.started:
+                await self._refuse(shutting_down(), request, receive, send)
+            else:
+                log.get().warning("broken_off", why="the proxy is shutting down")
+                downstream.break_off()
+        except Exception as error:  # a bug of ours: said in the log, a plain sentence outside
+            log.fault("internal_error", error)
+            if not downstream.started:
+                sentence = "an error inside the proxy; its log says more"
+                failure = ProxyError(500, "internal_error", sentence)
+                await _refuse(failure, receive, self._marked(request, send))
+        finally:
+            services.life.running -= 1
+
+    async def _refuse(
+        self, error: ProxyError, request: Incoming | None, receive: Receive, send: Send
+    ) -> None:
+        """Answer what is no exchange with an error."""
+        services = self._services
+        services.metrics.refused.inc(str(error.status))
+        if services.once.first(("refused", error.status, error.type)):
+            log.get().info(
+                "refused",
+                status=error.status,
+                type=error.type,
+                param=error.param,
+                why=error.message,
+                said="once a minute",
+            )
+        # Who waits to be told to send the body may now send it or not: the next request could be
+        # taken for it.
+        expects = request is not None and "expect" in request.headers
+        await _refuse(error, receive, self._marked(request, send), close=expects)
+
+    async def _route(
+        self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
+    ) -> None:
+        path = request.path
+        # A slash too many, as a base URL that ends in one makes it, is no way past the stages.
+        if path.endswith("/") or "//" in path:
+            tidy = _SLASHES.sub("/", path).rstrip("/")
+            path = tidy if tidy in CHAT_PATHS else path
+        if path in CHAT_PATHS:
+            self._check_open()
+            if request.method != "POST":
+                raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
+            await self._chat.handle(request, receive, downstream)
+        elif path.startswith("/v1/") and not is_model_query(request):
+            self._check_open()
+            if request.method in ("CONNECT", "TRACE"):
+                raise invalid(f"{request.method} is not passed through", status=405)
+            await self._passthrough.handle(request, receive, downstream)
+        else:
+            if path.startswith("/v1/"):
+                self._access.check_key(request)
+            downstream.started = True  # what happens there is FastAPI's to answer
+            await self._operations(scope, receive, self._marked(request, downstream.send))
+
+    def pressure_headers(self) -> RawHeaders:
+        """What every response says while memory is short, whoever writes it."""
+        return response_headers.of_pressure(self._services.memory.pressure)
+
+    def _marked(self, request: Incoming | None, send: Send) -> Send:
+        """``send`` for responses that neither an exchange nor a pass-through writes.
+
+        They, too, say which request they are of, and how short memory is.
+        """
+
+        async def marked(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                ours = request.id_headers if request is not None else []
+                ours += self.pressure_headers()
+                message = {**message, "headers": [*message["headers"], *ours]}
+            await send(message)
+
+        return marked
+
+    def _check_open(self) -> None:
+        if self._services.life.stopping:
+            raise shutting_down()
+
+
+def _refuse_websocket(request: Incoming) -> None:
+    """Who offers another protocol may have HTTP all the same; who wants a WebSocket wants no HTTP.
+
+    Raises :class:`ProxyError` (400).
+    """
+    for name, value in request.raw_headers:
+        if name == b"upgrade" and b"websocket" in value.lower():
+            raise invalid("WebSockets are not served here; use HTTP", "upgrade")
+
+
+def _break_off(scope: Scope) -> tuple[Callable[[], None], ...]:
+    """What ends the connection, where the server offers it."""
+    extensions = scope.get("extensions")
+    return (extensions[BREAK_OFF],) if extensions and BREAK_OFF in extensions else ()
+
+
+def is_model_query(request: Incoming) -> bool:
+    """Whether a request asks for models, which is answered with our tiers among them."""
+    return request.method in ("GET", "HEAD") and (
+        request.path == "/v1/models" or request.path.startswith("/v1/models/")
+    )
+
+
+async def _refuse(error: ProxyError, receive: Receive, send: Send, *, close: bool = False) -> None:
+    body = error.encoded()
+    headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
+    unread = isinstance(error, BodyRefused)
+    if unread or close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    if unread:
+        await _discard_body(receive)
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _discard_body(receive: Receive) -> None:
+    """Read on for a moment: most clients look for the answer only once they have sent all.
+
+    A connection closed under their hands is reset, and the answer lost with it.
+    """
+    try:
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect" or not message.get("more_body"):
+                    return
+    except TimeoutError:
+        return

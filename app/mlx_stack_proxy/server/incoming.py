@@ -1,0 +1,145 @@
+"""A request's line and headers, checked; and its body, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from ..engine.watch import Receive
+from ..errors import INVALID_REQUEST, invalid
+from ..frozen import frozen
+from ..unique import unique
+from .body_memory import BodyRefused, HeldBody
+
+MAX_HEADERS = 200
+MAX_HEADER_BYTES = 64 * 1024
+# A body has this long, and a second more for so many bytes of it that have come.
+BODY_SECONDS = 30.0
+SLOWEST = 16 * 1024
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+# Two of one of these leave open which is meant, and servers on the way may choose differently.
+_SINGLE = frozenset(
+    {"host", "content-length", "content-type", "authorization", "transfer-encoding"}
+)
+_OURS = "x-mlx-stack-"
+CHUNKED = "chunked"  # the one transfer coding that is understood
+
+
+class ClientGone(Exception):
+    """The client left before its request was whole."""
+
+
+@frozen
+class Incoming:
+    """One HTTP request without its body.
+
+    ``target``: path and query as they came. ``headers``: names in lower case, the last of several
+    of one name; ``raw_headers`` has all. ``id``: the client's ``x-request-id``, or a new one.
+    """
+
+    method: str
+    path: str
+    target: str
+    headers: dict[str, str]
+    raw_headers: list[tuple[bytes, bytes]]
+    id: str
+
+    @property
+    def id_headers(self) -> list[tuple[bytes, bytes]]:
+        """The headers of a response that say which request it is of."""
+        identity = self.id.encode()
+        return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
+
+
+def read_incoming(scope: Any) -> Incoming:
+    """The request in an ASGI scope. Raises :class:`ProxyError` (400, 431, 501) for bad headers."""
+    raw: list[tuple[bytes, bytes]] = scope["headers"]
+    if len(raw) > MAX_HEADERS:
+        raise invalid(f"more than {MAX_HEADERS} headers", status=431)
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
+    if len(headers) < len(raw):
+        _check_repeated(raw)
+    if sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
+        raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431)
+    if "host" not in headers and scope.get("http_version") == "1.1":
+        raise invalid("header host is missing", "host")
+    if headers.get("transfer-encoding", CHUNKED).strip().lower() != CHUNKED:
+        # RFC 9112, 6.1. Taken as it came, packed bytes would be read for what they hold.
+        raise invalid("only chunks are understood", "transfer-encoding", status=501)
+    _check_path(scope["path"])
+    given = headers.get("x-request-id", "")
+    request_id = given if _REQUEST_ID.fullmatch(given) else "req_" + unique(96)
+    target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
+    query = scope.get("query_string") or b""
+    if query:
+        target += "?" + query.decode("latin-1")
+    return Incoming(scope["method"], scope["path"], target, headers, raw, request_id)
+
+
+def _check_repeated(raw: list[tuple[bytes, bytes]]) -> None:
+    seen = set()
+    for name_bytes, _ in raw:
+        name = name_bytes.decode("latin-1")
+        if name in seen and (name in _SINGLE or name.startswith(_OURS)):
+            raise invalid(f"header {name[:64]} is given twice", name[:64])
+        seen.add(name)
+
+
+def _check_path(path: str) -> None:
+    """Refuse a (decoded) path that some server on the way could read as climbing upward.
+
+    LiteLLM's administration lies beside ``/v1``, and we may hold its master key.
+    """
+    if not path.startswith("/") or "\\" in path or "\0" in path:
+        raise invalid("the path is not valid", "path")
+    if "/." in path and any(part in (".", "..") for part in path.split("/")):
+        raise invalid("the path must not hold `.` or `..` segments", "path")
+
+
+def check_length(request: Incoming, most: int) -> None:
+    """Refuse a body that announces itself as too long, before it is read."""
+    length = request.headers.get("content-length")
+    if length is None:
+        return
+    if not length.isascii() or not length.isdigit():
+        raise invalid("header content-length is no number", "content-length")
+    if len(length) > 18 or int(length) > most:
+        raise too_large(most)
+
+
+async def read_body(receive: Receive, most: int, held: HeldBody) -> bytes:
+    """The whole body. Raises :class:`ProxyError` (408, 413, 503), :class:`ClientGone`."""
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")
+        if len(body) > most:
+            raise too_large(most)
+        held.grow(len(body))
+        return body
+    parts = bytearray()
+    try:
+        due = asyncio.get_running_loop().time() + BODY_SECONDS
+        async with asyncio.timeout_at(due) as patience:
+            while True:
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part = message.get("body", b"")
+                if len(parts) + len(part) > most:
+                    raise too_large(most)
+                held.grow(len(part))
+                parts += part
+                if not message.get("more_body"):
+                    return bytes(parts)
+                message = await receive()
+                due += len(message.get("body", b"")) / SLOWEST
+                patience.reschedule(due)
+    except TimeoutError:
+        raise invalid("the request body did not come in time", status=408) from None
+    finally:
+        parts.clear()  # an error that is still being told would keep it
+
+
+def too_large(most: int) -> BodyRefused:
+    said = f"the request body is larger than {most} bytes (server.max_body_bytes)"
+    return BodyRefused(413, INVALID_REQUEST, said)

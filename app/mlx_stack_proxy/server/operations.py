@@ -1,0 +1,163 @@
+"""What an operator looks at: health, readiness, metrics, models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request, Response
+
+from .. import __version__
+from ..engine.model_list import names_in
+from ..engine.services import Services, upstream_key
+from ..engine.upstream import UpstreamError
+from ..errors import INVALID_REQUEST, ProxyError, unreachable
+from ..escalation.tiers import AUTO, is_listed
+from ..state.store import StoreError
+from ..telemetry import metrics
+from . import admin
+from .access import KEY_HEADERS, Access
+from .admin import as_json
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def build(services: Services, lifespan: Lifespan) -> FastAPI:
+    """The FastAPI app of these endpoints."""
+    app = FastAPI(
+        title="mlx-stack reliability proxy",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    _add_state(app, services)
+    _add_models(app, services)
+    app.include_router(admin.build(services))
+    _add_errors(app, services)
+    return app
+
+
+def _add_state(app: FastAPI, services: Services) -> None:
+    @app.get("/health")
+    async def health() -> Response:
+        return as_json(
+            {"status": "stopping" if services.life.stopping else "ok", "version": __version__}
+        )
+
+    @app.get("/ready")
+    async def ready(request: Request) -> Response:
+        state = await readiness(services)
+        # It serves on without: said, and no reason to take it out. Where it lies is not for all.
+        trouble = services.store.trouble
+        whole = trouble is None or admin.is_operator(services, request)
+        state["store"] = (trouble or "ok") if whole else "fails"
+        state["memory_pressure"] = services.memory.shown()
+        return as_json(state, 200 if state["ready"] else 503)
+
+    @app.get("/metrics")
+    async def prometheus() -> Response:
+        try:
+            count = await services.store.count_sessions(services.wall_clock())
+            services.metrics.sessions.set(count)
+        except StoreError:
+            services.metrics.store_errors.inc()
+        return Response(services.metrics.render(), media_type=metrics.CONTENT_TYPE)
+
+
+def _add_models(app: FastAPI, services: Services) -> None:
+    access = Access(services.settings)
+
+    @app.head("/v1/models")
+    @app.get("/v1/models")
+    async def models(request: Request) -> Response:
+        return await _models(services, access, request)
+
+    @app.head("/v1/models/{name:path}")
+    @app.get("/v1/models/{name:path}")
+    async def model(name: str, request: Request) -> Response:
+        whole = await _models(services, access, request)
+        if whole.status_code != 200:
+            return whole
+        for entry in orjson.loads(whole.body)["data"]:
+            if isinstance(entry, dict) and entry.get("id") == name:
+                return as_json(entry)
+        return _error(
+            ProxyError(404, INVALID_REQUEST, f"unknown model {name[:64]!r}", param="model")
+        )
+
+
+def _add_errors(app: FastAPI, services: Services) -> None:
+    @app.exception_handler(ProxyError)
+    async def refused(request: Request, error: ProxyError) -> Response:
+        return _error(error)
+
+    @app.exception_handler(StoreError)
+    async def no_store(request: Request, error: StoreError) -> Response:
+        services.metrics.store_errors.inc()
+        return _error(admin.store_failed(error))
+
+    @app.exception_handler(404)
+    @app.exception_handler(405)
+    async def not_here(request: Request, error: Any) -> Response:
+        what = f"{request.method} {request.url.path[:128]}"
+        sentence = f"{what}: there is nothing here; chat completions are at /v1/chat/completions"
+        return _error(ProxyError(error.status_code, INVALID_REQUEST, sentence))
+
+
+async def readiness(services: Services) -> dict[str, Any]:
+    """Whether LiteLLM answers, whether our key is right, and which tiers' models it has."""
+    tiers = {name: {"model": tier.model} for name, tier in services.settings.tiers.items()}
+    key = upstream_key(services.settings)
+    try:
+        status, body = await services.models.fetch(None)
+    except (UpstreamError, TimeoutError) as error:
+        reached = str(error) or "no answer in time"
+        return {"ready": False, "litellm": reached, "tiers": _states(tiers, "unreachable")}
+    if services.life.stopping:
+        return {"ready": False, "litellm": "ok", "tiers": _states(tiers, "stopping")}
+    listed = names_in(body) if status == 200 else None
+    if listed is None:
+        # Without a key of our own, LiteLLM can't be asked; that it answered has to do.
+        if key is None and status in (400, 401, 403):
+            return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
+        what = f"status {status} for the list of models; is the key right?"
+        return {"ready": False, "litellm": what, "tiers": _states(tiers, "not_checked")}
+    for name, tier in tiers.items():
+        tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
+        if tier["state"] == "ok" and services.tier_states[name].degraded:
+            tier["state"] = "degraded"
+    # A degraded tier is still tried where no other is left.
+    any_there = any(tier["state"] in ("ok", "degraded") for tier in tiers.values())
+    return {"ready": any_there, "litellm": "ok", "tiers": tiers}
+
+
+def _states(tiers: dict[str, dict[str, str]], state: str) -> dict[str, dict[str, str]]:
+    return {name: {**tier, "state": state} for name, tier in tiers.items()}
+
+
+async def _models(services: Services, access: Access, request: Request) -> Response:
+    """LiteLLM's list as this client may see it, with ``auto`` and the tiers before it."""
+    headers, _ = access.upstream_headers([h for h in request.headers.raw if h[0] in KEY_HEADERS])
+    try:
+        status, body = await services.models.ask(headers)
+    except (UpstreamError, TimeoutError) as error:
+        return _error(unreachable(str(error) or "no answer in time"))
+    if status != 200:
+        return Response(body, status, media_type="application/json")
+    if names_in(body) is None:
+        sentence = "LiteLLM's answer is no list of models"
+        return _error(ProxyError(502, "all_tiers_failed", sentence))
+    listed = orjson.loads(body)
+    ours = [AUTO, *services.settings.tiers]
+    entries = [{"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in ours]
+    rest = [e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in ours)]
+    return as_json({**listed, "data": [*entries, *rest]})
+
+
+def _error(error: ProxyError) -> Response:
+    headers = {name.decode(): value.decode() for name, value in error.headers()}
+    return Response(error.encoded(), error.status, headers)

@@ -1,0 +1,318 @@
+"""Every other path under ``/v1/``: there and back, streamed both ways.
+
+What goes up with the client's own key goes as it came: what may be asked is LiteLLM's to say. With
+our key only some paths are open (``core/passthrough_paths.py``), and what steers LiteLLM itself is
+taken out of the body (``core/litellm_controls.py``). So is it where a request is to stay on this
+machine, for then its model has to be one that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from ..engine import passthrough_body, passthrough_paths, response_headers, session_id
+from ..engine.deadlines import impatient
+from ..engine.downstream import Downstream
+from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
+from ..engine.passthrough_body import Asked
+from ..engine.services import Services
+from ..engine.upstream import BadTarget, Response, UpstreamError
+from ..engine.verdicts import UpstreamFailed, Verdict
+from ..engine.watch import ClientLeft, Receive, Watch
+from ..errors import INVALID_REQUEST, ProxyError, invalid, unreachable
+from ..escalation.tiers import cloud_allowed, is_local_model
+from ..frozen import frozen
+from ..telemetry import log
+from ..token_budget.passthrough_books import PassthroughBooks
+from ..wire.blocks import Blocks
+from ..wire.usage_tail import READABLE
+from .access import Access, given_key, without_controls
+from .body_memory import BodyMemory, HeldBody
+from .control_headers import read_cloud
+from .incoming import ClientGone, Incoming, check_length
+from .upload import Upload
+
+LARGE_BODY = 1024 * 1024
+# Methods with which a request can make a model work, or have one work later.
+_CHANGING = frozenset({"POST", "PUT", "PATCH"})
+# Ends of paths at which a model writes, and the paths at which none is asked.
+_WRITTEN = ("/completions", "/responses", "/messages")
+_FREE = re.compile(
+    r"/v1/(files|uploads)(/.*)?|/v1/moderations|/v1/messages/count_tokens"
+    r"|/v1/[a-z_]+(/[^/]+)+/cancel"
+)
+_NOT_SENT_UP = HOP_BY_HOP | frozenset(
+    {b"host", b"expect", b"cookie", b"origin", b"x-litellm-call-id"}
+)
+
+
+@frozen
+class _Way:
+    """How a request goes up. ``judged``: its body has to be read before; ``local_only``: its model
+    has to be one of this machine."""
+
+    target: str
+    headers: RawHeaders
+    judged: bool
+    local_only: bool
+
+
+class _Deadline:
+    """When the client no longer waits, if it said so. Times are the event loop's."""
+
+    def __init__(self) -> None:
+        self._started = asyncio.get_running_loop().time()
+        self._seconds: float | None = None
+
+    def set(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def due(self) -> float | None:
+        return None if self._seconds is None else self._started + self._seconds
+
+    def on_time(self, now: float) -> Verdict | None:
+        due = self.due()
+        return None if due is None or now < due else impatient(self._seconds)
+
+
+class Passthrough:
+    def __init__(self, services: Services, access: Access, bodies: BodyMemory) -> None:
+        self._services = services
+        self._access = access
+        self._bodies = bodies
+        opened = services.settings.server.passthrough_paths
+        self._allowed = passthrough_paths.AllowedPaths(opened)
+
+    async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
+        """Relay one request. Raises :class:`ProxyError` while nothing has been sent."""
+        owner = self._access.check_key(request)
+        way = self._way(request)
+        most = self._services.settings.server.max_body_bytes
+        check_length(request, most)
+        session = session_id.identify(request.headers, {}, owner, Blocks(()))
+        books = PassthroughBooks(
+            self._services.in_force(),
+            request.id,
+            session,
+            given_key(request),
+            uses=_uses(request),
+            asks=_asks(request),
+            writes=_writes(request),
+        )
+        watch = Watch(receive)
+        held = HeldBody(self._bodies)
+        deadline = _Deadline()
+
+        def whole() -> None:
+            watch.start(deadline.due, deadline.on_time)
+
+        body = Upload(receive, most, held, whole, books.sent) if _has_body(request) else None
+        if body is None:
+            whole()
+        response: Response | None = None
+        try:
+            content = await self._read(request, way, body, books, deadline)
+            watch.rearm()
+            await books.admit(content)
+            response = await self._open(request, way, body)
+            metrics = self._services.metrics
+            metrics.passthrough.inc(str(response.status))
+            await self._relay(request, response, downstream, watch, books)
+        except ClientGone:
+            return
+        except asyncio.CancelledError:
+            if body is not None and body.stalled:
+                raise body.given_up() from None
+            try:
+                verdict = watch.interruption()
+            except ClientLeft:
+                return
+            _end_early(verdict, downstream)
+        finally:
+            watch.stop()
+            held.release()
+            if response is not None:
+                await response.aclose()
+            await books.close()
+
+    def _way(self, request: Incoming) -> _Way:
+        """Raises :class:`ProxyError` (400, 403, 404) for what may not go up at all."""
+        passthrough_paths.check(request.target)
+        settings = self._services.in_force().settings
+        local_only = not cloud_allowed(read_cloud(request.headers), settings)
+        up = _readable(passed_on(request.raw_headers, _NOT_SENT_UP))
+        headers, our_key = self._access.upstream_headers(up)
+        if our_key and not self._allowed.has(request.method, request.path):
+            raise _not_open(request)
+        asks_model = request.method in _CHANGING or _has_body(request)
+        local_only = local_only and asks_model
+        serves = passthrough_paths.serves_models(request.method, request.path)
+        if local_only and not serves:
+            raise _may_leave("nothing says which model this path asks")
+        judged = our_key or local_only
+        target = request.target
+        if judged:
+            headers = [h for h in without_controls(headers) if h[0] != b"content-length"]
+            if serves:  # there LiteLLM takes a `model` of the query before the body's
+                target = target.partition("?")[0]
+        return _Way(target, headers, judged, local_only)
+
+    async def _read(
+        self,
+        request: Incoming,
+        way: _Way,
+        body: Upload | None,
+        books: PassthroughBooks,
+        deadline: _Deadline,
+    ) -> bytes | None:
+        """The body, where it has to be known before it goes up; else None, and it streams."""
+        if body is not None and not (way.judged or books.reserves):
+            return None
+        content = await body.read() if body is not None else None
+        if not way.judged:
+            return content
+        if content is not None and len(content) > LARGE_BODY:
+            asked = await asyncio.to_thread(passthrough_body.read, request.headers, content)
+        else:
+            asked = passthrough_body.read(request.headers, content or b"")
+        self._check_model(way, asked)
+        deadline.set(asked.patience)
+        if body is None:
+            return None
+        body.replace(asked.content)
+        return asked.content
+
+    def _check_model(self, way: _Way, asked: Asked) -> None:
+        if not way.local_only:
+            return
+        if asked.model is None:
+            raise _may_leave("the body names no model")
+        if not is_local_model(asked.model, self._services.in_force().settings):
+            raise _may_leave(f"model {asked.model[:64]!r} is not one of a local tier")
+
+    async def _open(self, request: Incoming, way: _Way, body: Upload | None) -> Response:
+        headers = way.headers
+        if way.judged and body is not None:
+            headers = [*headers, (b"content-length", str(body.size).encode())]
+        try:
+            return await self._services.upstream.send(
+                request.method, way.target, headers, body, call_id=request.id
+            )
+        except BadTarget as error:
+            raise invalid(f"this path can't be passed on: {error}", "path") from None
+        except UpstreamError as error:
+            if body is not None and body.error is not None:
+                raise body.error from None
+            raise _unavailable(error) from None
+
+    async def _relay(
+        self,
+        request: Incoming,
+        response: Response,
+        downstream: Downstream,
+        watch: Watch,
+        books: PassthroughBooks,
+    ) -> None:
+        headers = [
+            *response_headers.relayed(response.headers),
+            (b"x-mlx-stack-mode", b"passthrough"),
+            *request.id_headers,
+            *response_headers.of_pressure(self._services.memory.pressure),
+        ]
+        books.read(response.status, response.header(b"content-encoding").decode("latin-1"))
+        # To a client that knows the length, the last piece is the end: with it goes ours, and what
+        # has to be done before. Its next request may be here at once.
+        left = _length(request, response)
+        last = b""
+        if left != 0:
+            await downstream.start(response.status, headers)
+        try:
+            while data := await response.next_bytes():
+                books.feed(data)
+                if left is not None and (left := left - len(data)) <= 0:
+                    last = data
+                    break
+                await downstream.write(data)
+        except UpstreamError as error:
+            if not downstream.started:
+                raise _unavailable(error) from None
+            # The status is out: only a connection that breaks off, as it does where a response
+            # isn't ended, says that this isn't all.
+            log.get().warning("upstream_broke_off", why=str(error))
+            downstream.break_off()
+            return
+        watch.stop()
+        books.whole()
+        await books.close()
+        if not downstream.started:
+            await downstream.start(response.status, headers)
+        await downstream.end(last)
+
+
+def _not_open(request: Incoming) -> ProxyError:
+    what = f"{request.method} {request.path[:128]}"
+    sentence = f"{what} is not passed through here; the operator may add it to"
+    return ProxyError(404, INVALID_REQUEST, f"{sentence} server.passthrough_paths", param="path")
+
+
+def _may_leave(why: str) -> ProxyError:
+    sentence = f"{why}, so nothing says that the request stays on this machine, which was asked for"
+    return invalid(f"{sentence} (escalation.cloud, X-MLX-Stack-Cloud)", "model", status=403)
+
+
+def _uses(request: Incoming) -> bool:
+    """Whether a request may use any tokens."""
+    return request.method in _CHANGING and _FREE.fullmatch(request.path) is None
+
+
+def _asks(request: Incoming) -> bool:
+    """Whether its body may say what it asks a model for."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return (kind == "application/json" and _uses(request)) or _writes(request)
+
+
+def _writes(request: Incoming) -> bool:
+    """Whether a model writes the reply."""
+    return _uses(request) and request.path.endswith(_WRITTEN)
+
+
+def _readable(headers: RawHeaders) -> RawHeaders:
+    """The headers without an offer of compressions that hide a reply's usage from us."""
+    return [(n, _offered(v) if n == b"accept-encoding" else v) for n, v in headers]
+
+
+def _offered(value: bytes) -> bytes:
+    offers = [part.strip() for part in value.decode("latin-1").split(",")]
+    return ", ".join(filter(_is_readable, offers)).encode("latin-1") or b"identity"
+
+
+def _is_readable(offer: str) -> bool:
+    return offer.partition(";")[0].strip().lower() in READABLE
+
+
+def _length(request: Incoming, response: Response) -> int | None:
+    """How many bytes a reply's body has, where the client is told before it comes."""
+    if request.method == "HEAD" or response.status in (204, 304):
+        return 0
+    length = response.header(b"content-length")
+    return int(length) if length.isdigit() else None
+
+
+def _end_early(verdict: Verdict, downstream: Downstream) -> None:
+    """The client's own time is over. Raises :class:`ProxyError` while nothing has been sent."""
+    assert isinstance(verdict, UpstreamFailed)
+    if not downstream.started:
+        raise ProxyError(504, "all_tiers_failed", verdict.message) from None
+    downstream.break_off()
+
+
+def _has_body(request: Incoming) -> bool:
+    length = request.headers.get("content-length")
+    return (length is not None and length != "0") or "transfer-encoding" in request.headers
+
+
+def _unavailable(error: UpstreamError) -> ProxyError:
+    if error.refused:
+        return unreachable(error)
+    return ProxyError(502, "all_tiers_failed", f"LiteLLM gave no answer: {error}")

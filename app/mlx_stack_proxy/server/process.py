@@ -1,0 +1,219 @@
+"""The proxy as a process: uvicorn, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from .. import main, settings_source
+from ..engine.services import Services
+from ..reload import Given, Reloader
+from ..settings import Settings, retired
+from ..telemetry import log
+from . import open_files, systemd_notify, workers
+from .http_protocol import BoundedProtocol
+
+GC_YOUNG_OBJECTS = 50_000  # forty requests of 400 messages at once; Python's own 700 is for scripts
+GC_TICKS = 300  # of uvicorn's ten a second
+KEEP_ALIVE_SECONDS = 75  # longer than the pools of usual clients keep an idle connection
+
+
+class Server(uvicorn.Server):
+    """At the first signal: finish what runs, refuse what comes, then end. At a second: end."""
+
+    def __init__(
+        self,
+        services: Services,
+        on_ready: Callable[[], None] | None = None,
+        listeners: list[socket.socket] | None = None,
+        given: Given | None = None,
+    ) -> None:
+        server = services.settings.server
+        super().__init__(
+            uvicorn.Config(
+                main.build_app(services),
+                host=server.host,
+                port=server.port,
+                http=BoundedProtocol,
+                loop="uvloop",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._services = services
+        self.on_ready = on_ready
+        change = partial(main.change, services)
+        self._reloader = Reloader(given, services.settings, change) if given is not None else None
+        self.listeners = listeners
+        self._sentinel: int | None = None
+        self._deadline: float | None = None
+        self._signal: int | None = None
+
+    async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
+        await super().startup(sockets)  # type: ignore[arg-type]
+        if self.started:
+            _spare_the_collector()
+        if self.started and self._sentinel is not None:
+            loop = asyncio.get_running_loop()
+            loop.add_reader(self._sentinel, self._orphaned, loop)
+        if self.started and self._reloader is not None:
+            self._reloader.start()
+            if self.reloads_at_hangup:
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
+        if self.started and self.on_ready is not None:
+            self.on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._reloader is not None:
+            await self._reloader.close()
+        await super().shutdown(sockets)
+
+    @property
+    def reloads_at_hangup(self) -> bool:
+        """Whether SIGHUP is about the settings: in a terminal it means that that is gone."""
+        return self._reloader is not None and not sys.stderr.isatty()
+
+    def ends_with(self, sentinel: int) -> None:
+        """End as at a signal when ``sentinel``, another process's, becomes readable."""
+        self._sentinel = sentinel
+
+    def _orphaned(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self._sentinel is not None
+        loop.remove_reader(self._sentinel)
+        self.handle_exit(signal.SIGTERM, None)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._services.life.stopping:
+            self.should_exit = True
+            return
+        self._services.life.stopping = True
+        grace = self._services.settings.server.shutdown_grace_seconds
+        self._deadline = time.monotonic() + grace
+        self._signal = sig  # said later: the signal may have come in the midst of a log line
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._signal is not None:
+            self._say_stopping(self._signal)
+            self._signal = None
+        if self._deadline is not None and (
+            self._services.life.running == 0 or time.monotonic() >= self._deadline
+        ):
+            self.should_exit = True
+        if self._services.life.stopping or self.should_exit:
+            self._services.feed.close()
+        if self.should_exit:
+            for exchange in list(self._services.exchanges):
+                exchange.end()
+        if counter % GC_TICKS == 0:
+            gc.collect(1)
+        return await super().on_tick(counter)
+
+    def say_ready(self) -> None:
+        """To the log, and to systemd."""
+        self.say_listening()
+        systemd_notify.ready()
+
+    def say_listening(self) -> None:
+        """In the log: where clients reach it, and the tiers."""
+        server = self._services.settings.server
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        port = self.servers[0].sockets[0].getsockname()[1]  # another than asked for, if that is 0
+        tiers = list(self._services.settings.tiers)
+        log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
+        if keys := retired(self._services.settings):
+            log.get().warning("settings_retired", keys=keys)
+
+    def _say_stopping(self, sig: int) -> None:
+        log.get().info(
+            "stopping",
+            signal=signal.Signals(sig).name,
+            running=self._services.life.running,
+            grace_seconds=self._services.settings.server.shutdown_grace_seconds,
+        )
+
+
+def _spare_the_collector() -> None:
+    """Keep what start-up made out of the garbage collector's rounds.
+
+    A streamed token makes some twenty objects, none of them in a cycle; looking through all modules
+    after every few tokens costs more than the tokens. An exchange leaves no cycle either, so that
+    the count that starts a round hardly grows. A library's error may be in one, with a request's
+    body: a look at what is young, every half minute, finds it whatever the count.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.collect()  # or a full round would wait until a quarter of all modules' objects is new
+    gc.set_threshold(GC_YOUNG_OBJECTS, 20, 50)
+
+
+def serve(
+    settings: Settings,
+    on_ready: Callable[[], None] | None = None,
+    log_to: Path | None = None,
+    given: Given | None = None,
+) -> int:
+    """Run until a signal; the process's exit code. Raises :class:`SettingsError`.
+
+    ``log_to``: the log file that the process has taken over, for its workers. ``given``: from where
+    the settings are read anew when they change; without it they stay.
+    """
+    workers.check_state(settings)
+    log.configure(settings.observability)
+    passed_over = settings_source.service_links(os.environ)
+    if passed_over:
+        log.get().info("service_links_passed_over", variables=passed_over)
+    if settings.server.workers > 1:
+        ready = on_ready or systemd_notify.ready
+        return workers.Workers(work, settings, log_to, ready, given).run()
+    server = Server(main.build_services(settings), on_ready, given=given)
+    if on_ready is None:
+        server.on_ready = server.say_ready
+    return _run(server)
+
+
+def work(
+    settings: Settings,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    given: Given | None,
+) -> int:
+    """Be one of several workers: as :func:`serve`, on a port that another process has bound.
+
+    When that process is gone, however it went, this one ends as at a signal.
+    """
+    log.configure(settings.observability)
+    server = Server(main.build_services(settings), on_ready, [listener], given)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        server.ends_with(parent.sentinel)
+    return _run(server)
+
+
+def _run(server: Server) -> int:
+    open_files.raise_limit()
+    if server.reloads_at_hangup:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready to take it
+    # uvicorn ends a start that failed (a taken port, say) with SystemExit.
+    with contextlib.suppress(asyncio.CancelledError):
+        server.run(server.listeners)
+    return 0 if server.started else 1

@@ -1,0 +1,127 @@
+"""``GET /mlx-stack/status``: the process and its tiers in one look, read when somebody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from .. import __version__
+from ..engine.services import Services
+from ..escalation.cloud import SCOPE as CLOUD
+from ..settings import Settings
+from ..state.store import Refused, StoreError
+from ..telemetry import accounts
+from ..telemetry.metrics import Metrics
+from ..token_budget.budgets import Limit
+
+_NO_FAILURE = ("ok", "client_left", "client_error")  # of the tier's
+
+
+async def status(services: Services) -> dict[str, Any]:
+    """Counts are this process's, since ``started`` (seconds since the epoch)."""
+    sessions, budgets = await _kept(services)
+    return {
+        "version": __version__,
+        "started": services.life.started,
+        "stopping": services.life.stopping,
+        "running": len(services.exchanges),
+        "sessions": sessions,
+        "store": services.store.trouble or "ok",
+        "memory_pressure": services.memory.shown(),
+        "chain": list(services.settings.reliability.escalation.chain),
+        "tiers": _tiers(services),
+        "totals": _totals(services.metrics),
+        "budgets": budgets,
+    }
+
+
+async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
+    """What the store has to say; nothing where it fails."""
+    limits = _limits(services.settings)
+    now = services.wall_clock()
+    try:
+        sessions = await services.store.count_sessions(now)
+        # Set aside until now, which is not at all: the counts are what it gives.
+        asked = [Limit(limit.scope, None, limit.rolling) for limit in limits]
+        found = await services.store.reserve("status", asked, 0, now, now)
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        return None, []
+    used = {} if isinstance(found, Refused) else found.used
+    return sessions, [
+        {"scope": limit.scope, "used": used.get(limit.scope, 0), "limit": limit.most}
+        for limit in limits
+    ]
+
+
+def _limits(settings: Settings) -> list[Limit]:
+    """The hourly budgets that have a name: a key's is a hash, and a session's its own affair."""
+    rules = settings.reliability.token_budget
+    limits: list[Limit] = []
+    if rules.enabled:
+        limits.append(Limit("hour", rules.per_hour, rolling=True))
+        limits += [
+            Limit(f"tier:{name}", given.per_hour, rolling=True)
+            for name, given in rules.per_tier.items()
+            if given.per_hour is not None
+        ]
+    cloud = settings.reliability.escalation.cloud_fallback
+    if cloud is not None and cloud.enabled and settings.reliability.escalation.cloud:
+        limits.append(Limit(CLOUD, cloud.max_tokens_per_hour, rolling=True))
+    return limits
+
+
+def _tiers(services: Services) -> dict[str, dict[str, Any]]:
+    metrics = services.metrics
+    queues = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
+    writing = [found for one in services.exchanges if (found := one.writing()) is not None]
+    rates = services.token_rates.per_second(asyncio.get_running_loop().time(), writing)
+    requests = metrics.by_label(metrics.requests, "tier")
+    attempts = metrics.by_label(metrics.attempts, "tier")
+    no_failure = [metrics.by_label(metrics.attempts, "tier", result=r) for r in _NO_FAILURE]
+    retries = metrics.by_label(metrics.retries, "tier")
+    left = metrics.by_label(metrics.escalations, "from_tier")
+    now = services.wall_clock()
+    tiers = {}
+    for name, tier in services.settings.tiers.items():
+        health = services.tier_states[name]
+        in_flight, waiting = queues.get(name, (0, 0))
+        tiers[name] = {
+            "model": tier.model,
+            "local": tier.local,
+            "state": "degraded" if health.degraded else "ok",
+            "degraded_until": health.until(now) or None,
+            "failures": health.failures,
+            "in_flight": in_flight,
+            "max_concurrency": tier.max_concurrency,
+            "waiting": waiting,
+            "tokens_per_second": round(rates.get(name, 0.0), 1),
+            "requests": int(requests.get(name, 0)),
+            "attempts": int(attempts.get(name, 0)),
+            "failed": int(attempts.get(name, 0) - sum(one.get(name, 0) for one in no_failure)),
+            "retries": int(retries.get(name, 0)),
+            "escalated": int(left.get(name, 0)),
+        }
+    return tiers
+
+
+def _totals(metrics: Metrics) -> dict[str, int]:
+    outcomes = metrics.by_label(metrics.requests, "outcome")
+    actions = metrics.by_label(metrics.loops, "action")
+    tokens = metrics.by_label(metrics.tokens, "direction")
+    found = {
+        "requests": sum(outcomes.values()),
+        "delivered": outcomes.get("ok", 0),
+        "retries": metrics.total(metrics.retries),
+        "escalations": metrics.total(metrics.escalations),
+        "invalid_calls": metrics.total(metrics.tool_call_failures),
+        "repairs": metrics.total(metrics.tool_call_repairs),
+        "rescued_calls": metrics.total(metrics.rescued_tool_calls),
+        "loop_warnings": actions.get("warning", 0),
+        "loops_cut": actions.get("circuit_break", 0),
+        "truncations": metrics.total(metrics.truncations),
+        "tokens_in": tokens.get("input", 0),
+        "tokens_out": tokens.get("output", 0),
+        "tokens_saved": metrics.total(metrics.tokens_saved),
+    }
+    return {name: int(value) for name, value in found.items()}

@@ -1,0 +1,177 @@
+"""Several processes of one proxy on one port: ``server.workers``.
+
+The parent binds the port, starts the workers, which all accept on it, and starts one anew that
+ends. It serves nothing itself. A worker whose parent is gone ends as at a signal.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ..reload import Given
+from ..settings import Settings
+from ..settings_source import SettingsError
+from ..telemetry import log, log_file
+
+BACKLOG = 2048
+# A worker that can't live is not started in a circle.
+RESTART_SECONDS = 1.0
+_SPAWN = multiprocessing.get_context("spawn")
+
+# Settings, the listening socket, what to call when ready, where settings come from; a function of
+# a module's, for the worker's process finds it by its name.
+Work = Callable[[Settings, socket.socket, Callable[[], None], Given | None], int]
+
+
+def check_state(settings: Settings) -> None:
+    """Raises :class:`SettingsError` where several workers could not count together."""
+    count, backend = settings.server.workers, settings.state.backend
+    if count > 1 and backend != "redis":
+        raise SettingsError(
+            [
+                f"server.workers: {count} processes need a state that they share; state.backend "
+                f"`{backend}` is one process's alone: use `redis`, or one worker"
+            ],
+            "settings",
+        )
+
+
+class Workers:
+    """``work``: serves in a worker's process; the exit code. ``on_ready``: once, when all serve."""
+
+    def __init__(
+        self,
+        work: Work,
+        settings: Settings,
+        log_to: Path | None,
+        on_ready: Callable[[], None] | None,
+        given: Given | None = None,
+    ) -> None:
+        self._work = work
+        self._settings = settings
+        self._log_to = log_to
+        self._given = given
+        self._on_ready = on_ready
+        self._running: dict[int, Any] = {}  # by the process's sentinel
+        self._starting: dict[Connection, Any] = {}
+        self._ready = 0  # how many have ever become so
+        self._due: list[float] = []  # when to start one in the place of one that ended
+        self._stopping = False
+
+    def run(self) -> int:
+        """Until a signal; the exit code."""
+        server = self._settings.server
+        try:
+            listener = _listen(server.host, server.port)
+        except OSError as error:
+            log.get().error("no_port", host=server.host, port=server.port, error=error.strerror)
+            return 1
+        with listener:
+            for sig in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(sig, self._pass_on)
+            log.get().info("workers", count=server.workers, port=listener.getsockname()[1])
+            for _ in range(server.workers):
+                self._start(listener)
+            while self._running or self._due:
+                self._wait()
+                self._restart(listener)
+        return 0 if self._ready >= server.workers else 1
+
+    def _pass_on(self, sig: int, frame: FrameType | None) -> None:
+        running = list(self._running.values())
+        if sig == signal.SIGHUP and not sys.stderr.isatty():
+            # One that starts could not take it yet, and looks at the configuration by itself.
+            starting = list(self._starting.values())
+            running = [process for process in running if process not in starting]
+        else:
+            self._stopping = True
+            if sig == signal.SIGHUP:  # the terminal is gone
+                sig = signal.SIGTERM
+        for process in running:
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, sig)
+
+    def _start(self, listener: socket.socket) -> None:
+        ours, theirs = _SPAWN.Pipe(duplex=False)
+        what = (self._settings, listener, self._given)
+        process = _SPAWN.Process(target=_run, args=(self._work, what, self._log_to, theirs))
+        process.start()
+        theirs.close()
+        self._running[process.sentinel] = process
+        self._starting[ours] = process
+        if self._stopping:  # the signal came while this one was not in the list yet
+            process.terminate()
+
+    def _wait(self) -> None:
+        """Until a worker is ready or ends, or one is due."""
+        patience = max(0.0, min(self._due) - time.monotonic()) if self._due else None
+        for found in wait([*self._running, *self._starting], patience):
+            if isinstance(found, Connection):
+                self._hear(found)
+            elif isinstance(found, int):
+                self._ended(self._running.pop(found))
+
+    def _hear(self, connection: Connection) -> None:
+        del self._starting[connection]
+        try:
+            connection.recv_bytes()
+        except EOFError:  # it ended before it was ready
+            return
+        finally:
+            connection.close()
+        self._ready += 1
+        if self._ready == self._settings.server.workers and self._on_ready is not None:
+            self._on_ready()
+
+    def _ended(self, process: Any) -> None:
+        process.join()
+        if self._stopping:
+            return
+        log.get().error("worker_ended", worker=process.pid, exit_code=process.exitcode)
+        if self._ready < self._settings.server.workers:
+            self._pass_on(signal.SIGTERM, None)  # what fails at the first start always will
+        else:
+            self._due.append(time.monotonic() + RESTART_SECONDS)
+
+    def _restart(self, listener: socket.socket) -> None:
+        if self._stopping:
+            self._due.clear()
+        now = time.monotonic()
+        due = [at for at in self._due if at <= now]
+        self._due = [at for at in self._due if at > now]
+        for _ in due:
+            self._start(listener)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=BACKLOG)
+
+
+def _run(
+    work: Work,
+    what: tuple[Settings, socket.socket, Given | None],
+    log_to: Path | None,
+    ready: Connection,
+) -> None:
+    """One worker's process."""
+    os.setpgrp()  # Ctrl-C reaches the parent alone, which passes it on
+    if log_to is not None:
+        log_file.take_over(log_to)
+
+    def say() -> None:
+        ready.send_bytes(b"ready")
+        ready.close()
+
+    settings, listener, given = what
+    raise SystemExit(work(settings, listener, say, given))

@@ -1,0 +1,40 @@
+"""The stages, in the order in which they see a request and its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .engine.pipeline import Stage
+from .escalation.stage import Escalation
+from .loop_detection.stage import LoopDetection
+from .settings import Settings
+from .token_budget.stage import Budget
+from .tool_validation.stage import ToolValidation
+
+
+def build(settings: Settings, before: Sequence[Stage] = ()) -> Sequence[Stage]:
+    """The stages that a configuration turns on, in order.
+
+    ``before``: those of the settings that it replaces, whose memory goes on.
+    """
+    stages: list[Stage] = []
+    if settings.reliability.loop_detection.enabled:
+        loops = LoopDetection(settings)
+        for former in before:
+            if isinstance(former, LoopDetection):
+                loops.continue_from(former)
+        stages.append(loops)
+    if settings.reliability.tool_validation.enabled:
+        stages.append(ToolValidation(settings))
+    if settings.reliability.token_budget.enabled:
+        stages.append(Budget(settings))
+    if settings.reliability.escalation.enabled:
+        stages.append(Escalation(settings))
+    return stages
+
+
+def forget(built: Sequence[Stage], session: str) -> None:
+    """Have those that remember a session forget it. ``session``: its hash."""
+    for stage in built:
+        if isinstance(stage, LoopDetection):
+            stage.forget(session)

@@ -1,0 +1,245 @@
+"""Keeps a state file abreast of its image in memory: group commit, failures, housekeeping.
+
+The event loop decides, one thread does the work. A task writes all that has changed in one
+transaction, then tells everybody who waited for it; what changes meanwhile is in the next one. A
+file that fails is opened and written again each second; until then who waits is told at once, and
+nothing is lost from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+from ..telemetry import log
+from .image import Image
+from .state_file import FileUnusable, StateFile
+from .store import StoreError
+from .worker import Worker
+
+RETRY_SECONDS = 1.0  # between two tries of a file that fails
+STALL_SECONDS = 5.0  # what takes longer in the thread is trouble, until it ends
+CLOSE_SECONDS = 10.0  # how long the end waits for the disk
+HOUSEKEEPING_SECONDS = 30.0
+PAUSE_SECONDS = 0.05  # between two steps of the same housekeeping
+STEP = 500  # rows that one step forgets
+
+Result = TypeVar("Result")
+
+
+class Keeper:
+    """``events``: for how many seconds they are kept, and how many.
+
+    ``clock``: seconds since the epoch, for the housekeeping alone.
+    """
+
+    def __init__(
+        self,
+        file: StateFile,
+        image: Image,
+        events: tuple[float, int],
+        clock: Callable[[], float],
+    ) -> None:
+        self._file = file
+        self._image = image
+        self._events_ttl, self._max_events = events
+        self._clock = clock
+        self.trouble: str | None = f"{file.path} is not open yet"
+        self.known = False  # the file was read, so that memory has the truth
+        self._error: StoreError | None = None  # what keeps us from writing
+        self._waiting: list[asyncio.Future[None]] = []  # for a transaction to come,
+        self._in_flight: list[asyncio.Future[None]] = []  # and for the one that runs
+        self._house_due = False
+        self._complained = False
+
+    async def start(self) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._wanted = asyncio.Event()  # there is something to do
+        self._stopping: asyncio.Future[None] = loop.create_future()
+        self._worker = Worker("mlx-stack-state")
+        await self._try()
+        if isinstance(self._error, FileUnusable):
+            await self._try()
+        self._house_timer = loop.call_later(HOUSEKEEPING_SECONDS, self._ask_for_housekeeping)
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Write all there is, and close the file."""
+        self._stopping.set_result(None)
+        self._wanted.set()
+        await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
+        self._task.cancel()
+        self._house_timer.cancel()
+        self.trouble = f"{self._file.path} is closed"
+        self._tell_all(StoreError(self.trouble))
+        await asyncio.wait([self._worker.do(self._file.close)], timeout=CLOSE_SECONDS)
+        self._worker.stop()
+
+    def written(self) -> asyncio.Future[None]:
+        """Done when all that has changed so far is in the file. Raises StoreError, as it does."""
+        if self.trouble is not None:
+            raise StoreError(self.trouble)
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(waiter)
+        self._wanted.set()
+        return waiter
+
+    async def ask(self, job: Callable[[StateFile], Result]) -> Result:
+        """Read something from the file. Raises StoreError."""
+        if self._error is not None:
+            raise StoreError(self.trouble)
+        try:
+            return await self._do(lambda: job(self._file))
+        except FileUnusable as error:
+            self._fail(error)
+            raise
+
+    # The task
+
+    async def _run(self) -> None:
+        while not self._stopping.done():
+            if self._error is not None:
+                await asyncio.wait([self._stopping], timeout=RETRY_SECONDS)
+                await self._try()
+            else:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await self._work()
+        await self._try()
+
+    async def _work(self) -> None:
+        try:
+            await self._write()
+            if self._house_due:
+                await self._keep_house()
+        except Exception as error:
+            self._fail(error)
+
+    async def _write(self) -> None:
+        """One transaction; another follows where it can't take all."""
+        batch = self._image.take()
+        if self._image.is_dirty():  # what they wait for may be in the next one
+            self._wanted.set()
+        else:
+            self._in_flight, self._waiting = self._waiting, []
+        if batch.entries or batch.gone or batch.events:
+            try:
+                await self._do(partial(self._file.write, batch))
+            except BaseException:
+                self._image.put_back(batch)
+                raise
+        in_flight, self._in_flight = self._in_flight, []
+        _tell(in_flight, None)
+
+    async def _try(self) -> None:
+        """Open the file, again or for the first time, and write what it lacks."""
+        try:
+            if self._error is not None or not self.known:
+                await self._open()
+            while self._image.is_dirty() or self._waiting:
+                await self._write()
+        except Exception as error:
+            self._fail(error)
+            return
+        self._error = None
+        self._say_well()
+
+    async def _open(self) -> None:
+        if isinstance(self._error, FileUnusable):
+            aside = await self._do(partial(self._file.set_aside, self._error.label))
+            log.get().error("state_file_set_aside", reason=str(self._error), now=str(aside))
+        new = await self._do(self._file.open)
+        if not self.known:
+            self._image.restore(await self._do(self._file.read))
+            self.known = True
+        elif new:
+            self._image.all_changed()
+
+    # Housekeeping
+
+    def _ask_for_housekeeping(self) -> None:
+        self._house_due = True
+        self._wanted.set()
+
+    async def _keep_house(self) -> None:
+        """One small step; the next one follows soon, where there is more to do."""
+        self._house_due = False
+        pause = HOUSEKEEPING_SECONDS
+        try:
+            if await self._forget():
+                pause = PAUSE_SECONDS
+            else:
+                await self._do(self._file.sync)
+        finally:
+            self._house_timer.cancel()
+            self._house_timer = self._loop.call_later(pause, self._ask_for_housekeeping)
+        self._wanted.set()  # what it has forgotten is to be written
+
+    async def _forget(self) -> bool:
+        """What is too old, or too much; whether there is more of it."""
+        if await self._do(self._file.replaced):
+            log.get().error("state_file_gone", path=str(self._file.path), now="written anew")
+            await self._open()
+        now = self._clock()
+        if self._image.ledger.forget_idle(now, STEP):
+            return True
+        self._image.ledger.forget_empty_hours(now)
+        before = now - self._events_ttl
+        forget = partial(self._file.forget_events, before, self._max_events, STEP)
+        return await self._do(forget) == STEP
+
+    # Failures
+
+    async def _do(self, job: Callable[[], Result]) -> Result:
+        """In the thread. While it takes too long, that is trouble, but the end is waited for."""
+        stall = self._loop.call_later(STALL_SECONDS, self._say_stall)
+        try:
+            result = await self._worker.do(job)
+        finally:
+            stall.cancel()
+        if self.trouble is not None and self._error is None and self.known:
+            self._say_well()
+        return result
+
+    def _say_stall(self) -> None:
+        self._say_trouble(f"{self._file.path}: the disk takes over {STALL_SECONDS:g} s")
+        self._tell_all(StoreError(self.trouble))
+
+    def _fail(self, error: BaseException) -> None:
+        """From now on the task tries, and all others are refused."""
+        if not isinstance(error, StoreError):  # ours, and a bug: said with its place, and survived
+            log.fault("store_fault", error)
+            error = StoreError(f"{self._file.path} can't be written: {type(error).__name__}")
+        self._error = error
+        self._say_trouble(str(error))
+        self._tell_all(error)
+        self._wanted.set()
+
+    def _say_trouble(self, sentence: str) -> None:
+        if sentence != self.trouble:
+            log.get().error("store_fails", reason=sentence)
+            self._complained = True
+        self.trouble = sentence
+
+    def _say_well(self) -> None:
+        self.trouble = None
+        if self._complained:
+            log.get().info("store_works", path=str(self._file.path))
+            self._complained = False
+
+    def _tell_all(self, error: StoreError) -> None:
+        waiting = [*self._in_flight, *self._waiting]
+        self._in_flight, self._waiting = [], []
+        _tell(waiting, error)
+
+
+def _tell(waiting: list[asyncio.Future[None]], error: StoreError | None) -> None:
+    for waiter in waiting:
+        if waiter.done():  # its request was cancelled
+            continue
+        if error is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(StoreError(str(error)))

@@ -1,0 +1,321 @@
+"""Sessions, counts and reservations of one process: plain data, no I/O, the time passed in.
+
+The memory store is this alone; the SQLite store writes down what changes in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
+
+from ..token_budget.budgets import ESTIMATED, Limit
+from .rolling_hour import RollingHour
+from .store import MOST_TOKENS, Refused, Reserved, SessionDelta, SessionState, Settlement, Sticky
+
+SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
+STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night
+
+_SESSION = "session:"
+_NOTHING: dict[str, int] = {}  # never changed
+
+
+def purse_of(scope: str) -> str:
+    """The purse that a scope's tokens come from: ``session:ID:tier:T`` is in ``session:ID``."""
+    if not scope.startswith(_SESSION):
+        return scope
+    end = scope.find(":", len(_SESSION))
+    return scope if end < 0 else scope[:end]
+
+
+@dataclass(slots=True)
+class Purse:
+    """Tokens by scope that are forgotten together. ``touched``: when one was last counted."""
+
+    used: dict[str, int] = field(default_factory=dict)
+    touched: float = 0.0
+
+
+@dataclass(slots=True)
+class Changes:
+    """The names of what differs from what was last written down, in order (as dicts keep it)."""
+
+    sessions: dict[str, None] = field(default_factory=dict)
+    purses: dict[str, None] = field(default_factory=dict)
+    hours: dict[str, None] = field(default_factory=dict)
+
+
+class Ledger:
+    """Bounded: the least recently used sessions and counts go first.
+
+    ``session_ttl``: seconds. ``changes``: where to note what changes, if anybody cares.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_sessions: int,
+        window_size: int,
+        session_ttl: float,
+        changes: Changes | None = None,
+    ) -> None:
+        self._max_sessions = max_sessions
+        self._window_size = window_size
+        self._ttl = session_ttl
+        self._changes = changes
+        self.sessions: OrderedDict[str, SessionState] = OrderedDict()  # by last use, oldest first
+        self.purses: OrderedDict[str, Purse] = OrderedDict()
+        self.hours: dict[str, RollingHour] = {}
+        self._reserved: dict[str, int] = {}
+        self._tickets: dict[str, tuple[tuple[str, ...], int, float]] = {}
+        self._next_expiry = float("inf")  # no ticket expires before
+
+    # Sessions
+
+    def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        state = self.sessions.get(session)
+        if state is not None and now - state.last_seen > self._ttl:
+            self._forget(state)
+            state = None
+        self._expire(now)
+        counts = {limit.scope: self._count(limit, now) for limit in limits}
+        state = state or SessionState(session, first_seen=now, last_seen=now)
+        return self._counted(state, now, counts)
+
+    def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> dict[str, int]:
+        self.forget_idle(now, STEP)
+        before = {}
+        if settlement is not None:
+            before = self.settle(settlement.ticket, settlement.amounts, now)
+        old = self.sessions.get(session) or SessionState(session, first_seen=now)
+        window = (*old.window, *delta.window)[-self._window_size :] if delta.window else old.window
+        self.sessions[session] = SessionState(  # dataclasses.replace takes five times as long
+            session,
+            turns=old.turns + delta.turns,
+            tier=delta.tier or old.tier,
+            window=window,
+            sticky=_lasting({**old.sticky, **delta.sticky}, now) if delta.sticky else old.sticky,
+            first_seen=min(now, old.first_seen),
+            last_seen=max(now, old.last_seen),
+        )
+        self.sessions.move_to_end(session)
+        self._session_changed(session)
+        while len(self.sessions) > self._max_sessions:
+            self._forget(next(iter(self.sessions.values())))
+        return before
+
+    def delete(self, session: str) -> bool:
+        """Forget a session with its counts; whether there was one."""
+        self._drop_purse(_SESSION + session)
+        if self.sessions.pop(session, None) is None:
+            return False
+        self._session_changed(session)
+        return True
+
+    def page(self, now: float, offset: int, limit: int) -> list[SessionState]:
+        self._expire(now)
+        states = islice(reversed(self.sessions.values()), offset, offset + limit)
+        return [self._counted(s, now) for s in states if now - s.last_seen <= self._ttl]
+
+    def count_sessions(self, now: float) -> int:
+        by_age = self.sessions.values()
+        idle = sum(1 for _ in takewhile(lambda s: now - s.last_seen > self._ttl, by_age))
+        return len(self.sessions) - idle
+
+    def forget_idle(self, now: float, at_most: int) -> bool:
+        """Forget idle sessions and counts, a few at a time; whether there are more."""
+        for _ in range(at_most):
+            oldest = next(iter(self.sessions.values()), None)
+            if oldest is None or now - oldest.last_seen <= self._ttl:
+                break
+            self._forget(oldest)
+        else:
+            return True
+        for _ in range(at_most):
+            name, purse = next(iter(self.purses.items()), ("", None))
+            if purse is None or now - purse.touched <= self._ttl:
+                return False
+            self._drop_purse(name)
+        return True
+
+    def forget_empty_hours(self, now: float) -> None:
+        for scope in [s for s, hour in self.hours.items() if not hour.total(now)]:
+            del self.hours[scope]
+            self._hour_changed(scope)
+
+    # Budgets
+
+    def reserve(
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
+    ) -> Reserved | Refused:
+        self._expire(now)
+        own_scopes, own_tokens, _ = self._tickets.get(ticket, ((), 0, 0.0))
+        used = {limit.scope: self._count(limit, now) for limit in limits}
+        least = 1 if partial else tokens
+        for limit in limits:
+            if limit.most is None:
+                continue
+            left = limit.most - used[limit.scope]
+            others = self._reserved.get(limit.scope, 0)
+            others -= own_tokens if limit.scope in own_scopes else 0
+            if others + (tokens if others else least) > left:
+                resets_in = self._resets_in(limit, least, now)
+                return Refused(limit, used[limit.scope], least <= left, resets_in)
+        self._release(ticket)
+        if expires <= now:
+            return Reserved(used)
+        scopes = tuple(dict.fromkeys(limit.scope for limit in limits))
+        for scope in scopes:
+            self._reserved[scope] = self._reserved.get(scope, 0) + tokens
+        self._tickets[ticket] = (scopes, tokens, expires)
+        self._next_expiry = min(self._next_expiry, expires)
+        return Reserved(used)
+
+    def settle(self, ticket: str, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
+        self._release(ticket)
+        before = {}
+        for limit, used in amounts.items():
+            spend = self._spend_in_hour if limit.rolling else self._spend
+            before[limit.scope] = spend(limit.scope, used, now)
+        while len(self.purses) > self._max_sessions + SPARE_PURSES:
+            self._drop_purse(next(iter(self.purses)))
+        return before
+
+    # What was written down
+
+    def restore(
+        self,
+        sessions: Iterable[SessionState],
+        purses: Iterable[tuple[str, Purse]],
+        hours: Iterable[tuple[str, RollingHour]],
+    ) -> None:
+        """Take over what another process knew: sessions and purses by last use, oldest first."""
+        self.sessions = OrderedDict((state.session, state) for state in sessions)
+        self.purses = OrderedDict(purses)
+        self.hours = dict(hours)
+
+    # Its own
+
+    def _session_changed(self, session: str) -> None:
+        if self._changes is not None:
+            self._changes.sessions[session] = None
+
+    def _purse_changed(self, name: str) -> None:
+        if self._changes is not None:
+            self._changes.purses[name] = None
+
+    def _hour_changed(self, scope: str) -> None:
+        if self._changes is not None:
+            self._changes.hours[scope] = None
+
+    def _forget(self, state: SessionState) -> None:
+        """Forget a session that nobody asks for; what sub-agents spent since stays."""
+        purse = self.purses.get(_SESSION + state.session)
+        if purse is not None and purse.touched <= state.last_seen:
+            self._drop_purse(_SESSION + state.session)
+        del self.sessions[state.session]
+        self._session_changed(state.session)
+
+    def _counted(
+        self, state: SessionState, now: float, counts: Mapping[str, int] | None = None
+    ) -> SessionState:
+        name = _SESSION + state.session
+        purse = self._purse(name, now)
+        spent = purse.used if purse is not None else _NOTHING
+        sticky = state.sticky
+        return SessionState(  # all its fields, in their order: by name it takes twice as long
+            state.session,
+            spent.get(name, 0),
+            self._reserved.get(name, 0),
+            spent.get(name + ESTIMATED, 0),
+            counts or {},
+            state.turns,
+            state.tier,
+            state.window,
+            _lasting(sticky, now) if sticky else sticky,
+            state.first_seen,
+            state.last_seen,
+        )
+
+    def _count(self, limit: Limit, now: float) -> int:
+        scope = limit.scope
+        if not limit.rolling:
+            purse = self._purse(purse_of(scope), now)
+            return purse.used.get(scope, 0) if purse is not None else 0
+        hour = self.hours.get(scope)
+        return hour.total(now) if hour is not None else 0
+
+    def _purse(self, name: str, now: float) -> Purse | None:
+        """A purse, if there is one; one that is idle for too long is forgotten."""
+        purse = self.purses.get(name)
+        if purse is not None and now - purse.touched > self._ttl:
+            self._drop_purse(name)
+            return None
+        return purse
+
+    def _spend(self, scope: str, tokens: int, now: float) -> int:
+        """Count tokens; how many there were before."""
+        name = purse_of(scope)
+        purse = self._purse(name, now)
+        before = purse.used.get(scope, 0) if purse is not None else 0
+        if tokens:
+            if purse is None:
+                purse = self.purses[name] = Purse()
+            purse.used[scope] = min(before + tokens, MOST_TOKENS)
+            purse.touched = max(now, purse.touched)
+            self.purses.move_to_end(name)
+            self._purse_changed(name)
+        return before
+
+    def _spend_in_hour(self, scope: str, tokens: int, now: float) -> int:
+        """The same, of the last hour."""
+        hour = self.hours.get(scope)
+        before = hour.total(now) if hour is not None else 0
+        if tokens:
+            if hour is None:
+                hour = self.hours[scope] = RollingHour()
+            hour.add(tokens, now)
+            self._hour_changed(scope)
+        return before
+
+    def _drop_purse(self, name: str) -> None:
+        if self.purses.pop(name, None) is not None:
+            self._purse_changed(name)
+
+    def _resets_in(self, limit: Limit, tokens: int, now: float) -> float:
+        if not limit.rolling:
+            purse = self.purses.get(purse_of(limit.scope))
+            return max(0.0, purse.touched + self._ttl - now) if purse is not None else self._ttl
+        hour = self.hours.get(limit.scope) or RollingHour()
+        return hour.room_in(tokens, limit.most or 0, now)
+
+    def _release(self, ticket: str) -> None:
+        found = self._tickets.pop(ticket, None)
+        if found is None:
+            return
+        scopes, tokens, _ = found
+        for scope in scopes:
+            left = self._reserved.pop(scope, 0) - tokens
+            if left > 0:
+                self._reserved[scope] = left
+
+    def _expire(self, now: float) -> None:
+        if now < self._next_expiry:
+            return
+        for ticket in [t for t, (_, _, expires) in self._tickets.items() if expires <= now]:
+            self._release(ticket)
+        self._next_expiry = min((e for _, _, e in self._tickets.values()), default=float("inf"))
+
+
+def _lasting(sticky: Mapping[str, Sticky], now: float) -> dict[str, Sticky]:
+    return {model: entry for model, entry in sticky.items() if entry.until > now}

@@ -1,0 +1,363 @@
+"""The store that many proxies share: Redis or Valkey.
+
+Each method is one script, so that what two replicas do at the same time is exact: neither counted
+twice nor lost. All keys carry one hash tag, for a budget spans sessions and must lie on one node.
+Times are the callers', so the replicas' clocks must agree to within a minute. Every key expires.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import math
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import orjson
+
+from ..engine import tasks
+from ..escalation.breaker import BreakerState
+from ..frozen import frozen
+from ..token_budget.budgets import Limit
+from . import redis_link
+from .redis_link import RedisLink, Script
+from .rows import pack, unpack
+from .store import (
+    MOST_TOKENS,
+    EventQuery,
+    NotSent,
+    Refused,
+    Reserved,
+    SessionDelta,
+    Sessions,
+    SessionState,
+    Settlement,
+    Sticky,
+    StoreError,
+)
+
+PREFIX = "{mlx-stack}"
+PAGE = 1_000  # events read at once
+CLOCKS_APART = 60.0  # seconds: events of several replicas may lie so far out of their order
+HOUSEKEEPING_SECONDS = 30.0
+PAUSE_SECONDS = 0.05  # between two steps
+STEP = 200  # what one step of the housekeeping forgets, at most
+
+# A call whose answer was lost is made again only while the server surely remembers it: ten minutes.
+SURE_SECONDS = 500.0
+MOST_DEBTS = 10_000  # settlements and commits kept for a server that is away, the newest
+
+_STICKY = b"sticky:"
+_Read = TypeVar("_Read")
+
+
+@frozen
+class _Debt:
+    """What is still to be added. ``sure_until``: monotonic seconds; None: it was never sent."""
+
+    script: str
+    args: tuple[str | bytes | int, ...]
+    sure_until: float | None
+
+
+class RedisStore:
+    """``url``: ``redis://``, ``rediss://`` or ``unix://``; the TTLs are seconds.
+
+    ``clock``: seconds since the epoch, for what expires in the background. Raises ``ValueError``
+    for a URL that is none.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        max_sessions: int,
+        window_size: int,
+        session_ttl: float,
+        events_ttl: float,
+        max_events: int,
+        clock: Callable[[], float] = time.time,
+        prefix: str = PREFIX,
+    ) -> None:
+        self._link = RedisLink(url, prefix)
+        self._prefix = prefix
+        self._max_sessions = max_sessions
+        self._window_size = window_size
+        self._ttl = repr(float(session_ttl))
+        self._events_ttl = repr(float(events_ttl))
+        self._max_events = max_events
+        self._clock = clock
+        self._scripts = {name: Script(name) for name in _SCRIPTS}
+        me = secrets.token_hex(8)
+        self._calls = (f"{me}:{n}" for n in itertools.count())
+        self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
+        self._owes = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def trouble(self) -> str | None:
+        return self._link.trouble
+
+    async def open(self) -> None:
+        await self._link.open()
+        self._tasks = [
+            asyncio.create_task(self._keep_house()),
+            asyncio.create_task(self._keep_paying()),
+        ]
+
+    async def close(self) -> None:
+        await tasks.end(*self._tasks)
+        with contextlib.suppress(StoreError):
+            await self._pay()
+        await self._link.close()
+
+    # Sessions
+
+    async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        *found, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
+        try:
+            state = _session(found, now)
+        except ValueError as error:
+            raise StoreError(f"what Redis has of a session makes no sense: {error}") from None
+        return replace(state, counts=_by_scope(limits, counts)) if limits else state
+
+    async def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> Mapping[str, int]:
+        args: list[str | bytes | int] = [session, delta.turns, delta.tier, pack(delta.window)]
+        args += (self._window_size, self._max_sessions, len(delta.sticky))
+        for model, entry in delta.sticky.items():
+            args += (model, f"{entry.until!r} {entry.tier}")
+        if settlement is None:
+            await self._add(now, "commit", *args)
+            return {}
+        args += (settlement.ticket, *_amounts(settlement.amounts))
+        return _by_scope(settlement.amounts, await self._add(now, "commit", *args))
+
+    async def delete(self, session: str) -> bool:
+        return bool(await self._run("delete", session))
+
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
+        found = await self._run("sessions", _time(now), self._ttl, offset, limit)
+        readable = _readable(lambda one: _session(one, now), found)
+        sessions = Sessions(readable)
+        sessions.unreadable = len(found) - len(readable)
+        return sessions
+
+    async def count_sessions(self, now: float) -> int:
+        return int(await self._run("count_sessions", _time(now), self._ttl))
+
+    # Budgets
+
+    async def reserve(
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
+    ) -> Reserved | Refused:
+        given: list[str | int] = []
+        for limit in limits:
+            most = "" if limit.most is None else limit.most
+            given += (limit.scope, most, int(limit.rolling))
+        times = (_time(now), self._ttl, ticket, tokens, _time(expires), int(partial))
+        number, *rest = await self._run("reserve", *times, *given)
+        if number == 0:
+            return Reserved(_by_scope(limits, rest))
+        used, fits_alone, resets_in = rest
+        return Refused(limits[number - 1], int(used), bool(fits_alone), float(resets_in))
+
+    async def settle(
+        self, ticket: str, amounts: Mapping[Limit, int], now: float
+    ) -> Mapping[str, int]:
+        before = await self._add(now, "settle", ticket, *_amounts(amounts))
+        return _by_scope(amounts, before)
+
+    # Breakers and events
+
+    async def breakers(self) -> Mapping[str, BreakerState]:
+        found = await self._link.command("HGETALL", f"{self._prefix}:breakers")
+        return dict(_readable(_breaker, _pairs(found)))
+
+    async def save_breaker(self, tier: str, state: BreakerState) -> None:
+        values = (state.failures, state.degraded_until, state.cooldown)
+        await self._run("save_breaker", tier, orjson.dumps(values))
+
+    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        given: list[str | bytes] = []
+        for event in events:
+            try:
+                given += (_time(event["time"]), orjson.dumps(event))
+            except (TypeError, KeyError) as error:
+                raise StoreError(f"no event to keep: {type(error).__name__}") from error
+        if given:
+            await self._run("add_events", self._max_events, self._events_ttl, *given)
+
+    async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        found: list[tuple[int, Mapping[str, Any]]] = []
+        upwards = query.after is not None
+        start = (query.after or 0) + 1
+        end = "+"
+        oldest = math.inf
+        while len(found) < query.limit:
+            key = f"{self._prefix}:events"
+            if upwards:
+                page = await self._link.command("XRANGE", key, f"{start}-0", "+", "COUNT", PAGE)
+            else:
+                page = await self._link.command("XREVRANGE", key, end, "-", "COUNT", PAGE)
+            for number, event in _readable(_event, page):
+                if query.asks_for(event) and len(found) < query.limit:
+                    found.append((number, event))
+                oldest = event["time"]
+            if page:
+                last = _number(page[-1][0])
+                start, end = last + 1, f"{last - 1}-0"
+            if len(page) < PAGE or end == "0-0":
+                break
+            if not upwards and oldest < query.since - CLOCKS_APART:
+                break
+        return found if upwards else found[::-1]
+
+    # Its own
+
+    async def _run(self, name: str, *args: str | bytes | int) -> Any:
+        return await self._link.run(self._scripts[name], *args)
+
+    async def _add(self, now: float, name: str, *args: str | bytes | int) -> Any:
+        """Add something; what fails is added later, once. Raises StoreError all the same."""
+        call = next(self._calls)
+        try:
+            return await self._run(name, _time(now), self._ttl, call, *args)
+        except StoreError as error:
+            sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
+            self._debts.append(_Debt(name, (call, *args), sure_until))
+            self._owes.set()
+            raise
+
+    async def _keep_paying(self) -> None:
+        while True:
+            await self._owes.wait()
+            await asyncio.sleep(redis_link.RETRY_SECONDS)
+            with contextlib.suppress(StoreError):
+                await self._pay()
+
+    async def _pay(self) -> None:
+        """Add what could not be added, as of now. Raises StoreError."""
+        while self._debts:
+            debt = self._debts[0]
+            if debt.sure_until is None or time.monotonic() < debt.sure_until:
+                await self._run(debt.script, _time(self._clock()), self._ttl, *debt.args)
+            # Else it may have been added, and nobody remembers: better once too few than twice.
+            if self._debts and self._debts[0] is debt:
+                self._debts.popleft()
+        self._owes.clear()
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_SECONDS)
+            await self._tidy_all()
+
+    async def _tidy_all(self) -> None:
+        with contextlib.suppress(StoreError):  # said already; it will do another time
+            while True:
+                if await self.tidy() < STEP:
+                    return
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def tidy(self) -> int:
+        """Forget some of what is too old; how much. Raises StoreError."""
+        times = (_time(self._clock()), self._ttl, self._events_ttl)
+        return int(await self._run("tidy", *times, STEP, self._max_events))
+
+
+_SCRIPTS = (
+    *("load", "commit", "delete", "sessions", "count_sessions", "reserve", "settle"),
+    *("save_breaker", "add_events", "tidy"),
+)
+
+
+def _time(seconds: float) -> str:
+    return repr(float(seconds))
+
+
+def _scopes(limits: Sequence[Limit]) -> list[str | int]:
+    given: list[str | int] = []
+    for limit in limits:
+        given += (limit.scope, int(limit.rolling))
+    return given
+
+
+def _amounts(amounts: Mapping[Limit, int]) -> list[str | int]:
+    given: list[str | int] = []
+    for limit, tokens in amounts.items():
+        given += (limit.scope, int(limit.rolling), min(tokens, MOST_TOKENS))
+    return given
+
+
+def _by_scope(limits: Iterable[Limit], counts: Any) -> dict[str, int]:
+    """``counts``: none where the call had been made before."""
+    return {limit.scope: int(count) for limit, count in zip(limits, counts, strict=False)}
+
+
+def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
+    items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
+    return list(items)
+
+
+def _session(found: Any, now: float) -> SessionState:
+    name, flat, used, reserved, estimated = found
+    fields = dict(_pairs(flat))
+    sticky = {}
+    for key, value in fields.items():
+        if key.startswith(_STICKY):
+            until, _, tier = value.decode().partition(" ")
+            if float(until) > now:
+                sticky[key[len(_STICKY) :].decode()] = Sticky(tier, float(until))
+    return SessionState(
+        name.decode(),
+        used=int(used),
+        reserved=int(reserved),
+        estimated=int(estimated),
+        turns=int(fields.get(b"turns", 0)),
+        tier=fields.get(b"tier", b"").decode(),
+        window=unpack(fields.get(b"window", b"")),
+        sticky=sticky,
+        first_seen=float(fields.get(b"first", now)),
+        last_seen=float(fields.get(b"last", now)),
+    )
+
+
+def _breaker(pair: tuple[bytes, bytes]) -> tuple[str, BreakerState]:
+    tier, state = pair
+    failures, degraded_until, cooldown = orjson.loads(state)
+    return tier.decode(), BreakerState(int(failures), float(degraded_until), float(cooldown))
+
+
+def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
+    number, fields = entry
+    event = orjson.loads(dict(_pairs(fields))[b"body"])
+    if not isinstance(event["session"], str) or not isinstance(event["time"], (int, float)):
+        raise ValueError("no event of ours")
+    return _number(number), event
+
+
+def _number(identity: bytes) -> int:
+    """An event's number: of its entry's id, before the dash."""
+    return int(identity.partition(b"-")[0])
+
+
+def _readable(read: Callable[[Any], _Read], found: Iterable[Any]) -> list[_Read]:
+    """What can be read of what was found; another program may have written to our keys, too."""
+    readable = []
+    for one in found:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            readable.append(read(one))
+    return readable

@@ -1,0 +1,119 @@
+"""What the store keeps, as rows of the state file, and back.
+
+A session, a purse, an hour and a breaker are entries: a name, a kind, and the content as JSON.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from ..escalation.breaker import BreakerState
+from .ledger import Purse
+from .rolling_hour import RollingHour
+from .store import SessionState, Sticky
+
+Entry = tuple[str, str, str]  # name, kind, content
+
+
+@dataclass(slots=True)
+class Contents:
+    """What a file holds, but for its events. Sessions and purses: by last use, oldest first."""
+
+    sessions: list[SessionState]
+    purses: list[tuple[str, Purse]]
+    hours: list[tuple[str, RollingHour]]
+    breakers: dict[str, BreakerState]
+    last_event: int = 0  # the highest number that one ever had
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction writes.
+
+    ``names``: what it is about, by kind, as the ledger names it. ``entries``: in place of those of
+    the same names and kinds. ``gone``: names and kinds to delete. ``events``: number, time, kind,
+    session, and all of it as JSON.
+    """
+
+    names: dict[str, list[str]] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    gone: list[tuple[str, str]] = field(default_factory=list)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+
+
+def pack(window: tuple[bytes, ...]) -> bytes:
+    """Each digest after its length in two bytes."""
+    return b"".join(len(digest).to_bytes(2) + digest for digest in window)
+
+
+def unpack(packed: bytes) -> tuple[bytes, ...]:
+    """A window from what :func:`pack` made of it."""
+    window, at = [], 0
+    while at < len(packed):
+        end = at + 2 + int.from_bytes(packed[at : at + 2])
+        if end > len(packed):
+            raise ValueError("a window is cut off")
+        window.append(packed[at + 2 : end])
+        at = end
+    return tuple(window)
+
+
+def key(kind: str, name: str) -> tuple[str, str]:
+    """Name and kind in the file. A session lies beside its purse there, mostly on the same page."""
+    return (f"session:{name}" if kind == "sessions" else name), kind
+
+
+def entry(kind: str, name: str, value: Any) -> Entry:
+    """Raises ``TypeError`` for what is no JSON."""
+    content = _session(value) if kind == "sessions" else value
+    return *key(kind, name), orjson.dumps(content, default=RollingHour.buckets).decode()
+
+
+def contents(entries: Iterable[Entry]) -> Contents:
+    """Nonsense raises ``ValueError``, ``TypeError``, ``LookupError`` or ``AttributeError``."""
+    found: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    for name, kind, content in entries:
+        found[kind].append((name, _READ[kind](name, orjson.loads(content))))
+    return Contents(
+        sessions=sorted((state for _, state in found["sessions"]), key=lambda s: s.last_seen),
+        purses=sorted(found["purses"], key=lambda named: named[1].touched),
+        hours=found["hours"],
+        breakers=dict(found["breakers"]),
+    )
+
+
+def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Raises ``TypeError`` for what is no JSON, ``KeyError`` for what lacks something."""
+    return number, event["time"], event["kind"], event["session"], orjson.dumps(event).decode()
+
+
+def _session(state: SessionState) -> Any:
+    """Without its counts, which its purse has; the digests in hexadecimal digits."""
+    return {
+        "turns": state.turns,
+        "tier": state.tier,
+        "window": [digest.hex() for digest in state.window],
+        "sticky": state.sticky,
+        "first_seen": state.first_seen,
+        "last_seen": state.last_seen,
+    }
+
+
+def _session_of(name: str, content: dict[str, Any]) -> SessionState:
+    content["window"] = tuple(map(bytes.fromhex, content["window"]))
+    content["sticky"] = {model: Sticky(**one) for model, one in content["sticky"].items()}
+    return SessionState(name.removeprefix("session:"), **content)
+
+
+# By kind: what is made of a name and what the content says.
+_READ: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "sessions": _session_of,
+    "purses": lambda _, content: Purse(**content),
+    "hours": lambda _, content: RollingHour((minute, tokens) for minute, tokens in content),
+    "breakers": lambda _, content: BreakerState(**content),
+}

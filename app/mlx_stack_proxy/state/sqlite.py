@@ -1,0 +1,132 @@
+"""The store of one process that outlives it.
+
+The process owns its file, so what it knows in memory is the truth: to load and to reserve costs no
+I/O, and reservations die with the process that made them. What changes is written as whole rows, so
+that to write it twice counts nothing twice; whoever changed something is told when it is written.
+While the file fails, counting goes on in memory, and all of it is written when the file is well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..escalation.breaker import BreakerState
+from ..token_budget.budgets import Limit
+from .image import Image
+from .keeper import Keeper
+from .ledger import Ledger
+from .state_file import StateFile
+from .store import (
+    EventQuery,
+    Refused,
+    Reserved,
+    SessionDelta,
+    Sessions,
+    SessionState,
+    Settlement,
+    StoreError,
+)
+
+
+class SqliteStore:
+    """``path``: the file, ``~`` allowed; ``session_ttl``, ``events_ttl``: seconds.
+
+    ``clock``: seconds since the epoch, for what expires in the background.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        max_sessions: int,
+        window_size: int,
+        session_ttl: float,
+        events_ttl: float,
+        max_events: int,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._image = Image(
+            lambda changes: Ledger(
+                max_sessions=max_sessions,
+                window_size=window_size,
+                session_ttl=session_ttl,
+                changes=changes,
+            )
+        )
+        self._keeper = Keeper(StateFile(path), self._image, (events_ttl, max_events), clock)
+
+    @property
+    def trouble(self) -> str | None:
+        return self._keeper.trouble
+
+    async def open(self) -> None:
+        await self._keeper.start()
+
+    async def close(self) -> None:
+        await self._keeper.stop()
+
+    async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
+        return self._ledger().load(session, now, limits)
+
+    async def commit(
+        self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
+    ) -> Mapping[str, int]:
+        before = self._ledger().commit(session, delta, now, settlement)
+        await self._keeper.written()
+        return before
+
+    async def delete(self, session: str) -> bool:
+        found = self._ledger().delete(session)
+        await self._keeper.written()
+        return found
+
+    async def sessions(self, now: float, offset: int = 0, limit: int = 100) -> Sessions:
+        return Sessions(self._ledger().page(now, offset, limit))
+
+    async def count_sessions(self, now: float) -> int:
+        return self._ledger().count_sessions(now)
+
+    async def reserve(
+        self,
+        ticket: str,
+        limits: Sequence[Limit],
+        tokens: int,
+        now: float,
+        expires: float,
+        *,
+        partial: bool = False,
+    ) -> Reserved | Refused:
+        return self._ledger().reserve(ticket, limits, tokens, now, expires, partial=partial)
+
+    async def settle(
+        self, ticket: str, amounts: Mapping[Limit, int], now: float
+    ) -> Mapping[str, int]:
+        before = self._ledger().settle(ticket, amounts, now)
+        await self._keeper.written()
+        return before
+
+    async def breakers(self) -> Mapping[str, BreakerState]:
+        self._ledger()
+        return dict(self._image.breakers)
+
+    async def save_breaker(self, tier: str, state: BreakerState) -> None:
+        self._ledger()
+        self._image.set_breaker(tier, state)
+        await self._keeper.written()
+
+    async def add_events(self, events: Sequence[Mapping[str, Any]]) -> None:
+        self._ledger()
+        self._image.add_events(events)
+        await self._keeper.written()
+
+    async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        self._ledger()
+        return await self._keeper.ask(lambda file: file.find_events(query))
+
+    def _ledger(self) -> Ledger:
+        """What is known. Raises StoreError where the file has not been read yet."""
+        if not self._keeper.known:
+            raise StoreError(self._keeper.trouble)
+        return self._image.ledger

@@ -1,0 +1,1 @@
+"""What is told of exchanges: metrics, events, the log, traces, captured failures."""

@@ -1,0 +1,190 @@
+"""What an exchange leaves behind: counters, events, one line in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.services import Services
+from ..errors import INVALID_REQUEST, ProxyError
+from ..state.store import StoreError
+from ..token_budget.budgets import Spent
+from . import log
+from .metrics import OTHER
+
+# What stages report → the event it is kept as (docs/events.md), and what its labels are there.
+_EVENTS = {
+    "tool_call_invalid": ("tool_call_invalid", ("failure",)),
+    "tool_call_repaired": ("tool_call_repaired", ("repair",)),
+    "tool_call_rescued": ("tool_call_repaired", ("format",)),
+    "loop_warning": ("loop_warning", ("detector", "action")),
+    "loop_break": ("loop_break", ("detector", "action")),
+    "truncated": ("loop_warning", ("truncated",)),
+}
+# Whose detail an event holds: figures, a tool's name, a digest.
+_TOLD = ("loop_warning", "loop_break")
+
+
+def tier_label(exchange: Exchange) -> str:
+    """The tier's name for a metric; all models that pass through are one."""
+    return exchange.tier if exchange.route.tiers else OTHER
+
+
+def count_attempt(
+    services: Services,
+    exchange: Exchange,
+    record: AttemptRecord,
+    spent: Spent | None,
+    now: float,
+) -> None:
+    """One upstream call has ended. ``now``: on the loop's clock."""
+    metrics = services.metrics
+    tier = tier_label(exchange)
+    metrics.attempts.inc(tier, record.reason or "ok")
+    if spent is not None:
+        count_tokens(services, tier, spent)
+        services.token_rates.ended(tier, spent.output, now - record.seconds, now)
+
+
+def count_tokens(services: Services, tier: str, spent: Spent) -> None:
+    """Tokens that were used. ``tier``: a metric's label."""
+    metrics = services.metrics
+    metrics.tokens.inc(tier, "input", by=spent.prompt)
+    metrics.tokens.inc(tier, "output", by=spent.output)
+
+
+def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
+    services.metrics.retries.inc(tier_label(exchange), reason)
+
+
+def note_hint_refused(services: Services, exchange: Exchange) -> None:
+    """A tier took words of ours only in a tool result; whoever runs it can say that it does."""
+    if services.once.first(("hint_refused", exchange.tier)):
+        advice = "hint_placement: tool_result"
+        advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
+        log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
+
+
+def settle_incidents(services: Services, exchange: Exchange) -> None:
+    """Count what the stages reported, and keep it as events."""
+    if not exchange.incidents:
+        return
+    metrics = services.metrics
+    tier = tier_label(exchange)
+    tools = _offered(exchange)
+    events = []
+    for incident in exchange.incidents:
+        match incident.kind:
+            case "tool_call_invalid":
+                metrics.tool_call_failures.inc(tier, *incident.labels)
+            case "tool_call_repaired":
+                metrics.tool_call_repairs.inc(*incident.labels)
+            case "loop_warning" | "loop_break":
+                metrics.loops.inc(*incident.labels)
+            case "truncated":
+                metrics.truncations.inc(*incident.labels)
+            case "tokens_saved":
+                metrics.tokens_saved.inc(by=incident.detail["tokens"])
+                continue  # a figure, no event
+            case "tool_call_unchecked":
+                metrics.unchecked_tool_calls.inc()
+                continue
+            case "tool_call_rescued":
+                metrics.rescued_tool_calls.inc(*incident.labels)
+        kind, names = _EVENTS[incident.kind]
+        detail = dict(zip(names, incident.labels, strict=True))
+        if incident.kind in _TOLD:
+            detail |= incident.detail
+        elif (tool := incident.detail.get("tool")) in tools:
+            detail["tool"] = tool
+        events.append((kind, detail))
+    exchange.incidents.clear()
+    keep(services, exchange, events)
+
+
+def _offered(exchange: Exchange) -> set[str]:
+    """The names of the request's tools; what else a model calls a tool is its own text."""
+    functions = (tool.get("function") for tool in exchange.request.tools if isinstance(tool, dict))
+    names = (function.get("name") for function in functions if isinstance(function, dict))
+    return {name for name in names if isinstance(name, str)}
+
+
+def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+    """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
+    if error.type == INVALID_REQUEST:
+        return
+    tried = [attempt.as_dict() for attempt in exchange.attempts]
+    detail = {"type": error.type, "status": error.status, "attempts": tried}
+    keep(services, exchange, [("exhausted", detail)])
+
+
+def keep(
+    services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
+) -> None:
+    """Keep events, each with its kind and detail, for the post-mortem."""
+    keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
+
+
+def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
+    """Keep an event that belongs to no request."""
+    keep_of(services, "", "", "", [(kind, detail)])
+
+
+def keep_of(
+    services: Services,
+    request_id: str,
+    session: str,
+    tier: str,
+    events: Sequence[tuple[str, dict[str, Any]]],
+) -> None:
+    """Keep events of a request. ``session``: its hash."""
+    common = {
+        "time": services.wall_clock(),
+        "request_id": request_id,
+        "session": session,
+        "tier": tier,
+    }
+    services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])
+
+
+def stage_failed(services: Services, stage: str, error: Exception) -> None:
+    """A bug of ours: counted and said, and the exchange goes on without."""
+    services.metrics.stage_faults.inc(stage)
+    log.fault("stage_fault", error, stage=stage)
+
+
+def store_failed(services: Services, error: StoreError) -> None:
+    """Count it; say it once a minute, for it may be so for each request."""
+    services.metrics.store_errors.inc()
+    if services.once.first("store_error"):
+        log.fault("store_error", error, reason=str(error), said="once a minute")
+
+
+def close(services: Services, exchange: Exchange, outcome: str, seconds: float) -> None:
+    """The exchange is over."""
+    metrics = services.metrics
+    tier = tier_label(exchange)
+    metrics.requests.inc(tier, outcome)
+    metrics.request.observe(seconds, tier)
+    said: dict[str, Any] = {}
+    failed = [f"{a.tier}:{a.reason}:{a.status}" for a in exchange.attempts if a.reason]
+    if failed:
+        said["failed"] = failed
+    if exchange.escalated_from:
+        said["escalated_from"] = exchange.escalated_from
+        said["reason"] = exchange.notes.get("Escalation-Reason", "")
+    if repairs := exchange.reply_notes.get("Repairs"):
+        said["repairs"] = repairs
+    log.get().info(
+        "exchange",
+        request_id=exchange.id,
+        session=exchange.session.header,
+        tier=exchange.tier,
+        outcome=outcome,
+        attempts=len(exchange.attempts),
+        retries=exchange.retries,
+        stream=exchange.request.stream,
+        seconds=round(seconds, 4),
+        **said,
+    )

@@ -1,0 +1,289 @@
+"""``observability.capture_failures``: failing exchanges, as records that ``replay`` reads.
+
+One line an attempt: the client's request, the reply as it came over the wire, the verdict. An
+exchange that no attempt failed in leaves nothing. Keys are taken out; prompts and replies are not,
+which is why this is off unless asked for, and why the folder is private.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import fcntl
+import functools
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from ..engine.attempt import Attempt
+from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.failures import as_data
+from ..engine.rate_limit import Once
+from ..engine.upstream import Response
+from ..engine.verdicts import UpstreamFailed, Verdict
+from ..state.worker import Worker
+from ..token_budget.budgets import Spent
+from . import log
+from .observers import Witness
+
+FILE: Final = "failures.jsonl"
+OLD_FILE: Final = "failures.old.jsonl"
+MOST_RAW: Final = 4 * 1024 * 1024  # bytes of a reply; of a longer one the beginning is kept
+MOST_WAITING: Final = 64  # exchanges that wait for the disk; more are left out
+CLOSE_SECONDS: Final = 5.0
+REMOVED: Final = b"[key removed]"
+SHORTEST_KEY: Final = 8  # characters; what is shorter ("local") is no secret
+# Fields of a request body in which LiteLLM's clients send keys, at whatever depth,
+_KEY_FIELD = re.compile(
+    r"api_?key|secret|password|authorization|credential|(auth|access)_?token|headers", re.IGNORECASE
+)
+# but not in here: what an agent and its tools say to each other is what is to be replayed.
+_SAID = frozenset({"messages", "tools", "functions", "response_format"})
+_LOOKS_LIKE_A_KEY = re.compile(
+    rb"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{8,}"
+    rb"|\b(?:sk|hf|gsk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z])[-_][A-Za-z0-9_-]{16,}"
+    rb"|\bAKIA[0-9A-Z]{16}\b|\bAIza[A-Za-z0-9_-]{35}"
+    # A JSON Web Token.
+    rb"|(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}+\.eyJ[A-Za-z0-9_-]{8,}+\.[A-Za-z0-9_-]{8,}"
+    rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends JSON writes as \n
+)
+_KEPT_HEADERS = (b"content-type", b"retry-after")
+
+
+class FailureCapture:
+    """``folder``: made private; ``most_bytes``: of all files together. ``keys``: never written.
+
+    ``report``: told of faults.
+    """
+
+    name = "capture"
+
+    def __init__(self, folder: str, most_bytes: int, keys: Sequence[str], report: Any) -> None:
+        self._folder = Path(folder).expanduser()
+        self._most = most_bytes // 2  # in each of the two files
+        self._keys = tuple(key for key in keys if len(key) >= SHORTEST_KEY)
+        self._report = report
+        self._worker: Worker | None = None
+        self._waiting = 0
+        self._said = Once()
+
+    def start(self) -> None:
+        self._worker = Worker("mlx-stack-capture")
+
+    async def close(self) -> None:
+        """Write what waits, and end."""
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
+            worker.stop()
+
+    def of(self, exchange: Exchange) -> Witness:
+        return _Tape(self, exchange)
+
+    def keep(self, records: list[dict[str, Any]], owner: str) -> None:
+        """Write an exchange's records, in the thread. ``owner``: the client's own key."""
+        if self._worker is None or self._waiting >= MOST_WAITING:
+            self._failed(OSError("too many wait for the disk"))
+            return
+        self._waiting += 1
+        keys = (*self._keys, owner) if len(owner) >= SHORTEST_KEY else self._keys
+        written = self._worker.do(functools.partial(self._write, records, keys))
+        written.add_done_callback(self._written)
+
+    def _written(self, written: asyncio.Future[None]) -> None:
+        self._waiting -= 1
+        if isinstance(error := written.exception(), Exception):
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        self._report(self.name)
+        if self._said.first(type(error).__name__):
+            reason = error.strerror if isinstance(error, OSError) else None
+            log.fault("capture_fault", error, reason=reason or str(error), said="once a minute")
+
+    # In the thread
+
+    def _write(self, records: list[dict[str, Any]], keys: Sequence[str]) -> None:
+        lines = (orjson.dumps(_json(one, keys)) for one in records)
+        data = b"".join(_without_keys(line, keys) + b"\n" for line in lines)
+        if len(data) > self._most:
+            raise OSError(f"{len(data)} bytes of one exchange are more than a file may hold")
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / FILE
+        file = _open_alone(path)
+        try:
+            if os.fstat(file).st_size + len(data) > self._most:
+                path.replace(self._folder / OLD_FILE)
+                os.close(file)
+                file = -1
+                file = _open_alone(path)
+            os.fchmod(file, 0o600)
+            _append(file, data)
+        finally:
+            if file >= 0:
+                os.close(file)
+
+
+class _Tape(Witness):
+    """One exchange: what came for each of its attempts."""
+
+    name = FailureCapture.name
+
+    def __init__(self, capture: FailureCapture, exchange: Exchange) -> None:
+        self._capture = capture
+        self._exchange = exchange
+        self._records: list[dict[str, Any]] = []
+        self._response: _Recorded | None = None
+        self._failed = False
+
+    def answered(self, response: Response) -> None:
+        self._response = _Recorded(response)
+        response.tap(self._response.take)
+
+    def call_ended(
+        self,
+        attempt: Attempt | None,
+        record: AttemptRecord,
+        verdict: Verdict | None,
+        spent: Spent | None,
+    ) -> None:
+        response, self._response = self._response, None
+        if verdict is None and record.reason is not None:
+            return  # the client has left: nothing was judged
+        self._failed = self._failed or record.reason is not None
+        exchange = self._exchange
+        self._records.append(
+            {
+                "time": round(time.time(), 3),
+                "request_id": exchange.id,
+                "session": exchange.session.hash,
+                "attempt": len(exchange.attempts),
+                "tier": record.tier,
+                "seconds": round(record.seconds, 3),
+                "request": exchange.request.body,
+                "reply": (response, verdict),  # made JSON in the thread
+                "verdict": as_data(verdict),
+                "context": {
+                    "named": not exchange.session.derived,
+                    "window": [one.hex() for one in exchange.window],
+                    "bypass": sorted(exchange.controls.bypass),
+                    "retried": dict(exchange.retried),
+                },
+            }
+        )
+
+    def ended(self, outcome: str) -> None:
+        if self._failed:
+            for record in self._records:
+                record["outcome"] = outcome
+            self._capture.keep(self._records, self._exchange.owner)
+
+
+class _Recorded:
+    """An answer's head, and what is read of its body, up to a limit."""
+
+    __slots__ = ("cut_off", "headers", "parts", "size", "status")
+
+    def __init__(self, response: Response) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.cut_off = False
+
+    def take(self, data: bytes) -> None:
+        self.size += len(data)
+        if self.size <= MOST_RAW:
+            self.parts.append(data)
+        else:
+            self.cut_off = True
+
+
+def _open_alone(path: Path) -> int:
+    """The file, locked: the workers of one proxy share it."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        file = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), os.stat(path)):
+                return file
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # another has put it aside meanwhile
+
+
+def _append(file: int, data: bytes) -> None:
+    """All of it or nothing: half a line would spoil the next one, too."""
+    before = os.fstat(file).st_size
+    left = memoryview(data)
+    try:
+        while left:
+            left = left[os.write(file, left) :]
+    except OSError:
+        os.ftruncate(file, before)
+        raise
+
+
+def _json(record: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    response, verdict = record["reply"]
+    request = {
+        name: value if name in _SAID else _without_key_fields(value)
+        for name, value in record["request"].items()
+        if not _KEY_FIELD.search(name)
+    }
+    return {**record, "request": request, "reply": _reply(response, verdict, keys)}
+
+
+def _without_key_fields(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_key_fields(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {k: _without_key_fields(v) for k, v in value.items() if not _KEY_FIELD.search(k)}
+
+
+def _reply(
+    response: _Recorded | None, verdict: Verdict | None, keys: Sequence[str]
+) -> dict[str, Any]:
+    """As ``replay`` reads it: what came over the wire, and what else was found than that tells."""
+    said: dict[str, Any] = {}
+    streamed = False
+    if response is not None:
+        streamed = any(
+            k == b"content-type" and b"event-stream" in v.lower() for k, v in response.headers
+        )
+        said = {} if streamed and response.status < 400 else {"status": response.status}
+        kept = [header for header in response.headers if header[0] in _KEPT_HEADERS]
+        said["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
+        name = "stream" if streamed and response.status < 400 else "body"
+        raw = _without_keys(b"".join(response.parts), keys)  # as base64 none would be seen
+        try:
+            said[name] = raw.decode()
+        except UnicodeDecodeError:
+            said[f"{name}_base64"] = base64.b64encode(raw).decode()
+        if response.cut_off:
+            said["cut_off"] = True
+    if isinstance(verdict, UpstreamFailed):
+        said["failed"] = _failure(verdict)
+    return said
+
+
+def _failure(verdict: UpstreamFailed) -> Mapping[str, Any]:
+    fields = ("reason", "message", "status", "refused", "client_fault", "final", "retry_after")
+    said = {name: getattr(verdict, name) for name in fields}
+    return {**said, "about_ours": True} if verdict.about_ours else said
+
+
+def _without_keys(line: bytes, keys: Sequence[str]) -> bytes:
+    for key in keys:
+        line = line.replace(key.encode(), REMOVED)
+    return _LOOKS_LIKE_A_KEY.sub(REMOVED, line)

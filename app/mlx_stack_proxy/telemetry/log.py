@@ -1,0 +1,140 @@
+"""Logging: structlog to standard error, readable on a terminal, one JSON object a line otherwise.
+
+No key, prompt or reply text goes into a log line; the caller sees to it by passing only names,
+numbers and hashes.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+import structlog
+
+from ..printable import printable
+from ..settings import ObservabilitySettings
+
+
+class _CurrentStderr:
+    """Standard error as it is when a line is written; a test or a host may have replaced it.
+
+    A line that can't be written, to a full disk or a reader that is gone, breaks no exchange. Its
+    beginning may stand there, so that the next one, which tells of the end of it, begins anew.
+    """
+
+    def __init__(self) -> None:
+        self._broken_off = False
+
+    def write(self, text: str) -> int:
+        try:
+            done = sys.stderr.write(f"\n{text}" if self._broken_off else text)
+        except (OSError, ValueError):
+            self._broken_off = True
+            return 0
+        self._broken_off = False
+        return done
+
+    def flush(self) -> None:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            pass
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
+Stream = TextIO | _CurrentStderr
+# The request on whose behalf a line is written; tasks that it starts inherit it.
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+_bound: Any = None
+_LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> None:
+    """Set up structlog, and the standard library's loggers through it."""
+    stream = stream or _CurrentStderr()
+    console = settings.log_format == "console" or (
+        settings.log_format == "auto" and stream.isatty()
+    )
+    shared: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=False) if console else _add_time,
+        _add_request_id,
+    ]
+    plain: list[Any] = [_without_controls] if console else []  # JSON escapes them by itself
+    level = _LEVELS[settings.log_level]
+    structlog.configure(
+        processors=[*shared, *plain, _renderer(console, stream)],  # tracebacks: see `fault`
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(stream),  # type: ignore[arg-type]
+        cache_logger_on_first_use=True,
+    )
+    global _bound  # noqa: PLW0603  # finding and binding one anew costs as much as the line
+    _bound = structlog.get_logger().bind()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *plain,
+                structlog.processors.format_exc_info,
+                _renderer(console, stream),
+            ],
+            foreign_pre_chain=[structlog.stdlib.add_log_level, *shared[1:]],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    # Libraries speak up only where something is wrong; what they say could quote a request.
+    root.setLevel(max(level, logging.WARNING))
+
+
+def _add_time(_: Any, __: str, event: Any) -> Any:
+    """In UTC. Left to orjson to write, which does it faster than ``isoformat``."""
+    event["timestamp"] = datetime.now(UTC)
+    return event
+
+
+def _add_request_id(_: Any, __: str, event: Any) -> Any:
+    if found := request_id.get():
+        event.setdefault("request_id", found)
+    return event
+
+
+def _renderer(console: bool, stream: Stream) -> Any:
+    if console:
+        return structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    return _render_json
+
+
+def _without_controls(_: Any, __: str, event: Any) -> Any:
+    """A client's text must not move a terminal's cursor, nor look like a line of ours."""
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = printable(value)
+    return event
+
+
+def _render_json(_: Any, __: str, event: Any) -> str:
+    line = orjson.dumps(event, default=str, option=orjson.OPT_UTC_Z).decode()
+    # orjson leaves what JSON allows, and some terminals and readers of lines don't.
+    return line if line.isascii() and "\x7f" not in line else printable(line)
+
+
+def get() -> Any:
+    """The project's logger."""
+    return _bound or structlog.get_logger()
+
+
+def fault(event: str, error: BaseException, **fields: Any) -> None:
+    """Log an error of our own by its type and place: its message could quote a prompt."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    at = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
+    get().error(event, error=type(error).__name__, at=at, **fields)

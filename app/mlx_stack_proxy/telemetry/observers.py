@@ -1,0 +1,103 @@
+"""What looks on while an exchange runs: captured failures, traces.
+
+A witness changes nothing of the exchange, and a fault in one is reported and ends its looking on.
+Where none is wanted there is none, and nothing is done for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from ..engine.attempt import Attempt
+from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.headers import RawHeaders
+from ..engine.upstream import Response
+from ..engine.verdicts import Verdict
+from ..token_budget.budgets import Spent
+
+
+class Witness:
+    """Of one exchange. Override what is of interest."""
+
+    name = ""  # for the counter of faults
+
+    def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
+        """An upstream call is to be made; the headers that go with it."""
+        return headers
+
+    def answered(self, response: Response) -> None:
+        """Its answer begins; its body is still to be read."""
+
+    def call_ended(
+        self,
+        attempt: Attempt | None,
+        record: AttemptRecord,
+        verdict: Verdict | None,
+        spent: Spent | None,
+    ) -> None:
+        """It is over, and judged."""
+
+    def ended(self, outcome: str) -> None:
+        """The exchange is over; ``outcome`` as in ``mlx_stack_requests_total``."""
+
+
+MakeWitness = Callable[[Exchange], Witness]
+Report = Callable[[str, Exception], None]
+
+
+class Witnesses(Witness):
+    """Several as one, each guarded."""
+
+    def __init__(self, made: Sequence[Witness], report: Report) -> None:
+        self._made = list(made)
+        self._report = report
+
+    def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
+        for one in self._made[:]:
+            with self._guarded(one):
+                headers = one.call_begins(tier, headers)
+        return headers
+
+    def answered(self, response: Response) -> None:
+        for one in self._made[:]:
+            with self._guarded(one):
+                one.answered(response)
+
+    def call_ended(
+        self,
+        attempt: Attempt | None,
+        record: AttemptRecord,
+        verdict: Verdict | None,
+        spent: Spent | None,
+    ) -> None:
+        for one in self._made[:]:
+            with self._guarded(one):
+                one.call_ended(attempt, record, verdict, spent)
+
+    def ended(self, outcome: str) -> None:
+        for one in self._made[:]:
+            with self._guarded(one):
+                one.ended(outcome)
+
+    @contextmanager
+    def _guarded(self, one: Witness) -> Iterator[None]:
+        """One that fails looks on no longer."""
+        try:
+            yield
+        except Exception as error:
+            self._made.remove(one)
+            self._report(one.name, error)
+
+
+def of(exchange: Exchange, makers: Sequence[MakeWitness], report: Report) -> Witness | None:
+    """An exchange's witnesses; None where nobody wants any."""
+    if not makers:
+        return None
+    made = []
+    for make in makers:
+        try:
+            made.append(make(exchange))
+        except Exception as error:
+            report("witness", error)
+    return Witnesses(made, report)

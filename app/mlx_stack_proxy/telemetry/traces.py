@@ -1,0 +1,177 @@
+"""OpenTelemetry: a span for each exchange, and one for each of its upstream calls.
+
+Imported only with ``observability.traces: true``, for which the extra ``otel`` has to be installed.
+Names are those of the GenAI semantic conventions; no prompt and no reply is in a span. Where spans
+go is OpenTelemetry's own affair: its ``OTEL_*`` environment variables.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any, Final
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from .. import __version__
+from ..engine.attempt import Attempt
+from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.headers import RawHeaders
+from ..engine.verdicts import Verdict
+from ..settings import Settings
+from ..state.worker import Worker
+from ..token_budget.budgets import Spent
+from ..wire.reply import Reply
+from .observers import Witness
+
+CLOSE_SECONDS: Final = 5.0
+MOST_NAME: Final = 128  # characters of a model's name, which may be the client's own
+_W3C = TraceContextTextMapPropagator()
+_CARRIED = (b"traceparent", b"tracestate")
+
+
+class Traces:
+    """``provider``: another one than what the environment asks for, for tests."""
+
+    name = "traces"
+
+    def __init__(self, settings: Settings, provider: TracerProvider | None = None) -> None:
+        self._provider = provider or _provider()
+        self._models = {name: tier.model for name, tier in settings.tiers.items()}
+        self._tracer = self._provider.get_tracer("mlx-stack-proxy", __version__)
+
+    def of(self, exchange: Exchange) -> Witness:
+        return _Trace(self, exchange)
+
+    async def close(self) -> None:
+        """Send what is left."""
+        worker = Worker("mlx-stack-traces")  # a collector that hangs holds up no exit
+        await asyncio.wait([worker.do(self._provider.shutdown)], timeout=CLOSE_SECONDS)
+        worker.stop()
+
+    def span(self, model: str, kind: SpanKind, parent: Any, began: int | None = None) -> Span:
+        """A span that begins now, or began at a time (nanoseconds since the epoch)."""
+        model = model[:MOST_NAME]
+        return self._tracer.start_span(
+            f"chat {model}",
+            context=parent,
+            kind=kind,
+            start_time=began,
+            attributes={
+                "gen_ai.operation.name": "chat",
+                "gen_ai.provider.name": "litellm",
+                "gen_ai.request.model": model,
+            },
+        )
+
+    def model(self, tier: str) -> str:
+        return self._models.get(tier, tier)
+
+
+def _provider() -> TracerProvider:
+    named = {} if os.environ.get("OTEL_SERVICE_NAME") else {SERVICE_NAME: "mlx-stack-proxy"}
+    provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return provider
+
+
+class _Trace(Witness):
+    """One exchange. Its own span is made with the first call, whose headers name its parent."""
+
+    name = Traces.name
+
+    def __init__(self, traces: Traces, exchange: Exchange) -> None:
+        self._traces = traces
+        self._exchange = exchange
+        self._began = time.time_ns()
+        self._whole: Span | None = None
+        self._call: Span | None = None
+
+    def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
+        carried = {k.decode(): v.decode("latin-1") for k, v in headers if k in _CARRIED}
+        whole = self._span(carried)
+        self._call = self._traces.span(
+            self._traces.model(tier), SpanKind.CLIENT, set_span_in_context(whole)
+        )
+        self._call.set_attribute("mlx_stack.tier", tier)
+        ours: dict[str, str] = {}
+        _W3C.inject(ours, set_span_in_context(self._call))
+        rest = [header for header in headers if header[0] not in _CARRIED]
+        return [*rest, *((k.encode(), v.encode()) for k, v in ours.items())]
+
+    def call_ended(
+        self,
+        attempt: Attempt | None,
+        record: AttemptRecord,
+        verdict: Verdict | None,
+        spent: Spent | None,
+    ) -> None:
+        call, self._call = self._call, None
+        if call is None:
+            return
+        if attempt is not None:
+            body = attempt.request.body
+            limit = body.get("max_tokens") or body.get("max_completion_tokens")
+            if isinstance(limit, int):
+                call.set_attribute("gen_ai.request.max_tokens", limit)
+            _describe(call, attempt.reply)
+            if self._whole is not None and record.reason is None:
+                _describe(self._whole, attempt.reply)
+        if record.status is not None:
+            call.set_attribute("http.response.status_code", record.status)
+        _end(call, record.reason)
+
+    def ended(self, outcome: str) -> None:
+        exchange = self._exchange
+        if self._call is not None:
+            _end(self._call, outcome)
+        whole = self._span({})
+        whole.set_attributes(
+            {
+                "mlx_stack.tier": exchange.tier,
+                "mlx_stack.outcome": outcome,
+                "mlx_stack.attempts": len(exchange.attempts),
+                "mlx_stack.retries": exchange.retries,
+            }
+        )
+        if exchange.escalated_from:
+            whole.set_attribute("mlx_stack.escalated_from", exchange.escalated_from)
+        _end(whole, None if outcome == "ok" else outcome)
+
+    def _span(self, carried: dict[str, str]) -> Span:
+        if self._whole is None:
+            exchange = self._exchange
+            parent = _W3C.extract(carried)
+            self._whole = self._traces.span(
+                exchange.request.model or exchange.route.first, SpanKind.SERVER, parent, self._began
+            )
+            self._whole.set_attributes(
+                {
+                    "gen_ai.conversation.id": exchange.session.hash,
+                    "mlx_stack.request_id": exchange.id,
+                }
+            )
+        return self._whole
+
+
+def _describe(span: Span, reply: Reply) -> None:
+    if reply.usage is not None:
+        span.set_attribute("gen_ai.usage.input_tokens", reply.usage.prompt_tokens)
+        span.set_attribute("gen_ai.usage.output_tokens", reply.usage.completion_tokens)
+    choices = [choice for _, choice in sorted(reply.choices.items())]
+    reasons = [choice.finish_reason for choice in choices if choice.finish_reason]
+    if reasons:
+        span.set_attribute("gen_ai.response.finish_reasons", reasons)
+
+
+def _end(span: Span, reason: str | None) -> None:
+    if reason is not None:
+        span.set_attribute("error.type", reason)
+        span.set_status(Status(StatusCode.ERROR, reason))
+    span.end()

@@ -1,0 +1,1 @@
+"""How long a reply may get, and how many tokens a session and an hour may cost."""

@@ -1,0 +1,227 @@
+"""Token budgets: which limits hold for an exchange, what an attempt has used, what is refused.
+
+Pure; keeping the counts is the store's affair, waiting and refusing the shell's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from math import ceil
+from typing import Any, Literal, NamedTuple
+
+from ..engine.exchange import ClientRequest, Exchange
+from ..engine.verdicts import Rejected
+from ..frozen import frozen
+from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
+from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
+from ..wire.reply import Reply
+
+# Follows a session's scope: what of its tokens no upstream has counted.
+ESTIMATED = ":estimated"
+MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
+# When to come again whom only others' reservations stood in the way: any of them may end.
+WAITED_RETRY_SECONDS = 5
+
+Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
+
+
+class Limit(NamedTuple):
+    """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
+
+    ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:
+    tokens; None only counts.
+    """
+
+    scope: str
+    most: int | None
+    rolling: bool
+
+
+@frozen
+class Spent:
+    """Tokens of one upstream call. ``estimated``: upstream did not say."""
+
+    prompt: int
+    output: int
+    estimated: bool
+
+    @property
+    def total(self) -> int:
+        return self.prompt + self.output
+
+
+def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
+    """The budgets that a request counts towards; none where they are off.
+
+    ``session``: the hash of the one that pays, None where it is not known. ``key``: the API key
+    that the client sent. Those of a tier are ``tier_limits``.
+    """
+    if not rules.enabled:
+        return ()
+    limits = []
+    if session is not None:
+        limits.append(Limit(_session_scope(session), rules.per_session, rolling=False))
+    limits.append(Limit("hour", rules.per_hour, rolling=True))
+    if (given := rules.per_key.get(key)) is not None:
+        name = f"key:{blake2b(key.encode(), digest_size=8).hexdigest()}"
+        limits += _extra(given, session, name)
+    return tuple(limits)
+
+
+def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
+    """The budgets that an exchange counts towards, on whichever tier."""
+    return limits_of(exchange.session.budget_hash, exchange.owner, rules)
+
+
+def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
+    """The budgets of one tier alone, where it has some."""
+    given = rules.per_tier.get(tier)
+    if given is None or not rules.enabled:
+        return ()
+    return tuple(_extra(given, exchange.session.budget_hash, f"tier:{tier}"))
+
+
+def estimated_in(session: str) -> Limit:
+    """Where tokens are counted beside all else that no upstream has counted.
+
+    ``session``: the hash of the one that pays.
+    """
+    return Limit(_session_scope(session) + ESTIMATED, None, rolling=False)
+
+
+def _session_scope(session: str) -> str:
+    return f"session:{session}"
+
+
+def _extra(given: TokenLimits, session: str | None, name: str) -> list[Limit]:
+    limits = []
+    if given.per_session is not None and session is not None:
+        scope = f"{_session_scope(session)}:{name}"
+        limits.append(Limit(scope, given.per_session, rolling=False))
+    if given.per_hour is not None:
+        limits.append(Limit(name, given.per_hour, rolling=True))
+    return limits
+
+
+def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
+    """What is done where a budget is used up; one that is bypassed is counted all the same."""
+    bypassed = "budget" in exchange.controls.bypass
+    return "warn_and_continue" if bypassed else rules.policy
+
+
+def spent_tiers(
+    exchange: Exchange, used: Mapping[str, int], rules: TokenBudgetSettings
+) -> frozenset[str]:
+    """The tiers whose own budget is used up, so that another one is to take the exchange.
+
+    ``escalate`` refuses nobody: a tier that is named by header is obeyed.
+    """
+    policy = policy_for(exchange, rules)
+    if policy == "warn_and_continue" or not rules.per_tier:
+        return frozenset()
+    route = exchange.route
+    named = exchange.controls.tier is not None and policy == "escalate"
+    return frozenset(
+        tier
+        for tier in (*route.tiers, *route.cheaper)
+        if share_used(tier_limits(exchange, tier, rules), used) >= 1.0
+        and not (named and tier == route.first)
+    )
+
+
+def most_output(key: str, tier: str, rules: TokenBudgetSettings) -> int:
+    """The most tokens that one reply may have. ``key``: the API key that the client sent."""
+    most = rules.max_output_tokens
+    for given in (rules.per_key.get(key), rules.per_tier.get(tier)):
+        if given is not None and given.max_output_tokens is not None:
+            most = min(most, given.max_output_tokens)
+    return most
+
+
+def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int:
+    """The same, or less where the client asks for less."""
+    asked = exchange.request.max_tokens
+    most = most_output(exchange.owner, tier, rules)
+    return min(asked, most) if asked else most
+
+
+def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> int:
+    """``limit`` tokens of output, or less where the tier's window has no more room."""
+    if tier is None or request.is_within(tier.context_window - limit):
+        return limit
+    return min(limit, max(tier.context_window - request.prompt_tokens, MIN_ROOM))
+
+
+def most_used(body: Mapping[str, Any]) -> int:
+    """What a call with this request may use: the prompt as estimated, and the longest reply."""
+    return estimate_prompt_tokens(body) + most_written(body)
+
+
+def most_written(body: Mapping[str, Any]) -> int:
+    """The tokens of all choices, if each goes to its limit."""
+    output = body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    return int(output) * int(body.get("n") or 1)
+
+
+def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
+    """How much of the most used budget is gone; 1.0: all of it."""
+    most = 0.0
+    for limit in limits:
+        if limit.most:
+            most = max(most, used.get(limit.scope, 0) / limit.most)
+    return most
+
+
+def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: float) -> list[Limit]:
+    """The budgets that so many tokens more bring up to ``threshold`` of what they allow."""
+    return [
+        limit
+        for limit, tokens in amounts.items()
+        if limit.most
+        and used.get(limit.scope, 0) < threshold * limit.most <= used.get(limit.scope, 0) + tokens
+    ]
+
+
+def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spent:
+    """What a call has used: upstream's own count, else an estimate, which is never zero."""
+    usage = reply.usage
+    if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
+        # No piece of a reply has less than one token.
+        output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
+        return Spent(max(request.prompt_tokens, 1), output, estimated=True)
+    cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
+    later = reply.pieces - reply.counted  # some servers count at first, or along
+    output = usage.completion_tokens + later
+    return Spent(usage.prompt_tokens - cached, output, estimated=later > 0)
+
+
+def refusal(
+    limit: Limit, used: int, resets_in: float, *, waited: bool, tier_only: bool = False
+) -> Rejected:
+    """What a client is told whose request does not fit (429).
+
+    ``waited``: others' requests may need what is left, and were waited for.
+    """
+    scope = scope_name(limit)
+    seconds = WAITED_RETRY_SECONDS if waited else max(1, ceil(resets_in))
+    said = f"the token budget of this {scope} is used up: {used} of {limit.most}"
+    if waited:
+        said = (
+            f"requests that are running may need what is left of this {scope}'s token budget "
+            f"({used} of {limit.most} are used); they were waited for"
+        )
+    return Rejected(
+        429,
+        "budget_exceeded",
+        said,
+        {"scope": scope, "used": used, "limit": limit.most, "retry_after": seconds},
+        retry_after=seconds,
+        tier_only=tier_only,
+    )
+
+
+def scope_name(limit: Limit) -> str:
+    """A bounded word for a scope: session, hour, key, tier."""
+    parts = limit.scope.split(":")
+    return parts[2] if len(parts) > 3 else parts[0]

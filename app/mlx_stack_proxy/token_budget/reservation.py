@@ -1,0 +1,194 @@
+"""One request's tokens: set aside before a call, settled after it, told where they cross a line.
+
+Whatever passes on tokens does it with one of these: chat completions, what passes through, the
+judge's questions, the calls into the cloud.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..engine.services import Services
+from ..engine.verdicts import Rejected
+from ..state.store import NotSent, Refused, SessionDelta, Settlement, StoreError
+from ..telemetry import accounts, log
+from ..unique import unique
+from . import budgets
+from .budget_lines import Place
+from .budgets import Limit
+
+SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
+
+
+class Reservation:
+    """``session``: the hash that its events carry. ``waited``: seconds, for others.
+
+    ``held``: the store may have tokens set aside for it.
+    """
+
+    def __init__(self, services: Services, request_id: str, session: str) -> None:
+        self._services = services
+        self._id = request_id
+        self._session = session
+        self._named = ""
+        self.held = False
+        self.waited = 0.0
+
+    @property
+    def _ticket(self) -> str:
+        # The request's own id is the client's choice, and two of one id must not share a ticket.
+        if not self._named:
+            self._named = f"{self._id}:{unique(64)}"
+        return self._named
+
+    async def make(
+        self,
+        limits: Sequence[Limit],
+        tokens: int,
+        seconds: float,
+        *,
+        partial: bool = False,
+        patience: float = 0.0,
+    ) -> Refused | None:
+        """Set tokens aside for ``seconds`` at most; the limit that they don't fit into, if any.
+
+        ``partial``: as in :meth:`Store.reserve`. ``patience``: for how many seconds others'
+        reservations are waited for, where only they are in the way: in line with all who do so
+        (``budget_lines.py``). Raises ``StoreError``.
+        """
+        lines = self._services.lines
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + patience
+        lasts = seconds + SPARE_SECONDS
+        place: Place | None = None
+        try:
+            if patience and lines.before(limits) is not None:
+                # None of it, for no time: whether it is any use to wait.
+                found = await self._reserve(limits, 0, 0.0, partial=partial)
+                if found is not None and not found.waits_for_others:
+                    return found
+                if (scope := lines.before(limits)) is not None:
+                    place = lines.join(scope)
+                    await self._turn(place, give_up)
+            while True:
+                found = await self._reserve(limits, tokens, lasts, partial=partial)
+                if found is None or not found.waits_for_others or clock() >= give_up:
+                    return found
+                place = lines.join(found.limit.scope, place)
+                await self._turn(place, give_up)
+        finally:
+            if place is not None:
+                lines.leave(place)
+
+    async def _turn(self, place: Place, give_up: float) -> None:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        await self._services.lines.turn(place, give_up)
+        self.waited += clock() - began
+
+    async def _reserve(
+        self, limits: Sequence[Limit], tokens: int, seconds: float, *, partial: bool
+    ) -> Refused | None:
+        """Try once; the limit that it doesn't fit into, if any."""
+        services = self._services
+        now = services.wall_clock()
+        # Before the answer: one that nobody waits for any more may have been made all the same.
+        self.held = True
+        try:
+            found = await services.store.reserve(
+                self._ticket, limits, tokens, now, now + seconds, partial=partial
+            )
+        except StoreError as error:
+            self.held = False
+            if not isinstance(error, NotSent):
+                services.background.start(self._release(limits))
+            raise
+        if not isinstance(found, Refused):
+            return None
+        self.held = False
+        return found
+
+    async def _release(self, limits: Sequence[Limit]) -> None:
+        try:
+            await self._services.store.settle(
+                self._ticket, dict.fromkeys(limits, 0), self._services.wall_clock()
+            )
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+        self._services.lines.freed(limits)
+
+    def refused(self, found: Refused, tier: str, *, tier_only: bool = False) -> Rejected:
+        """What the client is told; kept as an event, once a minute of a session."""
+        limit = found.limit
+        scope = budgets.scope_name(limit)
+        if self._services.once.first(("budget_exceeded", self._session, scope)):
+            detail = {"scope": scope, "used": found.used, "limit": limit.most}
+            self._keep(tier, "budget_exceeded", detail)
+        return budgets.refusal(
+            limit,
+            found.used,
+            found.resets_in,
+            waited=found.waits_for_others,
+            tier_only=tier_only,
+        )
+
+    def settlement(self, amounts: Mapping[Limit, int]) -> Settlement | None:
+        """What is to be settled now, of the tokens that were used; None if that is nothing."""
+        if not self.held and not any(amounts.values()):
+            return None
+        self.held = False
+        return Settlement(self._named, amounts)
+
+    async def settle(
+        self, amounts: Mapping[Limit, int], tier: str, *, spender: str | None = None
+    ) -> Mapping[str, int]:
+        """Count what was used, and say what that crosses; each scope's tokens before it.
+
+        ``spender``: the hash of a session that is to be among the sessions from then on. Raises
+        ``StoreError``.
+        """
+        settlement = self.settlement(amounts)
+        if settlement is None:
+            return {}
+        store, now = self._services.store, self._services.wall_clock()
+        if spender is None:
+            before = await store.settle(settlement.ticket, amounts, now)
+        else:
+            before = await store.commit(spender, SessionDelta(), now, settlement)
+        self.tell(settlement, before, tier)
+        return before
+
+    def tell(self, settlement: Settlement, before: Mapping[str, int], tier: str) -> None:
+        """Say which budgets a settlement has brought to a threshold. ``before``: as the store says.
+
+        The store settles one after the other, so of all that run at once one crosses each line.
+        Whoever waits for these budgets is told, too.
+        """
+        self._services.lines.freed(settlement.amounts)
+        rules = self._services.settings.reliability.token_budget
+        beyond = {  # the lower threshold, by now
+            limit: tokens
+            for limit, tokens in settlement.amounts.items()
+            if limit.most
+            and limit.scope in before
+            and before[limit.scope] + tokens >= rules.warn_at * limit.most
+        }
+        if not beyond:
+            return
+        for threshold, kind in ((rules.warn_at, "budget_warning"), (1.0, "budget_exceeded")):
+            for limit in budgets.crossed(beyond, before, threshold):
+                scope = budgets.scope_name(limit)
+                log.get().warning(kind, scope=scope, limit=limit.most)
+                detail = {"scope": scope, "limit": limit.most, "threshold": threshold}
+                self._keep(tier, kind, detail)
+
+    def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
+        accounts.keep_of(self._services, self._id, self._session, tier, [(kind, detail)])
+
+
+def no_truth() -> Rejected:
+    """The refusal of ``policy: hard_stop`` while nobody can tell what is used."""
+    message = "the token budgets can't be read now, and policy hard_stop needs them"
+    return Rejected(429, "budget_exceeded", message, {"scope": "store"}, retry_after=5)

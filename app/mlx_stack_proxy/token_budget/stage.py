@@ -1,0 +1,235 @@
+"""How long a reply may get: a limit is always sent upstream.
+
+mlx-lm's own default is 512 tokens, which cuts whole files in two; no limit at all lets a small
+model write until its window is full. The limits for tool calls are not sent, for they would cut a
+call in the midst: beyond them loop detection cuts what goes round at the first sign.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+
+from ..engine.exchange import Exchange, Incident, Request
+from ..engine.pipeline import StageState
+from ..engine.verdicts import Cut, OutputTruncated
+from ..settings import Settings, TierSettings
+from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta, Usage
+from ..wire.reply import Reply
+from .budgets import fitting, most_asked
+
+SEEN_AT_LEAST = 4  # one in so many tokens, in a reply of which the most has come
+_Piece = TextDelta | ReasoningDelta | ToolCallDelta | RefusalDelta
+_PIECES = (TextDelta, ReasoningDelta, ToolCallDelta, RefusalDelta)
+# No token holds parts of two words with a space between them; one of marks alone, as `);` and the
+# next line's `//`, may.
+_WORD = re.compile(r"(?<!\S)\S*?\w")
+
+
+class Budget:
+    """Puts ``max_tokens`` (or ``max_completion_tokens``, as the client spells it) in place."""
+
+    name = "budget"
+    bypass = "budget"
+
+    def __init__(self, settings: Settings) -> None:
+        self._budget = settings.reliability.token_budget
+        self._tiers = settings.tiers
+
+    def open(self, exchange: Exchange) -> StageState:
+        return _State(self, exchange)
+
+    def limit(self, exchange: Exchange, tier: str) -> int:
+        """The limit to send, in tokens."""
+        most = most_asked(exchange, tier, self._budget)
+        return fitting(most, self._tiers.get(tier), exchange.request)
+
+    def tier(self, name: str) -> TierSettings | None:
+        return self._tiers.get(name)
+
+
+class _Count:
+    """At least so many tokens: as many as there are pieces, and as there are words."""
+
+    __slots__ = ("_in_word", "_pieces", "_unread", "_words", "chars", "tokens")
+
+    def __init__(self) -> None:
+        self._pieces = 0
+        self.chars = 0
+        self._unread: list[str] = []  # pieces whose words are not counted yet
+        self._words = 0
+        self._in_word = False  # the last piece that was read may have ended within one
+        self.tokens = 0
+
+    def take(self, text: str, room: int) -> int | None:
+        """Count a piece; where in it there are more than ``room`` tokens, if there are."""
+        self._pieces = self.tokens = self._pieces + 1
+        self.chars += len(text)
+        self._unread.append(text)
+        if self._pieces <= room and self.chars < 2 * room:
+            return None  # a word is a character and a space, so there can't be more
+        known, starts = self._read()
+        self.tokens = max(self._pieces, self._words)
+        if self.tokens <= room:
+            return None
+        return 0 if self._pieces > room or known > room else starts[room - known]
+
+    def room(self, limit: int) -> int:
+        """How many characters may come before their words are to be counted."""
+        return max(min(2 * limit - self.chars - 1, limit - self._pieces), 0)
+
+    def take_at_once(self, texts: Sequence[str]) -> None:
+        """Count pieces with no more characters than that in all."""
+        self._pieces = self.tokens = self._pieces + len(texts)
+        self.chars += sum(map(len, texts))
+        self._unread += texts
+
+    def _read(self) -> tuple[int, list[int]]:
+        """The words before the last piece, and where in it some begin."""
+        known, starts = self._words, []
+        for text in self._unread:
+            starts = [found.start() for found in _WORD.finditer(text)]
+            if self._in_word and starts and starts[0] == 0:
+                del starts[0]  # it goes on with the word before
+            self._in_word = not text[-1].isspace()
+            known = self._words
+            self._words += len(starts)
+        self._unread.clear()
+        return known, starts
+
+
+class _Written:
+    """What has come of one choice: at least so many tokens."""
+
+    __slots__ = ("_others", "_text", "_thoughts", "end")
+
+    def __init__(self) -> None:
+        self._thoughts = _Count()
+        self._text = _Count()
+        self._others = 0  # pieces of calls and refusals
+        self.end: int | None = None  # where its text passed the limit, in characters
+
+    @property
+    def tokens(self) -> int:
+        return self._thoughts.tokens + self._text.tokens + self._others
+
+    def take(self, event: _Piece, limit: int) -> None:
+        if isinstance(event, (ToolCallDelta, RefusalDelta)):
+            self._others += 1
+        elif isinstance(event, ReasoningDelta):
+            self._thoughts.take(event.text, limit)
+        else:
+            # Who thinks beyond the limit and answers all the same is not to answer in vain.
+            before, thought = self._text.chars, self._thoughts.tokens
+            found = self._text.take(event.text, limit - thought if thought < limit else limit)
+            if found is not None and self.end is None:
+                self.end = before + len(event.text[:found].rstrip())
+
+    def room(self, limit: int) -> int:
+        """How many characters of text may come that can't pass the limit."""
+        return self._text.room(max(limit - self._thoughts.tokens - self._others, 0))
+
+    def take_at_once(self, texts: Sequence[str]) -> None:
+        self._text.take_at_once(texts)
+
+
+class _State(StageState):
+    def __init__(self, stage: Budget, exchange: Exchange) -> None:
+        self._stage = stage
+        self._exchange = exchange
+        self._sent = 0  # tokens: the limit that went upstream
+        self._choices = exchange.request.body.get("n") or 1
+        self._written: dict[int, _Written] = {}
+        self._is_over = False  # the reply was cut, or made shorter
+
+    def on_event(self, event: Event) -> Cut | None:
+        """Cut what goes on beyond a limit that upstream was told and does not keep."""
+        if not isinstance(event, _PIECES) or not self._sent:
+            return None
+        written = self._written.get(event.choice)
+        if written is None:
+            written = self._written[event.choice] = _Written()
+        written.take(event, self._sent)
+        if written.tokens <= self._sent:
+            return None
+        over = sum(one.tokens for one in self._written.values()) > self._sent * self._choices
+        return Cut("max_output_tokens", "length") if over else None
+
+    def room(self, choice: int) -> int:
+        """A piece is a token at least, and has a character at least."""
+        if not self._sent:
+            return sys.maxsize
+        written = self._written.get(choice)
+        return 0 if written is None else written.room(self._sent)
+
+    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
+        if self._sent:
+            self._written[choice].take_at_once(texts)
+
+    def mend(self, reply: Reply) -> None:
+        """Take out what is too much, as far as it is not out yet.
+
+        A call that is whole stays, and what a model thought before the text does.
+        """
+        if not self._sent:
+            return
+        self._is_over = reply.cut and any(one.tokens > self._sent for one in self._written.values())
+        for index, choice in reply.choices.items():
+            keep = self._written_end(index)
+            if keep >= len(choice.text):
+                continue
+            self._is_over = True
+            choice.text = choice.text[: max(keep, reply.flowed)]
+            if choice.finish_reason is not None and not choice.tool_calls:
+                choice.finish_reason = "length"
+            reply.mended.add(index)
+        if self._is_over:
+            self._exchange.reply_notes["Truncated"] = "max_output_tokens"
+            self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
+
+    def _written_end(self, index: int) -> int:
+        written = self._written.get(index)
+        return sys.maxsize if written is None or written.end is None else written.end
+
+    def _models_usage(self, reply: Reply) -> Usage | None:
+        """What a reply's own server has counted, where all that it counted is in the reply.
+
+        A cloud's model may have thought in secret.
+        """
+        tier, usage = self._stage.tier(self._exchange.tier), reply.usage
+        if tier is None or not tier.local or usage is None or usage.counted_by_litellm:
+            return None
+        return usage
+
+    def judge(self, reply: Reply) -> OutputTruncated | None:
+        """A reply that a limit cut is worth another try where next to nothing came of it.
+
+        mlx_lm.server says nothing of a tool call until it is whole, so that is one without an end,
+        most likely; the next tier may find one.
+        """
+        if self._is_over:
+            return None  # cut by us: it would go on again
+        if not any(c.finish_reason == "length" for c in reply.choices.values()):
+            return None
+        unseen = self._exchange.request.tools and self._is_unseen(reply)
+        return OutputTruncated("unseen") if unseen else None
+
+    def _is_unseen(self, reply: Reply) -> bool:
+        """Whether next to nothing came of what the model wrote.
+
+        No token is shorter than a byte, so there were many of which none came.
+        """
+        written, usage = reply.written(), self._models_usage(reply)
+        if not written:
+            return True
+        return usage is not None and written * SEEN_AT_LEAST < usage.completion_tokens
+
+    def on_request(self, request: Request) -> None:
+        limit = self._sent = self._stage.limit(self._exchange, request.tier)
+        asked = self._exchange.request.body
+        newly_spelt = asked.get("max_completion_tokens") is not None
+        if not newly_spelt or asked.get("max_tokens") is not None:
+            request.body["max_tokens"] = limit
+        if newly_spelt:
+            request.body["max_completion_tokens"] = limit

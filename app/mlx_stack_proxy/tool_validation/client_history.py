@@ -1,0 +1,65 @@
+"""Arguments in the client's own history that no server would read.
+
+mlx-lm answers 404 to an assistant message whose call's arguments are no JSON object, so one bad
+call that a framework kept would end the whole conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from ..wire.blocks import Blocks, Remembered
+from ..wire.reply import is_object
+
+MAX_KEPT = 2000  # characters of the unparsable text
+
+
+def readable(blocks: Blocks) -> tuple[Sequence[Any], int]:
+    """The messages with unparsable arguments as ``{"_unparsed": "…"}``, and how many those were.
+
+    The given messages are not changed; without anything to do, they are what is given back.
+    """
+    bad = [start + at for start, found in _unreadable.parts(blocks) for at in found]
+    if not bad:
+        return blocks.messages, 0
+    count = 0
+    mended = list(blocks.messages)
+    for position in bad:
+        calls = mended[position]["tool_calls"]
+        new = [_readable_call(call) for call in calls]
+        count += sum(one is not call for one, call in zip(new, calls, strict=True))
+        mended[position] = {**mended[position], "tool_calls": new}
+    return mended, count
+
+
+def _with_unreadable(messages: Sequence[Any]) -> tuple[int, ...]:
+    """Which messages have calls that no server would read."""
+    return tuple([at for at, message in enumerate(messages) if _is_unreadable(message)])
+
+
+_unreadable = Remembered(_with_unreadable)
+
+
+def _is_unreadable(message: Any) -> bool:
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    if not calls or not isinstance(calls, list):
+        return False
+    return any(_readable_call(call) is not call for call in calls)
+
+
+def _readable_call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    arguments = function.get("arguments")
+    if isinstance(arguments, dict) or (isinstance(arguments, str) and is_object(arguments)):
+        return call
+    if not arguments:
+        text = "{}"
+    else:
+        said = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
+        text = orjson.dumps({"_unparsed": said[:MAX_KEPT]}).decode()
+    return {**call, "function": {**function, "arguments": text}}

@@ -1,0 +1,163 @@
+"""Valid calls, and texts, that may not be what the model meant: it is asked once more about each.
+
+A doubt is no failure: whatever comes then goes out. So each is told by structure alone, and may
+well be wrong. They are rows of `DOUBTS`, by the kind that metrics name; a row can be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ..frozen import frozen
+from . import explain
+from .conversation import Conversation
+from .miscopied_ids import Ids
+from .names import words
+from .schemas import CompiledSchema
+
+MAX_NODES: Final = 2_000  # of a call's arguments that are looked at
+MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
+MAX_MARKED: Final = 400  # characters; longer values are texts that may be about markup
+_TAIL: Final = 100  # characters at the end of a text that may be a mark
+MAX_AROUND: Final = 2  # words of a placeholder beside the parameter's own name
+
+_DOTS: Final = re.compile(r"\.{3,}|…")  # ".." is a folder
+_BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\[[^\[\]\d\"',]*\]")
+_WORDS_ONLY: Final = re.compile(r"[\w -]+")
+_APART: Final = re.compile(r"[\s_-]+")
+_TYPE: Final = "string"  # what a schema calls the type of all these values
+# Marks of calls and ends of turns, as a server leaves them; in longer texts only at the very end.
+_MARK: Final = re.compile(
+    r"<\|/?\w{1,40}\|?>|<｜[^<>\n]{1,60}｜>|</?arg_(?:key|value)\b|</?tool_calls?>"
+)
+_END_MARK: Final = re.compile(
+    r"</(?:parameter|function|invoke|tool_call|arg_value)>\s*\Z|<\|(?:im_end|eot_id|end)\|>\s*\Z"
+)
+
+
+@frozen
+class Doubt:
+    """What may be wrong with a call: `kind` is a label for metrics, `error` a sentence."""
+
+    kind: str
+    error: str
+
+
+@frozen
+class Valid:
+    """A valid call: the tool's name, its arguments, its schema, and what was said before it."""
+
+    tool: str
+    arguments: dict[str, Any]
+    schema: CompiledSchema
+    said: Conversation
+    ids: Ids
+
+
+def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[Doubt]:
+    """What may be wrong with a valid call, by all rows but those that are `off`."""
+    for kind, find in DOUBTS.items():
+        if kind not in off:
+            for error in find(call):
+                yield Doubt(kind, error)
+
+
+def _empty(call: Valid) -> Iterator[str]:
+    """A required text that is empty or blank, where no earlier call of the tool had it so."""
+    for path, keys, value, schema in _strings(call):
+        required = schema is not None and "enum" not in schema
+        if required and not value.strip() and not call.said.had_empty(call.tool, keys):
+            yield explain.implausible("empty_value", path, value, call.tool)
+
+
+def _placeholder(call: Valid) -> Iterator[str]:
+    """A text that is dots, in brackets, a type's name, or little more than its parameter's name.
+
+    Not where it was said, or the tool's schema names it.
+    """
+    for path, keys, value, _ in _strings(call):
+        if len(value) > MAX_PLACEHOLDER or not _stands_for_a_value(value.strip(), keys[-1]):
+            continue
+        named = value != _TYPE and call.schema.names(value)
+        if not named and not call.said(value):
+            yield explain.implausible("placeholder", path, value, call.tool)
+
+
+def _stands_for_a_value(text: str, parameter: str) -> bool:
+    if _DOTS.fullmatch(text) or _BRACKETED.fullmatch(text) or text == _TYPE:
+        return True
+    if not _WORDS_ONLY.fullmatch(text):
+        return False
+    name, given = words(parameter), _APART.split(text.lower())
+    if not name or not 0 < len(given) - len(name) <= MAX_AROUND:
+        return False
+    size = len(name)
+    return any(given[at : at + size] == name for at in range(len(given) - size + 1))
+
+
+def _leaked(call: Valid) -> Iterator[str]:
+    """A mark of some format in a parameter's name or a short value, or behind a value."""
+    for path, keys, value, _ in _strings(call):
+        marked = _MARK.search(keys[-1]) or _END_MARK.search(value, max(0, len(value) - _TAIL))
+        if marked is None and len(value) <= MAX_MARKED:
+            marked = _MARK.search(value)
+        if marked and not call.said(marked[0].strip()):
+            yield explain.implausible("leaked_markup", path, marked[0], call.tool)
+
+
+def _miscopied(call: Valid) -> Iterator[str]:
+    """An id that stands nowhere, and is one slip away from one that does."""
+    found = call.ids.miscopied(
+        (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema)
+    )
+    if found is not None:
+        yield explain.miscopied(found.path, found.value, found.meant, call.tool)
+
+
+DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
+    "leaked_markup": _leaked,
+    "empty_value": _empty,
+    "placeholder": _placeholder,
+    "miscopied_id": _miscopied,
+}
+
+Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
+
+
+def _strings(call: Valid) -> Iterator[Leaf]:
+    """The texts of a call: path, names on it, value, and the schema where it is a required text."""
+    for path, keys, value, schema in leaves(call.arguments, call.schema.schema):
+        if isinstance(value, str):
+            wanted = schema is not None and schema.get("type") == "string"
+            yield path, keys, value, schema if wanted else None
+
+
+def leaves(arguments: dict[str, Any], schema: object) -> Iterator[Leaf]:
+    """A call's single values: path, names on it, value, and the schema of a required one."""
+    left: list[tuple[str, tuple[str, ...], Any, Any, bool]] = [("", (), arguments, schema, False)]
+    for _ in range(MAX_NODES):
+        if not left:
+            return
+        path, keys, value, schema, required = left.pop()
+        schema = schema if isinstance(schema, dict) else {}
+        if isinstance(value, list):
+            items = schema.get("items")
+            found = [(f"{path}[{at}]", keys, one, items, False) for at, one in enumerate(value)]
+            left += found[::-1]
+        elif isinstance(value, dict):
+            left += _members(path, keys, value, schema)
+        else:
+            yield path, keys, value, schema if required else None
+
+
+def _members(
+    path: str, keys: tuple[str, ...], value: dict[str, Any], schema: dict[str, Any]
+) -> Sequence[tuple[str, tuple[str, ...], Any, Any, bool]]:
+    properties, needed = schema.get("properties", {}), schema.get("required", ())
+    found = [
+        (f"{path}.{key}" if path else key, (*keys, key), one, properties.get(key), key in needed)
+        for key, one in value.items()
+    ]
+    return found[::-1]

@@ -1,0 +1,146 @@
+"""What is wrong with a call, in sentences that a model can act on.
+
+Each sentence names the field and the function, says what is allowed, and what came instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from .names import MAX_NAME, nearest
+
+MAX_VALUE: Final = 80  # characters of a value in a sentence
+MAX_LISTED: Final = 12  # names or options in a sentence
+UNEXPLAINED: Final = object()  # stands for errors that would cost too much to collect
+
+
+def unknown_tool(name: str, offered: Sequence[str]) -> str:
+    """No such tool; the nearest ones are named."""
+    sentence = f'function "{shortened(name)}" does not exist'
+    if not offered:
+        return f"{sentence}: no tools are available"
+    near = nearest(name, offered)
+    return f"{sentence}; did you mean {one_of(near)}?" if near else sentence
+
+
+def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[str, str]:
+    """The kind and the sentence for one `jsonschema_rs.ValidationError`, or `UNEXPLAINED`.
+
+    `tool` is the function's name, or empty for a reply under `response_format`.
+    """
+    whole = "the arguments" if tool else "the JSON"
+    place = f'in function "{tool}"' if tool else "in the reply"
+    if error is UNEXPLAINED:
+        return "schema", f"{whole} {place} must fit its schema, and some deeper part does not"
+    kind = error.kind
+    where = f"field {_field(error.instance_path)}" if error.instance_path else whole
+    came = f"came as {described(error.instance)}"
+    match kind.name:
+        case "required":
+            name = _field([*error.instance_path, kind.property])
+            return "missing_required", f"missing required field {name} {place}"
+        case "additionalProperties" | "unevaluatedProperties":
+            names = ", ".join(f'"{shortened(name)}"' for name in kind.unexpected[:MAX_LISTED])
+            known = sorted(declared) if not error.instance_path else []
+            allowed = f"; allowed are {listed(known)}" if known else ""
+            return "unknown_parameter", f"unknown field {names} {place}{allowed}"
+        case "type":
+            return "wrong_type", f"{where} {place} must be {_types(kind.types)}, but {came}"
+        case "enum":
+            wanted = f"one of {listed(kind.options)}"
+            return "not_in_enum", f"{where} {place} must be {wanted}, but {came}"
+        case "const":
+            wanted = _quoted(kind.expected_value)
+            return "not_in_enum", f"{where} {place} must be {wanted}, but {came}"
+        case "anyOf" | "oneOf":
+            return "schema", f"{where} {place} {_alternatives(kind)}, but {came}"
+    return "schema", f"{where} {place} {came}: {shortened(error.message, 200)}"
+
+
+def _alternatives(kind: Any) -> str:
+    """What an `anyOf` or `oneOf` would have taken, from each branch's first error."""
+    firsts = [branch[0] for branch in getattr(kind, "context", ()) if branch]
+    types = [name for first in firsts if first.kind.name == "type" for name in first.kind.types]
+    if firsts and all(first.kind.name == "type" for first in firsts):
+        return f"must be {_types(list(dict.fromkeys(types)))}"
+    reasons = "; or ".join(shortened(str(first.message)) for first in firsts[:3])
+    return (
+        f"fits none of the allowed forms ({reasons})" if reasons else "fits several forms at once"
+    )
+
+
+def implausible(kind: str, path: str, value: str, tool: str) -> str:
+    """A value that may stand for nothing, or for another one."""
+    if kind == "empty_value":
+        return f'field "{path}" in function "{tool}" is empty'
+    if kind == "placeholder":
+        return f'field "{path}" in function "{tool}" holds {_quoted(value)}, as a placeholder would'
+    return f'field "{path}" in function "{tool}" holds tool-call markup: {_quoted(value)}'
+
+
+def unread(tool: str) -> str:
+    """A text that may hold a call."""
+    return f'a call of "{shortened(tool)}" stands in the text, and none was made'
+
+
+def miscopied(path: str, value: str, meant: str, tool: str) -> str:
+    """An id that is hardly the one that is meant."""
+    return (
+        f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
+        f"conversation, where {_quoted(meant)} does"
+    )
+
+
+def described(value: Any) -> str:
+    """A value with its type: ``the string "five"``."""
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, str):
+        return f"the string {_quoted(value)}"
+    if isinstance(value, int | float):
+        return f"the number {shortened(str(value))}"
+    if isinstance(value, list):
+        return f"an array of {len(value)} elements"
+    return f"an object with the fields {listed(value)}" if value else "an empty object"
+
+
+def listed(values: Iterable[Any]) -> str:
+    """``"a", "b", "c"``; the rest of a long list is counted."""
+    every = list(values)
+    shown = ", ".join(_quoted(value) for value in every[:MAX_LISTED])
+    return shown if len(every) <= MAX_LISTED else f"{shown} and {len(every) - MAX_LISTED} more"
+
+
+def one_of(names: Sequence[str]) -> str:
+    """``"a", "b" or "c"``."""
+    quoted = [f'"{shortened(name)}"' for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+
+def shortened(text: str, limit: int = MAX_VALUE) -> str:
+    """`text`, cut where it is long, on one line and with an encoding."""
+    flat = " ".join(text[: limit * 2].split())
+    flat = flat.encode("utf-8", "replace").decode()
+    return flat if len(flat) <= limit and len(text) <= limit * 2 else f"{flat[: limit - 1]}…"
+
+
+def _quoted(value: Any) -> str:
+    return f'"{shortened(value)}"' if isinstance(value, str) else shortened(json.dumps(value))
+
+
+def _types(names: Sequence[str]) -> str:
+    spoken = [
+        f"{'an' if name[0] in 'aeiou' else 'a'} {name}" if name != "null" else name
+        for name in names
+    ]
+    return spoken[0] if len(spoken) == 1 else f"{', '.join(spoken[:-1])} or {spoken[-1]}"
+
+
+def _field(path: Sequence[str | int]) -> str:
+    """``"a.b[0]"``"""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return f'"{shortened(text, MAX_NAME)}"'

@@ -1,0 +1,237 @@
+"""What every format is made of: the text being read, the calls found in it, a row of the table."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ...frozen import frozen
+from ..names import MAX_NAME, NAMESPACE, squash
+
+Tools = Mapping[str, Mapping[str, Any]]
+
+# Characters that failed readings may look at, in all, before the rest of a reply is taken as text.
+# Successful readings are not counted: they consume what they read, so they are linear anyway.
+READING_BUDGET = 2_000_000
+# More calls than this in one reply are no plan but a loop; the rest of the reply stays text.
+MAX_CALLS = 256
+# How much of the text before a place is looked at. The same for a whole text and for a stream.
+WINDOW = 400
+
+# What `names.NAMESPACE` matches, as `squash` leaves it.
+_NAMESPACES = ("functions", "function", "tools", "tool", "defaultapi")
+
+# What is left behind calls where a server doesn't strip it: ends of messages, closing tags.
+_TAIL = re.compile(
+    r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot_id|eom_id|end|return|call|endoftext"
+    r"|end_of_text|end_message|stop|END_OF_TURN_TOKEN)\|>|<｜end▁of▁sentence｜>|<end_of_turn>"
+    r"|<turn\|>|<start_function_response>|<\|END_ACTION\|>))*+"
+)
+
+
+class Exhausted(Exception):
+    """The reading budget is used up: what follows stays text."""
+
+
+@frozen
+class Call:
+    """A call as written: `name` not yet matched to a tool, `arguments` JSON text (or raw text)."""
+
+    name: str
+    arguments: str
+
+
+@frozen
+class Block:
+    """A stretch of text that holds calls; without any, one that is not to be searched for them.
+
+    `end` is the index after it, `text` what of the inside is prose for the reader of the reply.
+    """
+
+    end: int
+    calls: tuple[Call, ...]
+    text: str = ""
+
+
+class SpelledTools:
+    """The tools of one request, by name and by the spellings that mean the same name."""
+
+    __slots__ = ("_loose", "schemas")
+
+    def __init__(self, tools: Tools) -> None:
+        self.schemas = tools
+        self._loose: dict[str, str | None] | None = None
+
+    def resolve(self, name: str) -> str | None:
+        """The tool that `name` means, or None where it is none of them or could be two.
+
+        A spelling with other case or separators, or with a namespace before it, is the same name.
+        """
+        if name in self.schemas:
+            return name
+        if len(name) > MAX_NAME:
+            return None
+        name = name.strip()
+        if name in self.schemas:
+            return name
+        found = self._loose_names().get(squash(name))
+        if found is not None:
+            return found
+        namespace = NAMESPACE.match(name)
+        return self.resolve(name[namespace.end() :]) if namespace else None
+
+    def could_start(self, part: str) -> bool:
+        """Whether a name that begins with `part` could still be one of the tools."""
+        if len(part) > MAX_NAME:
+            return False
+        part = squash(part)
+        if any(name.startswith(part) for name in self._loose_names()):
+            return True
+        return any(
+            space.startswith(part)
+            or (part.startswith(space) and self.could_start(part.removeprefix(space)))
+            for space in _NAMESPACES
+        )
+
+    def schema(self, name: str) -> Mapping[str, Any]:
+        """The JSON Schema of the arguments of the tool that `name` means; {} where unknown."""
+        found = self.resolve(name)
+        schema = self.schemas.get(found) if found is not None else None
+        return schema if isinstance(schema, Mapping) else {}
+
+    def properties(self, name: str) -> Mapping[str, Any]:
+        """The `properties` of that schema; {} where there are none."""
+        properties = self.schema(name).get("properties")
+        return properties if isinstance(properties, Mapping) else {}
+
+    def takes(self, name: str, keys: Collection[str]) -> bool:
+        """Whether arguments of these keys are some of the tool's, and all that it needs."""
+        required = self.schema(name).get("required")
+        needed = set(required) if isinstance(required, list) else set()
+        given = set(keys)
+        return needed <= given <= self.properties(name).keys()
+
+    def _loose_names(self) -> dict[str, str | None]:
+        if self._loose is None:
+            loose: dict[str, str | None] = {}
+            for name in self.schemas:
+                key = squash(name)
+                # Two tools that differ only in spelling: neither is meant by a third spelling.
+                loose[key] = None if key in loose else name
+            self._loose = loose
+        return self._loose
+
+
+class Source:
+    """The text of a reply and the tools of its request, with searches that stay linear in all.
+
+    `floor`: the index behind reasoning and calls; what stands before it says nothing.
+    """
+
+    __slots__ = ("_found", "budget", "floor", "text", "tools")
+
+    def __init__(self, text: str, tools: SpelledTools, floor: int = 0) -> None:
+        self.text = text
+        self.tools = tools
+        self.floor = floor
+        self.budget = READING_BUDGET
+        self._found: dict[str, tuple[int, int]] = {}
+
+    def find(self, needle: str, start: int) -> int:
+        """Like `text.find`; remembers the last answer, so a missing closer is looked for once."""
+        known = self._found.get(needle)
+        if known is not None:
+            since, at = known
+            if since <= start and (at < 0 or start <= at):
+                return at
+        at = self.text.find(needle, start)
+        self._found[needle] = (start, at)
+        return at
+
+    def find_first(self, needles: tuple[str, ...], start: int) -> int:
+        """The lowest index of any of `needles`, or the length of the text where there is none."""
+        hits = [at for at in (self.find(needle, start) for needle in needles) if at >= 0]
+        return min(hits) if hits else len(self.text)
+
+    def spend(self, characters: int) -> None:
+        """Count characters that a reading looked at in vain. Raises Exhausted at the limit."""
+        self.budget -= characters
+        if self.budget < 0:
+            raise Exhausted
+
+    def is_whole_reply(self, start: int, end: int) -> bool:
+        """Whether nothing but blanks stands before `start` and behind `end`, reasoning aside."""
+        behind = behind_tail(self.text, end)
+        return begins_reply(self.text, start, self.floor) and not self.text[behind:].strip()
+
+
+def behind_tail(text: str, pos: int) -> int:
+    """The index behind what a server left after a call that ends at `pos`."""
+    tail = _TAIL.match(text, pos)
+    return tail.end() if tail else pos
+
+
+def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
+    """Whether nothing but some blanks stands between `floor` and `pos`."""
+    return pos - floor < WINDOW and not text[floor:pos].strip()
+
+
+class Begins(enum.Enum):
+    """Whether a call begins here, judged by the text that has come so far."""
+
+    NO = "no"
+    MAYBE = "maybe"
+    YES = "yes"
+
+
+class Where(enum.Enum):
+    """Where in a reply a format's opener counts; never in quotes, inline code and reasoning."""
+
+    MARK = "mark"  # anywhere
+    LINE = "line"  # only at the start of a line
+    JSON = "json"  # no mark: only where the calls are the whole reply
+    FENCE = "fence"  # the opening line of a code fence
+
+
+Reader = Callable[[Source, int], Block | None]
+Follow = Callable[[str, int, SpelledTools], Begins]
+
+
+@frozen
+class Format:
+    """One row of the table.
+
+    `name` is the label for metrics. A call of this format begins with one of `openers`. `read`
+    gets the index of the opener and returns the block, or None where it is no call; it may raise
+    whatever it likes. `follow` judges early, by the text after the opener (its index is given),
+    whether a call can begin: NO must hold for every longer text too.
+    """
+
+    name: str
+    openers: tuple[str, ...]
+    read: Reader
+    where: Where = Where.MARK
+    follow: Follow | None = None
+
+
+def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> Begins:
+    """Whether one of `wanted` stands at `pos`, or may once more text has come."""
+    if text.startswith(wanted, pos):
+        return Begins.YES
+    rest = text[pos : pos + max(map(len, wanted), default=0)]
+    if pos + len(rest) == len(text) and any(item.startswith(rest) for item in wanted):
+        return Begins.MAYBE
+    return Begins.NO
+
+
+def behind_space(*wanted: str) -> Follow:
+    """A judge: one of `wanted` stands behind the opener and blanks."""
+
+    def judge(text: str, pos: int, tools: SpelledTools) -> Begins:
+        while pos < len(text) and text[pos].isspace():
+            pos += 1
+        return Begins.MAYBE if pos == len(text) else one_of(text, pos, wanted)
+
+    return judge

@@ -1,0 +1,98 @@
+"""Whether a call may begin at a place: not in quotes, inline code or quoted lines."""
+
+from __future__ import annotations
+
+import enum
+import re
+
+from .base import WINDOW
+
+# How far ahead the backtick that closes inline code may be.
+_AHEAD = 1_000
+
+_QUOTES = {
+    '"': '"',
+    "'": "'",
+    "“": "”",
+    "‘": "’",
+    "«": "»",
+    "「": "」",
+    "『": "』",
+    "`": "`",
+    "\\": "\n",
+}
+_BEFORE_QUOTE = " \t\n([{:=,>*_–—-"
+_BACKTICKS = re.compile(r"`+")
+_TAG = re.compile(r"<(?!/)(?![^<>]*end)[^<>\s]{1,60}>|\[TOOL_(?:CALLS|REQUEST)\]")
+
+
+class Region(enum.Enum):
+    """What a place that is no call lies in, and so up to where the text is not looked at."""
+
+    QUOTE = "quote"
+    CODE = "code"
+    LINE = "line"
+    UNKNOWN = "unknown"  # more text will tell
+
+
+def lead_of(text: str, pos: int, floor: int = 0) -> str:
+    """The text before `pos` that counts, from `floor` on."""
+    return text[max(floor, pos - WINDOW) : pos]
+
+
+def starts_line(text: str, pos: int, floor: int = 0) -> bool:
+    """Whether only whitespace, a tag or a call stands before `pos` on its line."""
+    line = lead_of(text, pos, floor).rpartition("\n")[2].strip()
+    return not line or line.endswith((">", "[/THINK]", "▷"))
+
+
+def closing_quote(text: str, pos: int, floor: int = 0) -> str:
+    """What closes the quote that opens right before `pos`; "" where none does."""
+    lead = _before_tags(lead_of(text, pos, floor))
+    if not lead or lead[-1] not in _QUOTES:
+        return ""
+    if lead.endswith(('"""', "'''")):
+        return lead[-3:]
+    opens = (
+        lead[-1] in "`\\" or len(lead) == 1 or lead[-2] in _BEFORE_QUOTE or lead[-1] in "“‘«「『"
+    )
+    return _QUOTES[lead[-1]] if opens else ""
+
+
+def _before_tags(lead: str) -> str:
+    """`lead` without opening tags at its end: what they are in, a call behind them is in, too."""
+    for _ in range(4):
+        bare = lead.rstrip()
+        if not bare.endswith((">", "]")):
+            break
+        start = max(bare.rfind("<"), bare.rfind("[TOOL_"))
+        if start < 0 or _TAG.fullmatch(bare, start) is None:
+            break
+        lead = bare[:start]
+    return lead
+
+
+def region_at(text: str, pos: int, final: bool, floor: int = 0) -> Region | None:
+    """None where a call may begin at `pos`, else what `pos` lies in.
+
+    Decided by the text before `pos`, except for inline code, which only its closing backtick
+    proves: UNKNOWN until that, or the end of the line, has come.
+    """
+    if closing_quote(text, pos, floor):
+        return Region.QUOTE
+    line = lead_of(text, pos, floor).rpartition("\n")[2]
+    marks = line.lstrip()
+    if marks.startswith(">") and not marks.startswith(">>>"):
+        return Region.LINE
+    if "`" in line and len(_BACKTICKS.findall(line)) % 2:
+        return _inline_code(text, pos, final)
+    return None
+
+
+def _inline_code(text: str, pos: int, final: bool) -> Region | None:
+    ahead = text[pos : pos + _AHEAD].partition("\n")
+    if "`" in ahead[0]:
+        return Region.CODE
+    if ahead[1] or final or len(ahead[0]) == _AHEAD:
+        return None
+    return Region.UNKNOWN

@@ -1,0 +1,84 @@
+"""Harmony (gpt-oss): `<|channel|>commentary to=functions.name<|message|>{…}<|call|>`."""
+
+from __future__ import annotations
+
+import re
+
+from .base import (
+    MAX_CALLS,
+    Begins,
+    Block,
+    Call,
+    Format,
+    Source,
+    SpelledTools,
+    Where,
+    begins_reply,
+    one_of,
+)
+from .json_calls import object_text
+from .literals import skip_space
+from .named_json import follow_recipient
+
+START = "<|start|>"
+CHANNEL = "<|channel|>"
+MESSAGE = "<|message|>"
+# A reply may begin in the middle of its header, for the prompt ends with the speaker's role.
+RECIPIENT = "to=functions."
+
+_ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
+_TO = re.compile(r"\bto=([^\s<]+)")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_CLOSER = re.compile(r"\s*<\|(?:end|call|return)\|>")
+_HEADER = 400  # how long the part before `<|message|>` may be
+
+
+def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
+    """Not where the reply's final text begins: that holds no calls and need not wait."""
+    at = skip_space(text, pos)
+    if at == len(text):
+        return Begins.MAYBE
+    if text.startswith("assistant", at):
+        at = skip_space(text, at + len("assistant"))
+    return one_of(text, at, ("analysis", "commentary", "assistant", "to=", "<|channel|>", " "))
+
+
+def read(src: Source, start: int) -> Block | None:
+    """All messages from here to the end of the reply.
+
+    The texts of the final channel and of commentary to nobody are the content; the analysis is
+    reasoning and goes. Without any call, the analysis that it begins with: no call stands in it.
+    """
+    calls: list[Call] = []
+    texts: list[str] = []
+    end = thought = start
+    for _ in range(4 * MAX_CALLS):
+        at = skip_space(src.text, end)
+        message = src.text.find(MESSAGE, at, at + _HEADER)
+        begun = at == start and begins_reply(src.text, start, src.floor)
+        if message < 0 or not (begun or src.text.startswith((START, CHANNEL), at)):
+            break
+        header = src.text[at:message]
+        body = message + len(MESSAGE)
+        to, channel = _TO.search(header), _CHANNEL.search(header)
+        thinks = to is None and channel is not None and channel.group(1) == "analysis"
+        if to is not None:
+            arguments, stop = object_text(src, body, _ENDS)
+            calls.append(Call(to.group(1), arguments))
+        else:
+            stop = src.find_first(_ENDS, body)
+            if channel is not None and not thinks:
+                texts.append(src.text[body:stop].strip())
+        closer = _CLOSER.match(src.text, stop)
+        before, end = end, closer.end() if closer else stop
+        if thinks and thought == before:
+            thought = end
+    if calls:
+        return Block(end, tuple(calls), "\n\n".join(texts))
+    return Block(thought, ()) if thought > start else None
+
+
+FORMATS = (
+    Format("harmony", (CHANNEL, START), read, follow=follow),
+    Format("harmony", (RECIPIENT,), read, Where.LINE, follow_recipient),
+)

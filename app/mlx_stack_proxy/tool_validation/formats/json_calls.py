@@ -1,0 +1,245 @@
+"""Calls written as JSON: `{"name": …, "arguments": {…}}`, its relatives, and lists of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .base import MAX_CALLS, Block, Call, Reader, Source, SpelledTools
+from .literals import dumps, json_members, json_object, skip_space
+
+NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
+ARGUMENT_KEYS = (
+    "arguments",
+    "parameters",
+    "args",
+    "input",
+    "tool_input",
+    "action_input",
+    "tool_arguments",
+    "params",
+    "kwargs",
+)
+NESTED_KEYS = ("function", "function_call", "functionCall", "tool_call", "tool")
+LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
+# What else a call's own object may hold. Any other key makes a bare object data, not a call.
+OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
+_KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS))
+
+Members = Mapping[str, Any]
+Shape = Callable[[Members], list[Call]]
+
+_OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
+_NEXT = re.compile(r"[\s,;\[\]]*(?=\{)")
+# Behind an object: brackets too many are no text.
+_CLOSERS = r"(?:\s*+[\]}])*+"
+_STRAY = re.compile(_CLOSERS)
+_CLOSE_FENCE = re.compile(_CLOSERS + r"\s*+`{3,}(?!\w)")
+_REST = re.compile(_CLOSERS + r"(?:\s*`{3,}(?!\w))?")
+# Keys may lack their quotes.
+_NAME = re.compile(r"\b(?:" + "|".join(NAME_KEYS) + r')["\']?\s*:\s*["\']([^"\'\\\n]{1,200})["\']')
+_ARGUMENTS = re.compile(r"\b(?:" + "|".join(ARGUMENT_KEYS) + r')["\']?\s*:\s*')
+_HEAD = 2_000  # how far into broken JSON the name is looked for
+
+
+def envelope(members: Members) -> list[Call]:
+    """The calls that one JSON object stands for; none where it is not a call."""
+    for key in LIST_KEYS:
+        if key in members and isinstance(members[key], list):
+            return [call for item in members[key] for call in _nested(item)]
+    for key in NESTED_KEYS:
+        if key in members and isinstance(members[key], dict):
+            return _nested(members[key])
+    for key in NAME_KEYS:
+        member = members.get(key)
+        if member is not None and isinstance(member, str) and member:
+            return [Call(member, arguments_of(members))]
+    return []
+
+
+def name_to_arguments(members: Members) -> list[Call]:
+    """The shape `{name: {arguments}}`; falls back to the usual one."""
+    if len(members) == 1:
+        (name, member), *_ = members.items()
+        if isinstance(member, dict) and name not in NESTED_KEYS:
+            return [Call(name, dumps(member))]
+    return envelope(members)
+
+
+def envelope_or_name(members: Members) -> list[Call]:
+    """The usual shapes, and `{name: {arguments}}` of a name that is no key of theirs."""
+    return envelope(members) if members.keys() & _KNOWN_KEYS else name_to_arguments(members)
+
+
+def bare_envelope(members: Members) -> list[Call]:
+    """Only what is a call beyond doubt without any marker: known keys, arguments an object."""
+    members = _of_message(members)
+    if not members.keys() <= _KNOWN_KEYS:
+        return []
+    inside = [members[key] for key in NESTED_KEYS if key in members]
+    if any(isinstance(one, dict) and not one.keys() <= _KNOWN_KEYS for one in inside):
+        return []  # with a description, say: a tool's definition
+    if any(key in members for key in ARGUMENT_KEYS):
+        return envelope(members) if arguments_of(members).startswith("{") else []
+    if any(isinstance(members[key], (dict, list)) for key in members):
+        return envelope(members)
+    return []
+
+
+def _of_message(members: Members) -> Members:
+    """Without what says only that it is the assistant's message, and that it has no text."""
+    if members.keys().isdisjoint(LIST_KEYS):
+        return members
+    said = {"role": ("assistant",), "content": (None, ""), "refusal": (None, "")}
+    return {
+        key: member for key, member in members.items() if key not in said or member not in said[key]
+    }
+
+
+def is_definition(tools: SpelledTools, call: Call) -> bool:
+    """Whether what looks like a call only tells of a tool: its arguments are a schema for some."""
+    if '"properties"' not in call.arguments or "properties" in tools.properties(call.name):
+        return False
+    try:
+        schema = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return False
+    declared = schema.get("properties") if isinstance(schema, dict) else None
+    return (
+        isinstance(declared, dict)
+        and schema.get("type") == "object"
+        and all(isinstance(one, dict) for one in declared.values())
+    )
+
+
+def arguments_of(members: Members) -> str:
+    """The arguments' JSON text in a call's object; `{}` where it has none."""
+    for key in ARGUMENT_KEYS:
+        if key in members:
+            return arguments_text(members[key])
+    return "{}"
+
+
+def arguments_text(value: object) -> str:
+    """JSON text of the arguments. A JSON string that holds an object is unwrapped."""
+    if isinstance(value, str):
+        return value.strip() or "{}"
+    return "{}" if value is None else dumps(value)
+
+
+def _nested(value: object) -> list[Call]:
+    return envelope(value) if isinstance(value, dict) else []
+
+
+def read_calls(
+    src: Source, pos: int, stop: tuple[str, ...] = (), shape: Shape = envelope
+) -> tuple[list[Call], int] | None:
+    """The JSON calls from `pos` on: an object, several, or a list, also in a code fence.
+
+    Gives the calls and the index after them. Broken JSON is passed on up to the next of `stop`,
+    its arguments as raw text. None where there is no call.
+    """
+    text = src.text
+    at = skip_space(text, pos)
+    fence = _OPEN_FENCE.match(text, at)
+    end = fence.end() if fence else at
+    calls: list[Call] = []
+    while len(calls) < MAX_CALLS:
+        following = _NEXT.match(text, end)
+        if following is None:
+            break
+        read = _read_object(src, following.end(), stop, shape)
+        if read is None:
+            break
+        calls += read[0]
+        end = read[1]
+    if not calls:
+        return None
+    rest = _REST.match(text, end)
+    return calls, rest.end() if rest else end
+
+
+def _read_object(
+    src: Source, pos: int, stop: tuple[str, ...], shape: Shape
+) -> tuple[list[Call], int] | None:
+    read = json_members(src, pos)
+    if read is not None:
+        calls = shape(read[0])
+        if calls:
+            return calls, read[1]
+        src.spend(read[1] - pos)
+        return None
+    return _read_broken(src, pos, stop) if stop else None
+
+
+def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Call], int] | None:
+    """A call's object that does not parse: the name, and the rest as raw arguments."""
+    text = src.text
+    name = _NAME.search(text, pos, min(pos + _HEAD, len(text)))
+    if name is None:
+        return None
+    end = src.find_first(stop, pos)
+    arguments = _ARGUMENTS.search(text, name.end(), end)
+    at = skip_space(text, arguments.end()) if arguments else end
+    if not text.startswith(("{", "'{"), at):
+        src.spend(end - pos)
+        return None
+    raw = raw_arguments(text[at:end].removeprefix("'"))
+    return [Call(name.group(1), raw if text[at] == "{" else raw.removesuffix("'"))], end
+
+
+def raw_arguments(text: str) -> str:
+    """Broken arguments without the closers of what was around them."""
+    text = text.strip().removesuffix("```").rstrip()
+    for opener, closer in (("[", "]"), ("{", "}")):
+        if text.endswith(closer) and text.count(closer) > text.count(opener):
+            text = text[:-1].rstrip(", \t\r\n")
+    return text
+
+
+def object_text(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[str, int]:
+    """Arguments that stand alone at `pos`: their JSON text and the index after them.
+
+    Nothing there means `{}`; what does not parse is raw text up to the next of `stop`.
+    """
+    text = src.text
+    at = skip_space(text, pos)
+    fence = _OPEN_FENCE.match(text, at)
+    at = skip_space(text, fence.end()) if fence else at
+    found = json_members(src, at) if text.startswith("{", at) else None
+    if found is not None:
+        rest = (_CLOSE_FENCE if fence else _STRAY).match(text, found[1])
+        return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
+    end = src.find_first(stop, at)
+    raw = text[at:end].strip().removesuffix("```").rstrip()
+    return raw or "{}", end
+
+
+def _object(written: str, members: Members) -> str:
+    """The text as it is written, where that is JSON."""
+    return written if json_object(written) is not None else dumps(members)
+
+
+def json_block(
+    *closers: str, stop: tuple[str, ...] = (), shape: Shape = envelope, skip: int
+) -> Reader:
+    """A reader for an opener of `skip` characters, JSON calls, and optionally one of `closers`."""
+
+    def read(src: Source, start: int) -> Block | None:
+        found = read_calls(src, start + skip, (*closers, *stop), shape)
+        if found is None:
+            return None
+        return Block(close(src.text, found[1], closers), tuple(found[0]))
+
+    return read
+
+
+def close(text: str, pos: int, closers: tuple[str, ...]) -> int:
+    """The index after the closer that follows `pos`, or `pos` where none does."""
+    at = skip_space(text, pos)
+    for closer in closers:
+        if text.startswith(closer, at):
+            return at + len(closer)
+    return pos

@@ -1,0 +1,395 @@
+"""Finds where calls may begin in a text that is there in full or still coming."""
+
+from __future__ import annotations
+
+import copy
+import re
+from dataclasses import dataclass
+
+from ...frozen import frozen
+from ..names import MAX_NAME
+from . import context, elements, patterns
+from .base import Begins, Format, SpelledTools, Where, begins_reply
+from .context import Region
+from .elements import OwnElements
+from .table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
+
+# How much trouble a reply may make before the rest of it is taken as text: places that look like
+# the beginning of a call at first glance, and places that had to be judged or read.
+MAX_TROUBLE = 5_000
+_GLANCE = 1
+_JUDGEMENT = 5
+
+_FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
+_INFO = 80
+
+
+def _rows() -> dict[str, list[Format]]:
+    rows: dict[str, list[Format]] = {}
+    for row in FORMATS:
+        for opener in row.openers:
+            rows.setdefault(opener, []).append(row)
+    return rows
+
+
+ROWS = _rows()
+# Sorted, `<` first: the patterns try them in this order, and most begin with it.
+_WORDS = sorted(
+    {
+        *(opener for opener in ROWS if opener not in "{[" and not opener.startswith("```")),
+        *REASONING,
+        *SHOWN,
+        *REASONING_ENDS,
+        "```",
+        "~~~",
+    },
+    key=lambda word: (word[0] != "<", word),
+)
+# Flat, each branch beginning with a character: so `re` skips to the next of those characters.
+_TRIGGERS = (re.compile(patterns.guarded(_WORDS)),)
+_JSON = re.compile(r"\s*+[{\[]")
+# What text must hold to hold, or begin, any of them: of words, so many letters.
+_ENOUGH = 4
+SPECIAL = re.compile(
+    "["
+    + re.escape("".join(sorted({word[0] for word in _WORDS if not word[0].isalpha()})))
+    + "]|"
+    + patterns.begun_by(word[:_ENOUGH] for word in _WORDS if word[0].isalpha())
+)
+_PARTIAL = re.compile(patterns.beginning_of(_WORDS))
+_LONGEST = max(map(len, _WORDS))
+_LINE_STARTS = {
+    opener[0] for opener in ROWS.keys() & set(_WORDS) if ROWS[opener][0].where is Where.LINE
+} | {"`", "~"}
+
+_REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
+    Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
+    Region.LINE: (re.compile(r"\n"), re.compile(r"(?!)")),
+}
+
+
+@frozen
+class Candidate:
+    """A place where a call may begin: its index, the opener's length, the formats to try."""
+
+    start: int
+    length: int
+    rows: tuple[Format, ...]
+    fence: str = ""
+
+
+@dataclass(slots=True)
+class _Skipped:
+    """Text that is not looked at, up to and with `end`; `partial` may be the beginning of that.
+
+    What reasoning says, too, does not count for what follows it.
+    """
+
+    end: re.Pattern[str]
+    partial: re.Pattern[str]
+    reasoning: bool = False
+
+
+class Scanner:
+    """Walks over `text` (which may grow) from `pos` on.
+
+    Everything before `pos` is decided. `floor` is the index after the last call: what stands
+    before it says nothing about what follows it. `reasoning_end` is the index after the last tag
+    that closes reasoning which was not opened in this text: all before it was reasoning.
+    `off`: names of formats that are left out. `every_mark`: also marks that something stands
+    behind which no format has there.
+    """
+
+    __slots__ = (
+        "_every_mark",
+        "_json",
+        "_matches",
+        "_off",
+        "_own",
+        "_skipped",
+        "_triggers",
+        "_trouble",
+        "floor",
+        "pos",
+        "reasoning_end",
+        "text",
+        "tools",
+    )
+
+    def __init__(
+        self,
+        text: str,
+        tools: SpelledTools,
+        *,
+        off: frozenset[str] = frozenset(),
+        every_mark: bool = False,
+    ) -> None:
+        self.text = text
+        self._every_mark = every_mark
+        self._off = off
+        self.tools = tools
+        self.pos = 0
+        self.floor = 0
+        self.reasoning_end = -1
+        self._skipped: _Skipped | None = None
+        self._json = -1  # where a JSON value was judged at the beginning of the reply
+        self._trouble = 0
+        self._own: OwnElements | None = None  # once there is a tag
+        self._triggers: tuple[re.Pattern[str], ...] = _TRIGGERS
+        self._matches: list[re.Match[str] | None] = []
+
+    def copy(self) -> Scanner:
+        """One that goes on from here on its own."""
+        twin = copy.copy(self)
+        twin._matches = []
+        return twin
+
+    def trim(self, keep: int) -> int:
+        """Forget text that no decision needs any more, `keep` characters excepted; how much."""
+        cut = max(self.pos - keep, 0)
+        self.text = self.text[cut:]
+        self._matches.clear()
+        self.pos -= cut
+        self.floor = max(self.floor - cut, 0)
+        self.reasoning_end = max(self.reasoning_end - cut, -1)
+        self._json = max(self._json - cut, -1)
+        return cut
+
+    def advance(self, final: bool) -> Candidate | None:
+        """Go on to the next place where a call may begin, or to what may yet become one.
+
+        With `final` no more text comes: then what could still become one is one to try.
+        """
+        begun = len(self.text) if final else -1
+        while True:
+            if self._skipped is not None and not self._leave(final):
+                return None
+            if self.exhausted:
+                self.pos = len(self.text)
+                return None
+            json = self._judge_json(final)
+            if isinstance(json, Candidate):
+                self.pos = json.start
+                return json
+            if json is Begins.MAYBE:
+                return None
+            match = self._next_trigger()
+            if begun < self.pos:
+                begun = self._beginning()
+            # What may be the beginning of a longer opener comes first: it may cover the match.
+            if match is None or match.start() >= begun:
+                self.pos = begun
+                return None
+            found = self._judge(match, final)
+            if isinstance(found, Candidate):
+                self.pos = found.start
+                return found
+            if found < 0:  # more text will tell
+                self.pos = match.start()
+                return None
+            self.pos = found
+
+    @property
+    def idle(self) -> bool:
+        """Whether all text is decided, and the next is looked at without prejudice."""
+        if self.pos < len(self.text) or self._skipped is not None:
+            return False
+        return not begins_reply(self.text, self.pos, self.floor)
+
+    def _judge_json(self, final: bool) -> Candidate | Begins:
+        """JSON, or a list in Python, at the beginning of the reply: the only place for them."""
+        value = _JSON.match(self.text, self.pos)
+        start = value.end() - 1 if value else -1
+        if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
+            return Begins.NO
+        rows = ROWS[self.text[start]]
+        begins = self._follow(rows, start, start + 1)
+        if not final and Begins.YES not in begins and Begins.MAYBE in begins:
+            return Begins.MAYBE
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        if able:
+            return Candidate(start, 1, able)
+        self._json = start
+        return Begins.NO
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the rest is taken as text: there was too much trouble."""
+        return self._trouble > MAX_TROUBLE
+
+    def reject(self, candidate: Candidate) -> None:
+        """The candidate was no call: go on behind its opener."""
+        self._trouble += _JUDGEMENT
+        self.pos = candidate.start + candidate.length
+        if candidate.length == 1:
+            self._json = candidate.start
+        if candidate.fence:
+            self._skipped = fence_end(candidate.fence)
+
+    def extend(self, more: str) -> None:
+        """More of the text has come."""
+        self.text += more
+        self._matches.clear()
+
+    def _next_trigger(self) -> re.Match[str] | None:
+        """The next match of any trigger; each pattern goes over the same text only once."""
+        text, pos, matches = self.text, self.pos, self._matches
+        if not matches:
+            if self._triggers is _TRIGGERS and "<" in text:
+                self._triggers = (*_TRIGGERS, self._own_elements().tags)
+            matches += [trigger.search(text, pos) for trigger in self._triggers]
+        first: re.Match[str] | None = None
+        for index, known in enumerate(matches):
+            match = known
+            if match is not None and match.start() < pos:
+                match = matches[index] = self._triggers[index].search(text, pos)
+            if match is not None and (first is None or match.start() < first.start()):
+                first = match
+        return first
+
+    def _own_elements(self) -> OwnElements:
+        if self._own is None:
+            self._own = elements.own_elements(tuple(self.tools.schemas))
+        return self._own
+
+    def _leave(self, final: bool) -> bool:
+        """Skip to the end of text that is not looked at; False where that has not come yet."""
+        assert self._skipped is not None
+        end = self._skipped.end.search(self.text, self.pos)
+        if end is not None:
+            self.pos = end.end()
+            if self._skipped.reasoning:
+                self.floor = self.pos
+            self._skipped = None
+            return True
+        partial = None if final else self._skipped.partial.search(self.text, self.pos)
+        self.pos = partial.start() if partial else len(self.text)
+        return False
+
+    def _beginning(self) -> int:
+        """The index from which on the text may be the beginning of an opener."""
+        return min(self._opener_begins(), self._element_begins())
+
+    def _element_begins(self) -> int:
+        at = self.text.rfind("<", max(self.pos, len(self.text) - MAX_NAME - 1))
+        if at >= 0 and self._own_elements().may_begin(self.text, at) and self._starts_line(at):
+            return at
+        return len(self.text)
+
+    def _opener_begins(self) -> int:
+        start = max(self.pos, len(self.text) - _LONGEST)
+        while (match := _PARTIAL.search(self.text, start)) is not None:
+            at = match.start()
+            if at == len(self.text):
+                break
+            if self.text[at] not in _LINE_STARTS or self._starts_line(at):
+                return at
+            start = at + 1
+        return len(self.text)
+
+    def _starts_line(self, at: int) -> bool:
+        return context.starts_line(self.text, at, self.floor)
+
+    def _judge(self, match: re.Match[str], final: bool) -> Candidate | int:
+        """A candidate, or the index to go on from; -1 where more text must come first."""
+        word, start, end = match.group(), match.start(), match.end()
+        if word[0] in "`~" and word[1:] == word[0] * 2:
+            return self._judge_fence(start, final)
+        if word in REASONING_ENDS:
+            if not context.closing_quote(self.text, start, self.floor):
+                self.reasoning_end = self.floor = end
+            return self._judged(end)
+        if word in REASONING or word in SHOWN:
+            return self._open(word, match)
+        rows = ROWS.get(word, [elements.TOOL])
+        begins = self._follow(rows, start, end)
+        if begins.count(Begins.NO) == len(begins):
+            self._trouble += _GLANCE
+            if not self._every_mark:
+                return start + 1
+            begins = [Begins.MAYBE] * len(rows)
+        if not final and Begins.YES not in begins:
+            return -1
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        region = context.region_at(self.text, start, final, self.floor)
+        if region is Region.UNKNOWN:
+            return -1
+        if region is not None:
+            self._enter(region, start)
+            return self._judged(end)
+        return Candidate(start, len(word), able)
+
+    def _follow(self, rows: list[Format], start: int, end: int) -> list[Begins]:
+        """What each row says of the text behind its opener; rows that share a judge ask it once."""
+        begins: list[Begins] = []
+        for index, row in enumerate(rows):
+            at_line = row.where is not Where.LINE or self._starts_line(start)
+            if row.name in self._off or not at_line:
+                begins.append(Begins.NO)
+            elif row.follow is None:
+                begins.append(Begins.YES)
+            elif index and row.follow is rows[index - 1].follow and row.where is not Where.LINE:
+                begins.append(begins[-1])
+            else:
+                begins.append(row.follow(self.text, end, self.tools))
+        return begins
+
+    def _open(self, word: str, match: re.Match[str]) -> int:
+        """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
+        spoken_of = context.closing_quote(self.text, match.start(), self.floor)
+        if spoken_of or (word in LINE_SHOWN and not self._starts_line(match.start())):
+            return self._judged(match.end())
+        closer = REASONING.get(word)
+        self._skipped = _tag_end(closer or SHOWN[word], closer is not None)
+        return self._judged(match.end())
+
+    def _judge_fence(self, start: int, final: bool) -> Candidate | int:
+        """A code fence: formats that are fenced, else code that is not looked at."""
+        fence = _FENCE.match(self.text, start)
+        if fence is None or not self._starts_line(start):
+            return self._judged(start + 3)
+        run, info, end = fence.group("run"), fence.group("info").strip(), fence.end()
+        if end == len(self.text) and not final and len(info) < _INFO:
+            return -1
+        if self.text.startswith("`", end):
+            return self._judged(end)  # inline code in three backticks
+        rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
+        begins = [self._follow_fence(row, end) for row in rows]
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        if able:
+            if not final and Begins.YES not in begins:
+                return -1
+            return Candidate(start, end - start, able, run)
+        self._skipped = fence_end(run)
+        return self._judged(end)
+
+    def _follow_fence(self, row: Format, end: int) -> Begins:
+        if row.name in self._off:
+            return Begins.NO
+        return Begins.YES if row.follow is None else row.follow(self.text, end, self.tools)
+
+    def _enter(self, region: Region, start: int) -> None:
+        if region is Region.QUOTE:
+            quote = context.closing_quote(self.text, start, self.floor)
+            end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
+            self._skipped = _Skipped(re.compile(end), re.compile(patterns.beginning_of([quote])))
+        elif region in _REGION_ENDS:
+            self._skipped = _Skipped(*_REGION_ENDS[region])
+
+    def _judged(self, end: int) -> int:
+        self._trouble += _JUDGEMENT
+        return end
+
+
+def _tag_end(closer: str, reasoning: bool) -> _Skipped:
+    return _Skipped(
+        re.compile(re.escape(closer)), re.compile(patterns.beginning_of([closer])), reasoning
+    )
+
+
+def fence_end(run: str) -> _Skipped:
+    mark = re.escape(run[0])
+    return _Skipped(
+        re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),
+        re.compile(rf"^[ \t]*{mark}*[ \t]*\Z", re.MULTILINE),
+    )

@@ -1,0 +1,238 @@
+"""Reading JSON as models write it when they slip, where it can be read in one way only.
+
+A recursive-descent reader that goes through the text once and notes each leniency it needed, by
+name. It gives up (`Unreadable`) rather than guess: it never makes up the end of a value, never
+takes an unquoted word for a string, never drops a member. It looks at the text alone; what the
+schema says about its result is the caller's business.
+
+Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
+``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
+``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from .json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
+
+# Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
+ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
+_SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
+# No `//`: of `29979//458` one can't tell whether it is a comment.
+_AFTER_NUMBER = re.compile(rf"[ \t\r\n,\]}}{ODD_SPACES}]|/\*")
+# A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
+_COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
+_WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
+_BODY = {
+    quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL)
+    for quote in ('"', "'", "”")
+}
+_CONTROL = re.compile(r"[\x00-\x1f]")
+# A quote that is not escaped; not the apostrophe inside a word.
+_BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
+_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
+_CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
+_ESCAPES: Final = {
+    "'": "'", '"': '"', "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
+}  # fmt: skip
+_LITERALS: Final[dict[str, Any]] = {
+    "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
+}  # fmt: skip
+# `C:\new\table`: with a backslash that means itself beside one that could be an escape, no one can
+# say what either means.
+_WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
+_MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
+
+
+class Reader:
+    """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
+
+    def __init__(self, text: str, position: int = 0, *, max_depth: int = 64) -> None:
+        self.text = text
+        self.position = position
+        self.used: dict[str, None] = {}
+        self._max_depth = max_depth
+        self._open: list[str] = []
+
+    def value(self) -> Any:
+        """The value at the position, which then stands behind it; raises `Unreadable`."""
+        self._space()
+        char = self._peek()
+        if char == "{":
+            return self._object()
+        if char == "[":
+            return self._array()
+        if char in _CLOSING:
+            return self._string()
+        if char == "-" or "0" <= char <= "9":
+            return self._number()
+        word = _WORD.match(self.text, self.position)
+        if word is None or word[0] not in _LITERALS:
+            raise self._error("a value")
+        self.position = word.end()
+        if word[0][0].isupper():
+            self.used["python_literals"] = None
+        return _LITERALS[word[0]]
+
+    def _object(self) -> dict[str, Any]:
+        return join_pairs(self._members("{", "}", self._pair))
+
+    def _array(self) -> list[Any]:
+        return self._members("[", "]", self.value)
+
+    def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
+        if len(self._open) >= self._max_depth:
+            raise Unreadable("too_deep", f"are nested more than {self._max_depth} levels deep")
+        self._open.append(opener)
+        self.position += 1
+        self._space()
+        if self._peek() == closer:
+            self.position += 1
+            self._open.pop()
+            return []
+        members = [read()]
+        while not self._ends(closer):
+            members.append(read())
+        return members
+
+    def _pair(self) -> tuple[str, Any]:
+        key = self._member_name()
+        self._space()
+        if self._peek() != ":":
+            raise self._error("a colon")
+        self.position += 1
+        return key, self.value()
+
+    def _ends(self, closer: str) -> bool:
+        """After a member: go over the comma (False) or out of the container (True)."""
+        other, opener = ("]", "[") if closer == "}" else ("}", "{")
+        while True:
+            self._space()
+            char = self._peek(at_end=closer)
+            if self.used.keys() >= _MISPLACED and char not in ("", "}", "]"):
+                # One closer lacked and one was too many: it is not clear whose member follows.
+                raise self._error(f"`{closer}`")
+            if char == ",":
+                self.position += 1
+                self._space()
+                if self._peek() != closer:
+                    return False
+                self.used["trailing_comma"] = None
+                char = closer
+            if char == closer:
+                self.position += 1
+                break
+            if char == "" or (char == other and opener in self._open):
+                # The end of the text, or of a container around this one: ours was never closed.
+                self.used["missing_closer"] = None
+                break
+            if char != other:
+                raise self._error(f"a comma or `{closer}`")
+            self.used["extra_closer"] = None  # closes nothing that is open
+            self.position += 1
+        self._open.pop()
+        return True
+
+    def _member_name(self) -> str:
+        self._space()
+        if self._peek() in _CLOSING:
+            return self._string()
+        key = _KEY.match(self.text, self.position)
+        if key is None:
+            raise self._error("a field name")
+        self.position = key.end()
+        self.used["unquoted_keys"] = None
+        return key[0]
+
+    def _string(self) -> str:
+        opening = self.text[self.position]
+        if opening != '"':
+            self.used["single_quotes"] = None
+        start = self.position + 1
+        closing = _CLOSING[opening]
+        found = _BODY[closing].match(self.text, start)
+        body = found[0] if found is not None else ""
+        self.position = start + len(body) + 1
+        if self.text[self.position - 1 : self.position] != closing:
+            raise Unreadable("truncated", "break off inside a string")
+        if _CONTROL.search(body):
+            self.used["unescaped_newline"] = None
+        return self._unescaped(body, opening) if "\\" in body else body
+
+    def _number(self) -> int | float:
+        number = NUMBER.match(self.text, self.position)
+        if number is None:
+            raise self._error("a number")
+        end = number.end()
+        if end == len(self.text):
+            raise Unreadable("truncated", "break off in or behind a number")
+        if not _AFTER_NUMBER.match(self.text, end):
+            raise self._error("a number")
+        self.position = end
+        return read_number(number[0])
+
+    def _space(self) -> None:
+        while True:
+            match = _SPACE.match(self.text, self.position)
+            if match is not None and match[0]:
+                self.position = match.end()
+                if not match[0].isascii():
+                    self.used["odd_space"] = None
+            if not self.text.startswith("/", self.position):
+                return
+            comment = _COMMENT.match(self.text, self.position)
+            if comment is None:
+                return
+            self.used["comments"] = None
+            self.position = comment.end()
+
+    def _peek(self, at_end: str = "") -> str:
+        """The next character; at the text's end "" where a closer may be missing, else an error."""
+        char = self.text[self.position : self.position + 1]
+        if not char and not at_end:
+            raise Unreadable("truncated", "break off before their end")
+        return char
+
+    def _error(self, expected: str) -> Unreadable:
+        return not_json(self.text, f"expected {expected}", self.position)
+
+    def _unescaped(self, body: str, opening: str) -> str:
+        """What a string says without its escapes; refused, where that can be read in two ways."""
+        # A text that has single quotes is Python's, and so are its escapes.
+        in_json = opening == '"' and "single_quotes" not in self.used
+        meant = {one: _meant(one, in_json) for one in _ESCAPE.findall(body)}
+        known = {one[1] for one, said in meant.items() if said != one}
+        literal = any(one == said for one, said in meant.items())
+        if literal and not _WOULD_BE_ESCAPED.isdisjoint(known):
+            raise Unreadable(
+                "invalid_json", "mix backslashes that are escapes with some that are not"
+            )
+        apostrophes = in_json and "\\'" in meant
+        if apostrophes and _BARE_QUOTE.search(body):
+            # In code with quotes the backslash is meant: 'It'\''s', print('it\'s'), ESCAPE '\'.
+            raise Unreadable("invalid_json", "hold `\\'`, which JSON does not have")
+        if literal or apostrophes:
+            self.used["invalid_escape"] = None
+        return _ESCAPE.sub(lambda found: meant[found[0]], body)
+
+
+def _meant(escape: str, in_json: bool) -> str:
+    """What one escape says; the escape itself, as in Python, where it is none: ``\\d``."""
+    char, digits = escape[1], escape[2:]
+    if digits and char == "u":
+        return _code_points(escape)
+    if digits and not in_json and int(digits, 16) < 0x110000:
+        return chr(int(digits, 16))
+    if char in "ux\r\n":
+        raise Unreadable("invalid_json", "hold a backslash that escapes nothing")
+    return _ESCAPES.get(char, escape)
+
+
+def _code_points(escapes: str) -> str:
+    """What a run of ``\\uXXXX`` says; surrogate pairs are joined, lone surrogates stay."""
+    units = b"".join(int(unit, 16).to_bytes(2, "little") for unit in escapes[2:].split("\\u"))
+    return units.decode("utf-16-le", "surrogatepass")

@@ -1,0 +1,157 @@
+"""Objects whose members are off: misspelled, null or surplus parameters, wrong types.
+
+`Mender` walks a value along its schema, so a rule applies at every depth. It changes nothing that
+the schema's own types allow; the caller holds the result against the schema.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..names import nearest, squash
+from . import values
+from .values import NOTHING
+from .variants import Schema, fits, kinds, variants
+
+MAX_UNKNOWN: Final = 32  # surplus parameters of one object; more are no slip
+MAX_VALUES: Final = 20_000  # of one call that are looked at: each costs as much as a check
+
+
+class Mender:
+    """One pass over one value; `rules` names what was done, `dropped` holds what was left out."""
+
+    def __init__(self, definitions: Mapping[str, Any], max_depth: int) -> None:
+        self._definitions = definitions
+        self._max_depth = max_depth
+        self.rules: dict[str, None] = {}
+        self.dropped: list[Any] = []
+        self._left = MAX_VALUES
+        # By identity: the schema outlives the pass.
+        self._variants: dict[int, list[Schema]] = {}
+
+    def mend(self, value: Any, schema: object) -> Any:
+        """`value`, or the one thing it must have been meant to be."""
+        self._left -= 1
+        if self._left < 0:
+            return value
+        choices = self._choices(schema)
+        fitting = [variant for variant in choices if fits(value, variant)]
+        if len(fitting) == 1:
+            return self._inside(value, fitting[0])
+        if fitting or not choices:
+            return value
+        results: list[tuple[Any, str, Schema]] = []
+        for variant in choices:
+            for result, rule in self._conversions(value, variant):
+                if not any(_same(result, other) for other, _, _ in results):
+                    results.append((result, rule, variant))
+        if len(results) != 1:
+            return value
+        result, rule, variant = results[0]
+        self.rules[rule] = None
+        return self._inside(result, variant)
+
+    def _choices(self, schema: object) -> list[Schema]:
+        known = self._variants.get(id(schema))
+        if known is None:
+            known = self._variants[id(schema)] = variants(schema, self._definitions)
+        return known
+
+    def _conversions(self, value: Any, variant: Schema) -> list[tuple[Any, str]]:
+        allowed = kinds(variant) or frozenset()
+        contained = values.container_from_string(value, allowed, self._max_depth)
+        container = "array_from_string" if isinstance(contained, list) else "object_from_string"
+        found = [
+            (values.number_from_string(value, allowed), "number_from_string"),
+            (values.boolean_from_string(value, allowed), "boolean_from_string"),
+            (values.string_from_integer(value, allowed), "string_from_integer"),
+            (contained, container),
+            (values.array_from_value(value, variant), "array_from_value"),
+        ]
+        return [(result, rule) for result, rule in found if result is not NOTHING]
+
+    def _inside(self, value: Any, variant: Schema) -> Any:
+        if isinstance(value, dict):
+            return self._object(value, variant)
+        if isinstance(value, list):
+            return self._array(value, variant)
+        if "enum" in variant:
+            option = values.enum_spelling(value, variant["enum"])
+            if option is not NOTHING:
+                self.rules["enum_spelling"] = None
+                return option
+        return value
+
+    def _array(self, value: list[Any], variant: Schema) -> list[Any]:
+        items = True if "prefixItems" in variant else variant.get("items", True)
+        return [self.mend(item, items) for item in value]
+
+    def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
+        properties: dict[str, Any] = variant.get("properties", {})
+        required: list[str] = variant.get("required", [])
+        rest = (
+            True if variant.get("patternProperties") else variant.get("additionalProperties", True)
+        )
+        closed = rest is False
+        renamed = self._rename(value, {**dict.fromkeys(required), **properties}, required, closed)
+        mended: dict[str, Any] = {}
+        for key, item in renamed.items():
+            schema = properties.get(key, rest)
+            if item is None and key in properties and key not in required and self._no_null(schema):
+                self.rules["optional_null"] = None
+                self.dropped.append(None)
+            else:
+                mended[key] = self.mend(item, schema)
+        return self._drop_unknown(mended, properties, required) if closed else mended
+
+    def _no_null(self, schema: object) -> bool:
+        return not any(fits(None, variant) for variant in self._choices(schema))
+
+    def _rename(
+        self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
+    ) -> dict[str, Any]:
+        """Parameters spelled with other case or separators, where one declared name is meant."""
+        given = _by_spelling([key for key in value if key not in declared])
+        absent = _by_spelling(
+            [name for name in declared if name not in value and (closed or name in required)]
+        )
+        names = {key: absent[spelled] for spelled, key in given.items() if spelled in absent}
+        if names:
+            self.rules["parameter_spelling"] = None
+        return {names.get(key, key): item for key, item in value.items()}
+
+    def _drop_unknown(
+        self, value: dict[str, Any], properties: dict[str, Any], required: list[str]
+    ) -> dict[str, Any]:
+        """Parameters that the schema forbids go, if nothing required is missing without them."""
+        declared = {*properties, *required}
+        unknown = [key for key in value if key not in declared]
+        absent = declared - value.keys()
+        if not unknown or len(unknown) > MAX_UNKNOWN or absent.intersection(required):
+            return value
+        if any(_may_be_meant(key, value[key], absent) for key in unknown):
+            return value
+        if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
+            return value  # one parameter in two spellings
+        self.rules["unknown_parameter"] = None
+        self.dropped.extend(value[key] for key in unknown)
+        return {key: item for key, item in value.items() if key in declared}
+
+
+def _by_spelling(names: list[str]) -> dict[str, str]:
+    """Names by their letters and digits, where no second one has the same."""
+    spelled = list(map(squash, names))
+    counts = Counter(spelled)
+    return {key: name for key, name in zip(spelled, names, strict=True) if key and counts[key] == 1}
+
+
+def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
+    """Whether a surplus parameter may be a misnamed one that is declared and not given."""
+    inside = isinstance(item, dict) and not absent.isdisjoint(item)
+    return inside or bool(nearest(key, absent, 1))
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)

@@ -1,0 +1,187 @@
+"""From the text of a call's arguments to the one JSON value it can be read as.
+
+The rules, in the order in which they are tried:
+
+=====================  ============================================================================
+``double_encoded``     a JSON string that holds the JSON (also with escaped quotes but none around)
+``list_of_one``        the object as the only element of an array
+``code_fence``         Markdown's fence around it
+``leading_text``       words before it: ``Arguments:``, ``Sure!``, a template's marker
+the reader's           see `lenient_json`: quotes, literals, commas, keys, newlines, closers
+``extra_closer``       closing brackets behind it
+``duplicate_object``   the same object once more; a different one is a second call, and no repair
+``trailing_text``      words behind it that hold no data
+``doubled_braces``     a template's ``{{...}}``
+``unescaped_quotes``   quotation marks inside strings, where only one way of ending them is JSON
+=====================  ============================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any, Final
+
+from ...frozen import frozen
+from ..json_text import Unreadable, check_depth, parse_exactly
+from ..lenient_json import Reader
+
+MAX_LEADING: Final = 300
+MAX_COPIES: Final = 8
+MAX_ENCODINGS: Final = 3
+
+_JSON_SPACE: Final = " \t\r\n"
+_EDGES: Final = " \t\r\n\ufeff\u00a0"
+_FENCE: Final = re.compile(r"```[\w+-]*\s*$")
+# A word before the object may end in a colon, but `path: "a", {…}` or `x={…}` is data, as is what
+# stands between elements: `<arg_key>x</arg_key><arg_value>{…}` is a value of some parameter.
+_LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
+# A quotation mark or brace may be data, or the end of it: one inside a string ended it too early.
+_TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
+_FILLED: Final = re.compile(r"\s*\{\s*[\"']")
+_CLOSERS: Final = re.compile(r"[\s}\])]*")
+_QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
+# Quotation marks around words, as in prose, with no JSON at them.
+_QUOTED: Final = re.compile(
+    r'(?<=[ \t\n(])"(?![ ,:{}\[\]])([^"\\\n]*[^"\\\s,:{}\[\]])"(?=[ \t\n.!?;)\'])'
+)
+
+
+@frozen
+class Reading:
+    """What a text says: its `value`, the `rules` it took, the part of it that is plain JSON."""
+
+    value: Any
+    rules: tuple[str, ...]
+    text: str | None = None
+
+
+def read(text: str, *, max_depth: int, root: str = "{") -> Reading:
+    """The one reading of `text`, in linear time; raises `Unreadable` where there is none.
+
+    `root` holds the brackets that the value may begin with: ``{`` for a call's arguments, ``{[``
+    for a reply in JSON. The caller has capped the text's size.
+    """
+    # What stands behind stays: white space ends a number, so `{"a": 12\n` lacks only its closer.
+    return _read(text.lstrip(_JSON_SPACE), max_depth, root, MAX_ENCODINGS)
+
+
+def _read(text: str, max_depth: int, root: str, encodings: int) -> Reading:
+    try:
+        check_depth(text, max_depth)
+        value = parse_exactly(text)
+    except Unreadable as strict_error:
+        if strict_error.kind == "too_deep":
+            raise
+        return _read_leniently(text, max_depth, root, encodings, strict_error)
+    return _rooted(Reading(value, (), text), max_depth, root, encodings)
+
+
+def _rooted(reading: Reading, max_depth: int, root: str, encodings: int) -> Reading:
+    """`reading`, if its value is of a kind that may stand at the root, or holds one."""
+    value = reading.value
+    if isinstance(value, str) and encodings:
+        inner = _read(value.strip(_EDGES), max_depth, root, encodings - 1)
+        rules = (*reading.rules, "double_encoded", *inner.rules)
+        return replace(inner, rules=tuple(dict.fromkeys(rules)))
+    if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
+        return reading
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        return Reading(value[0], (*reading.rules, "list_of_one"))
+    raise Unreadable("not_an_object", "are not a JSON object")
+
+
+def _read_leniently(
+    text: str, max_depth: int, root: str, encodings: int, strict_error: Unreadable
+) -> Reading:
+    if _QUOTES_ESCAPED.match(text) and encodings:
+        if "\\" in text.replace('\\"', ""):  # those may be escaped once or twice
+            raise strict_error
+        try:
+            inner_text = parse_exactly(f'"{text.rstrip()}"')
+        except Unreadable:
+            raise strict_error from None
+        inner = _read(inner_text, max_depth, root, encodings - 1)
+        return replace(inner, rules=("double_encoded", *inner.rules))
+    start, rules = _skip_leading(text, root, strict_error)
+    try:
+        reading = _read_at(text, start, max_depth)
+    except Unreadable:
+        if text.startswith("{{") and text.rstrip().endswith("}}") and encodings:
+            inner = _read(text.rstrip()[1:-1], max_depth, root, 0)
+            return replace(inner, rules=("doubled_braces", *inner.rules))
+        raise
+    rules = [*rules, *reading.rules]
+    read_once = replace(reading, rules=tuple(dict.fromkeys(rules)))
+    return _rooted(read_once, max_depth, root, encodings)
+
+
+def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
+    """Where the value begins, and the rules for what stands before it."""
+    found = re.search(f'["{re.escape(root)}]', text)
+    start = 0 if text[:1] == "[" else found.start() if found else MAX_LEADING + 1
+    leading = text[:start]
+    if start > MAX_LEADING or _LEADING_DATA.search(leading):
+        raise error
+    fence = _FENCE.search(leading)
+    words = leading[: fence.start()] if fence else leading
+    rules = ["leading_text"] if words.strip(_JSON_SPACE) else []
+    return start, [*rules, *(["code_fence"] if fence else [])]
+
+
+def _read_at(text: str, start: int, max_depth: int) -> Reading:
+    reader = Reader(text, start, max_depth=max_depth)
+    try:
+        value = reader.value()
+    except Unreadable as error:
+        if error.kind != "invalid_json":
+            raise
+        return _read_with_inner_quotes(text, start, max_depth, error)
+    if value == {} and _FILLED.match(text, reader.position):
+        # Some servers begin the arguments with an empty object and add to that.
+        filled = _read_at(text, text.index("{", reader.position), max_depth)
+        return replace(filled, rules=("leading_text", *filled.rules))
+    exact = None if reader.used else text[start : reader.position]
+    after = _after(text, reader.position, value, max_depth)
+    return Reading(value, (*reader.used, *after), exact)
+
+
+def _read_with_inner_quotes(text: str, start: int, max_depth: int, error: Unreadable) -> Reading:
+    escaped = _QUOTED.sub(r'\\"\1\\"', text)
+    reader = Reader(escaped, start, max_depth=max_depth)
+    try:
+        value = reader.value()
+    except Unreadable:
+        raise error from None
+    if not reader.used.keys() <= {"unescaped_newline"} or escaped[reader.position :].strip():
+        raise error
+    return Reading(value, ("unescaped_quotes", *reader.used))
+
+
+def _after(text: str, position: int, value: Any, max_depth: int) -> list[str]:
+    """The rules for what stands behind the value; raises `Unreadable` where that may be data."""
+    rules: dict[str, None] = {}
+    behind = text[position:]
+    for _ in range(MAX_COPIES):
+        closers = _CLOSERS.match(text, position)
+        if closers is not None:
+            if closers[0].strip():
+                rules["extra_closer"] = None
+            position = closers.end()
+        if text[position : position + 1] != "{":
+            break
+        copy = Reader(text, position, max_depth=max_depth)
+        if copy.value() != value:
+            raise Unreadable("invalid_json", "hold two different JSON objects")
+        rules["duplicate_object"] = None
+        position = copy.position
+    rest = text[position:].strip()
+    if rest == "```":
+        rules["code_fence"] = None
+    elif rest:
+        if rest != '"' and _TRAILING_DATA.match(rest):
+            raise Unreadable("invalid_json", f"go on after the JSON object: `{rest[:40]}`")
+        rules["trailing_text"] = None
+    elif not rules and behind.strip(_JSON_SPACE):
+        rules["odd_space"] = None
+    return list(rules)

@@ -1,0 +1,92 @@
+"""Values of the wrong JSON type that can be of the right one in one way only.
+
+A converter gets a value and the variant of the schema that it should fit, and gives the mended
+value or `NOTHING`. It runs only where the variant does not allow the value's own type.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from ..json_text import MAX_DIGITS, NUMBER, Unreadable, read_number
+from ..lenient_json import Reader
+from .variants import Schema, kinds
+
+
+class _Nothing:
+    """No value: None is one."""
+
+
+NOTHING: Final = _Nothing()
+
+_BOOLEANS: Final = {"true": True, "false": False}
+_ONE_WORD: Final = re.compile(r"[^\s\[{(,;|、，；][^\s,;|、，；]*")
+_LENIENT_IN_STRINGS: Final = frozenset({"single_quotes", "python_literals", "trailing_comma"})
+
+
+def number_from_string(value: Any, allowed: frozenset[str]) -> Any:
+    """``"5"`` for 5. Not ``"five"``, ``"5 km"``, ``"1,000"`` or ``"007"``."""
+    if not isinstance(value, str) or not allowed & {"number", "integer"}:
+        return NOTHING
+    if not NUMBER.fullmatch(value.strip()):
+        return NOTHING
+    try:
+        number = read_number(value.strip())
+    except Unreadable:
+        return NOTHING
+    whole = isinstance(number, int) or number.is_integer()
+    return number if whole or "number" in allowed else NOTHING
+
+
+def boolean_from_string(value: Any, allowed: frozenset[str]) -> Any:
+    """``"true"`` and ``"False"``. Not ``"yes"``, ``"1"`` or ``"on"``."""
+    if not isinstance(value, str) or "boolean" not in allowed:
+        return NOTHING
+    return _BOOLEANS.get(value.strip().lower(), NOTHING)
+
+
+def string_from_integer(value: Any, allowed: frozenset[str]) -> Any:
+    """5 for ``"5"``. Not 5.0, true or null, which could be written in several ways."""
+    if "string" in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if abs(value) < 10**MAX_DIGITS else NOTHING
+    return NOTHING
+
+
+def container_from_string(value: Any, allowed: frozenset[str], max_depth: int) -> Any:
+    """``"[1, 2]"`` for [1, 2] and ``"{\\"a\\": 1}"`` for {"a": 1}, in JSON or Python's spelling."""
+    if not isinstance(value, str):
+        return NOTHING
+    text = value.strip()
+    wanted = {"[": "array", "{": "object"}.get(text[:1])
+    if wanted not in allowed:
+        return NOTHING
+    reader = Reader(text, max_depth=max_depth)
+    try:
+        found = reader.value()
+    except Unreadable:
+        return NOTHING
+    whole = reader.position == len(text) and _LENIENT_IN_STRINGS.issuperset(reader.used)
+    return found if whole else NOTHING
+
+
+def array_from_value(value: Any, variant: Schema) -> Any:
+    """A lone value where an array of it is due. Not a text of several words: it may be several."""
+    allowed = kinds(variant)
+    if allowed is None or "array" not in allowed or value is None or isinstance(value, list):
+        return NOTHING
+    return NOTHING if isinstance(value, str) and not _ONE_WORD.fullmatch(value.strip()) else [value]
+
+
+def enum_spelling(value: Any, options: list[Any]) -> Any:
+    """The one option that differs from `value` in case, spaces, ``-`` or ``_`` only."""
+    if not isinstance(value, str) or value in options:
+        return NOTHING
+    wanted = _spelled(value)
+    same = [one for one in options if isinstance(one, str) and _spelled(one) == wanted]
+    return same[0] if len(same) == 1 and wanted else NOTHING
+
+
+def _spelled(text: str) -> str:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text)
+    return re.sub(r"[\s_-]+", " ", spaced).strip().casefold()

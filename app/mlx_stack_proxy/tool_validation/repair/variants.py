@@ -1,0 +1,81 @@
+"""What a schema allows at one place, with references and alternatives written out.
+
+A guide for repairs only: it is approximate where schemas combine, and whatever a repair makes of
+it is held against the real schema afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ..json_types import is_of_type
+
+MAX_VARIANTS: Final = 16
+MAX_STEPS: Final = 8
+
+Schema = dict[str, Any]
+
+
+def variants(
+    schema: object, definitions: Mapping[str, Any], steps: int = MAX_STEPS
+) -> list[Schema]:
+    """The alternatives that a cleaned `schema` allows, each without combinators; at most 16."""
+    if not isinstance(schema, dict):
+        return [] if schema is False else [{}]
+    base = {
+        key: value
+        for key, value in schema.items()
+        if key not in ("$ref", "allOf", "anyOf", "oneOf")
+    }
+    found = [base]
+    if steps <= 0:
+        return found
+    every: list[list[object]] = [[part] for part in schema.get("allOf", ())]
+    if "$ref" in schema:
+        every.insert(0, [definitions.get(schema["$ref"].rsplit("/", 1)[-1], True)])
+    every += [schema[key][:MAX_VARIANTS] for key in ("anyOf", "oneOf") if key in schema]
+    for branches in every:
+        allowed = [one for branch in branches for one in variants(branch, definitions, steps - 1)]
+        found = _combine(found, allowed)
+    return found
+
+
+def _combine(left: list[Schema], right: list[Schema]) -> list[Schema]:
+    return [_merged(one, other) for one in left for other in right][:MAX_VARIANTS]
+
+
+def _merged(one: Schema, other: Schema) -> Schema:
+    merged = {**one, **other}
+    for key in ("properties", "patternProperties"):
+        if key in one and key in other:
+            merged[key] = {**one[key], **other[key]}
+    if "required" in one and "required" in other:
+        merged["required"] = list(dict.fromkeys([*one["required"], *other["required"]]))
+    return merged
+
+
+def kinds(variant: Schema) -> frozenset[str] | None:
+    """The JSON types that `variant` allows; None where it says nothing about them."""
+    declared = variant.get("type")
+    if isinstance(declared, str):
+        return frozenset({declared})
+    if declared:
+        return frozenset(declared)
+    values = [variant["const"]] if "const" in variant else variant.get("enum")
+    if values:
+        return frozenset(
+            kind
+            for value in values
+            for kind in ("string", "number", "integer", "boolean", "null", "array", "object")
+            if is_of_type(value, kind)
+        )
+    if "properties" in variant:
+        return frozenset({"object"})
+    return None
+
+
+def fits(value: object, variant: Schema) -> bool:
+    """Whether `value` is of a type that `variant` allows."""
+    allowed = kinds(variant)
+    return allowed is None or any(is_of_type(value, kind) for kind in allowed)

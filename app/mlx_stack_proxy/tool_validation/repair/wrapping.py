@@ -1,0 +1,110 @@
+"""Arguments inside another object: the call itself, as OpenAI writes it, or a word like `input`."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...frozen import frozen
+from ..names import squash
+from . import values
+
+MAX_WRAPPINGS: Final = 3
+# Keys under which models put the arguments once more, and what they put beside them.
+WRAPPERS: Final = frozenset(
+    {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
+     "tool_arguments", "function_args", "function_arguments",
+     "function", "function_call", "tool_call", "tool_calls"}
+)  # fmt: skip
+_NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
+_COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
+_CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
+
+
+@frozen
+class Unwrapped:
+    """The arguments inside a wrapping, and what stood beside them.
+
+    `sure`: they are the arguments even where the schema allows the
+    wrapping.
+    """
+
+    inner: dict[str, Any]
+    beside: tuple[Any, ...]
+    sure: bool
+
+
+def unwrap(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int = 64
+) -> Unwrapped | None:
+    """What is inside ``{"arguments": {...}}`` and its like, up to three steps in."""
+    inner, named = value, False
+    beside: tuple[Any, ...] = ()
+    for _ in range(MAX_WRAPPINGS):
+        found = _step(inner, tool, declared, max_depth)
+        if found is None:
+            break
+        inner = found[0]
+        beside = (*beside, *found[1].values())
+        named = named or not _NAMING.isdisjoint(found[1])
+    if inner is value:
+        return None
+    return Unwrapped(inner, beside, inner.keys() <= declared and (bool(inner) or named))
+
+
+def _step(
+    value: dict[str, Any], tool: str, declared: frozenset[str], max_depth: int
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The object inside one wrapping, and the members beside it.
+
+    None where that isn't certain. `declared` holds the tool's own parameters: one that is called
+    `input` is no wrapping, and one called `name` may hold the tool's name. A name beside the
+    arguments must be the tool's, or this would be a choice between two tools. The arguments may be
+    encoded once more, as OpenAI's own are.
+    """
+    if len(value) > len(_COMPANIONS):
+        return None
+    alone = len(value) == 1 and squash(next(iter(value))) == squash(tool)
+    inside = {
+        key: inner
+        for key, item in value.items()
+        if (alone or key in WRAPPERS)
+        and (inner := _as_object(_only(key, item), max_depth)) is not None
+    }
+    if len(inside) != 1 or not declared.isdisjoint(inside):
+        return None
+    beside = {key: item for key, item in value.items() if key not in inside}
+    if not _go_with_a_call(beside, tool):
+        return None
+    (inner,) = inside.values()
+    named = not _NAMING.isdisjoint(beside)
+    # A parameter of the tool's own may stand beside them, where the arguments have it, too.
+    own = declared.intersection(value) - _NAMING
+    if own and not (named and own <= inner.keys() <= declared):
+        return None
+    return inner, beside
+
+
+def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
+    for key, item in beside.items():
+        if key not in _COMPANIONS or not isinstance(item, str):
+            return False
+        if key == "type" and item not in _CALL_TYPES:
+            return False
+        if key in _NAMING and not _is_named(item, tool):
+            return False
+    return True
+
+
+def _only(key: str, item: Any) -> Any:
+    """OpenAI's list of calls may hold one; of arguments a list is something else."""
+    return item[0] if key == "tool_calls" and isinstance(item, list) and len(item) == 1 else item
+
+
+def _as_object(item: Any, max_depth: int) -> dict[str, Any] | None:
+    if isinstance(item, str):
+        item = values.container_from_string(item, frozenset({"object"}), max_depth)
+    return item if isinstance(item, dict) else None
+
+
+def _is_named(given: str, tool: str) -> bool:
+    return squash(given) in (squash(tool), squash(f"functions.{tool}"))

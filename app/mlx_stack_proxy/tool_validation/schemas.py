@@ -1,0 +1,213 @@
+"""The tools of a request; each schema is compiled once for its content, in a bounded cache.
+
+`jsonschema-rs` decides. Its regex engine runs in linear time, so no pattern can hang the process;
+patterns which that engine does not know (look-around, back-references) are left out by
+`clean_schema`. Nothing is fetched, formats are not asserted. It runs only where `validation_cost`
+has counted that checking, and explaining, come to an end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final
+
+import jsonschema_rs
+import orjson
+
+from ..kept import kept
+from .clean_schema import REGEX, clean
+from .explain import UNEXPLAINED
+from .validation_cost import MAX_UNFOLDED, MAX_VISITS, TooCostly, Visits, fans_out, unfolded
+
+MAX_SCHEMAS: Final = 1_024
+MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
+# Visits times the kilobytes of the value: each error holds a copy of its part; some 5 µs each.
+MAX_EXPLAINING: Final = 20_000
+# What the validator raises for values that it cannot take, such as lone surrogates.
+_NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
+
+
+class CompiledSchema:
+    """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
+
+    `declared` are the names of the root's parameters.
+    """
+
+    def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
+        self.raw = raw
+        cleaned = clean(raw, whole_object=whole_object)
+        self.schema = {} if fans_out(cleaned, cleaned.get("$defs", {})) else cleaned
+        self.definitions: dict[str, Any] = self.schema.get("$defs", {})
+        self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
+        self.declared = frozenset(self.schema.get("properties", ())) | frozenset(self.required)
+        self._validator = self._compile()
+        self._may_cost = unfolded(self.schema, self.definitions) > MAX_UNFOLDED
+
+    def _compile(self) -> Any:
+        try:
+            return jsonschema_rs.Draft202012Validator(
+                self.schema,
+                validate_formats=False,
+                pattern_options=REGEX,
+                retriever=_refuse,
+                mask="it",  # in messages, for the value
+            )
+        except Exception:  # whatever it dislikes, the call must not suffer for it
+            return jsonschema_rs.Draft202012Validator(True)
+
+    def is_checkable(self, value: Any) -> bool:
+        """Whether holding `value` against the schema takes no more than `MAX_VISITS`."""
+        return not self._may_cost or self._visits(value) <= MAX_VISITS
+
+    def _visits(self, value: Any) -> int:
+        try:
+            return Visits(self.definitions).count(self.schema, value)
+        except (TooCostly, RecursionError):
+            return MAX_VISITS + 1
+
+    def accepts(self, value: Any) -> bool:
+        """Whether `value` fits; True where that cannot be decided, or costs too much."""
+        if not self.is_checkable(value):
+            return True
+        try:
+            return bool(self._validator.is_valid(value))
+        except _NO_VALUE:
+            try:  # a lone surrogate is no UTF-8, but a good string
+                return bool(self._validator.is_valid(without_surrogates(value)))
+            except _NO_VALUE:
+                return True
+
+    def names(self, value: str) -> bool:
+        """Whether the schema, as the client sent it, holds this text, be it as a default."""
+        return json.dumps(value) in json.dumps(self.raw)
+
+    def errors(self, value: Any, limit: int) -> list[Any]:
+        """The first `limit` errors: `jsonschema_rs.ValidationError`s.
+
+        `UNEXPLAINED` stands for them where collecting those of all branches costs too much.
+        """
+        if self.accepts(value):
+            return []
+        if self._costs_too_much_to_explain(value):
+            return [UNEXPLAINED]
+        try:
+            return self._first_errors(value, limit)
+        except _NO_VALUE:
+            return self._first_errors(without_surrogates(value), limit)
+
+    def _costs_too_much_to_explain(self, value: Any) -> bool:
+        """An error of `anyOf` or `oneOf` holds those of all its branches."""
+        text = json.dumps(self.schema)
+        if '"anyOf"' not in text and '"oneOf"' not in text:
+            return False
+        kilobytes = 1 + len(json.dumps(value)) // 1_000
+        return self._visits(value) * kilobytes > MAX_EXPLAINING
+
+    def _first_errors(self, value: Any, limit: int) -> list[Any]:
+        if limit > 1:
+            return list(islice(self._validator.iter_errors(value), limit))
+        try:  # it stops at the first one, where `iter_errors` would collect all
+            self._validator.validate(value)
+        except jsonschema_rs.ValidationError as error:
+            return [error]
+        return []
+
+
+class ToolSet:
+    """The tools of one request by name, each compiled when first asked for."""
+
+    def __init__(self, schemas: Mapping[str, Any]) -> None:
+        self._schemas = schemas
+        self._compiled: dict[str, CompiledSchema] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tools' names, in the request's order."""
+        return tuple(self._schemas)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._schemas
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def schema(self, name: str) -> Any:
+        """The parameters schema as the client sent it; None where there is none."""
+        return self._schemas.get(name)
+
+    def compiled(self, name: str) -> CompiledSchema | None:
+        """The compiled schema of a tool, None for a name that is not offered."""
+        if name not in self._compiled and name in self._schemas:
+            self._compiled[name] = compile_schema(self._schemas[name])
+        return self._compiled.get(name)
+
+
+def tool_set(tools: object) -> ToolSet:
+    """The tool set of a request's `tools`, as the client sent them.
+
+    Never raises: entries that are no tools are passed over.
+    """
+    schemas: dict[str, Any] = {}
+    for name, schema in _entries(tools):
+        # Offered twice, differently: either may be meant.
+        schemas[name] = schema if schemas.get(name, schema) == schema else None
+    return ToolSet(schemas)
+
+
+def _entries(tools: object) -> Iterator[tuple[str, Any]]:
+    """Name and parameters of each tool: OpenAI's two forms, Responses', Anthropic's, custom."""
+    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
+        return
+    for entry in tools:
+        if not isinstance(entry, Mapping):
+            continue
+        inner = (entry.get(key) for key in ("function", "custom"))
+        body = next((one for one in inner if isinstance(one, Mapping)), entry)
+        name = body.get("name")
+        if isinstance(name, str) and name:
+            yield name, body.get("parameters", body.get("input_schema"))
+
+
+def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
+    """A parameters schema, compiled once for each content unless that is large."""
+    try:
+        text = orjson.dumps(schema)
+    except (TypeError, ValueError, RecursionError):  # integers beyond 64 bits, lone surrogates
+        return CompiledSchema(schema, whole_object=whole_object)
+    if len(text) > MAX_CACHED:
+        return CompiledSchema(schema, whole_object=whole_object)
+    return _compiled(kept(text), whole_object)
+
+
+@lru_cache(maxsize=MAX_SCHEMAS)
+def _compiled(text: bytes, whole_object: bool) -> CompiledSchema:
+    # Of a copy: what is kept must not change when the request does.
+    return CompiledSchema(orjson.loads(text), whole_object=whole_object)
+
+
+def reply_schema(schema: Any) -> CompiledSchema:
+    """The schema of a `response_format`: its root may be of any type."""
+    return compile_schema(schema, whole_object=False)
+
+
+def _refuse(uri: str) -> Any:
+    raise LookupError(f"{uri} is not part of the schema")
+
+
+def without_surrogates(value: Any) -> Any:
+    """A copy in which each lone surrogate is U+FFFD, so that it has an encoding."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {without_surrogates(key): without_surrogates(item) for key, item in value.items()}
+    return value
+
+
+def clear_caches() -> None:
+    """Forget all compiled schemas."""
+    _compiled.cache_clear()

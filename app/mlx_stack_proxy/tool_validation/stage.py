@@ -1,0 +1,393 @@
+"""The stage: what happens to a reply's calls, in order.
+
+While the reply comes, text that may be a call waits (``text_hold``). At its end, ``mend`` makes
+real calls of those written as text, drops the half call of a length cut, and checks and repairs
+each; ``judge`` refuses the reply if one call can't be delivered, and doubts one that means a call
+and has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from ..engine.exchange import Exchange, Incident, Request
+from ..engine.gate import TextHold
+from ..engine.pipeline import StageState
+from ..engine.verdicts import CallFailure, InvalidToolCall
+from ..settings import Settings
+from ..unique import call_id
+from ..wire.reply import ChoiceReply, Reply, ToolCall
+from . import explain
+from .check import Options, check_call
+from .check_reply import check_response_format
+from .client_history import readable
+from .conversation import Conversation
+from .doubts import Valid, call_doubts
+from .formats.literals import json_object
+from .miscopied_ids import Ids
+from .schemas import ToolSet, tool_set
+from .text_calls import Holdback, Rescued, rescue, rescue_cut
+from .thoughts import behind_thoughts
+from .tool_choice import NOTHING, read_choice
+from .unread import unread_call
+
+MISCOPIED = "miscopied_id"
+UNREAD = "unread_call"
+MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
+
+
+class ToolValidation:
+    """The configuration: what is checked, what is mended.
+
+    ``off``: names of formats, repairs and doubts that are left out, to see what each is good for.
+    """
+
+    name = "tool_validation"
+    bypass = "validation"
+
+    def __init__(self, settings: Settings, off: frozenset[str] = frozenset()) -> None:
+        rules = settings.reliability.tool_validation
+        self.rules = rules
+        self.settings = settings
+        self.off = off
+        self.options = Options(
+            validate_json=rules.validate_json,
+            validate_schema=rules.validate_schema,
+            validate_tool_names=rules.validate_tool_names,
+            repair=rules.repair == "safe",
+            off=off,
+        )
+
+    def open(self, exchange: Exchange) -> StageState:
+        return _State(self, exchange)
+
+
+@dataclass(slots=True)
+class _Mended:
+    """What is to become of one choice; nothing of it is applied before all is known."""
+
+    text: str
+    calls: list[ToolCall]
+    finish_reason: str | None
+    repairs: list[str] = field(default_factory=list)
+    rescued: list[str] = field(default_factory=list)
+    failures: list[CallFailure] = field(default_factory=list)
+
+
+class _State(StageState):
+    def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
+        self._stage = stage
+        self._exchange = exchange
+        self._body = exchange.request.body
+        self._tools = exchange.request.tools
+        self._choice = read_choice(self._body.get("tool_choice"))
+        self._format = self._body.get("response_format")
+        # Whether calls that are written as text are made real calls.
+        self._rescues = bool(
+            self._tools and stage.rules.rescue_text_calls and not self._choice.none
+        )
+        self._needs_ids = not exchange.request.legacy_functions  # function_call has none
+        self._failures: list[CallFailure] = []
+        # A tool that isn't offered, a call of which stands in marks beside prose; "" if none.
+        self._unoffered = ""
+        self._compiled: ToolSet | None = None
+
+    def on_request(self, request: Request) -> None:
+        blocks = self._exchange.request.blocks_of(request.body["messages"])
+        messages, count = readable(blocks)
+        if count:
+            request.body["messages"] = messages
+            self._note("tool_call_repaired", ("unparsed_history",), count=count)
+
+    def text_hold(self) -> TextHold | None:
+        return Holdback(self._schemas(), self._stage.off) if self._rescues else None
+
+    def mend(self, reply: Reply) -> None:
+        mended = {
+            index: self._mended(index, choice)
+            for index, choice in reply.choices.items()
+            if not self._is_asked_for(choice)
+        }
+        self._failures = [failure for new in mended.values() for failure in new.failures]
+        if self._failures:
+            return  # one bad choice makes the attempt bad: it is judged, and told, as it came
+        for index, new in mended.items():
+            self._apply(reply, index, new)
+
+    def judge(self, reply: Reply) -> InvalidToolCall | None:
+        failures, doubt = self._failures, False
+        if not failures:
+            failures, doubt = self._doubts(reply), True
+        if not failures:
+            return None
+        for failure in failures:
+            self._note(
+                "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
+            )
+        self._exchange.last_response = _as_message(reply, failures[0].choice)
+        ask_next = doubt and failures[0].kind == MISCOPIED
+        return InvalidToolCall(tuple(failures), doubt=doubt, ask_next=ask_next)
+
+    def _doubts(self, reply: Reply) -> list[CallFailure]:
+        """What is doubted of a reply that is valid: the model is asked once about it."""
+        exchange, choice = self._exchange, reply.choices.get(0)
+        if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
+            return []
+        if exchange.doubted:
+            return self._no_answer(choice)
+        if choice.tool_calls:
+            return self._doubted_calls(choice)
+        return self._unread(choice)
+
+    def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
+        """What makes the second reply no better than the first, which then goes out.
+
+        Another tier's with a slip or without a call; a text where the client has the first's.
+        """
+        asked = self._exchange.asked_about
+        if not isinstance(asked, InvalidToolCall):
+            return []
+        if choice.tool_calls and asked.ask_next:
+            return [one for one in self._doubted_calls(choice) if one.kind == MISCOPIED]
+        silent = not choice.tool_calls and (asked.ask_next or self._exchange.doubt_is_out)
+        return list(asked.failures) if silent else []
+
+    def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
+        said, ids = Conversation(self._body["messages"]), Ids(self._body["messages"], self._tools)
+        found: list[CallFailure] = []
+        for position, call in enumerate(choice.tool_calls):
+            schema = self._tool_set().compiled(call.name)
+            arguments = json_object(call.arguments)
+            if schema is not None and arguments:
+                valid = Valid(call.name, arguments, schema, said, ids)
+                found += (
+                    CallFailure(call.name, doubt.kind, doubt.error, 0, position)
+                    for doubt in call_doubts(valid, self._stage.off)
+                )
+        # An id is asked about by itself: that goes to another tier.
+        return [one for one in found if one.kind != MISCOPIED] or found[:1]
+
+    def _unread(self, choice: ChoiceReply) -> list[CallFailure]:
+        """A text that may hold a call which nothing reads."""
+        if choice.finish_reason != "stop" or not self._rescues or self._format:
+            return []
+        if UNREAD in self._stage.off:
+            return []
+        name = unread_call(choice.text, self._schemas()) or self._unoffered
+        return [CallFailure(name, UNREAD, explain.unread(name))] if name else []
+
+    # Mending one choice
+
+    def _is_asked_for(self, choice: ChoiceReply) -> bool:
+        """Whether a choice is text where only that was asked for, in no format."""
+        return not (self._tools or self._format or choice.tool_calls or _speaks_of_calls(choice))
+
+    def _mended(self, index: int, choice: ChoiceReply) -> _Mended:
+        new = _Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
+        if new.calls:
+            if _is_cut(new):
+                _drop_half_calls(new)
+        elif new.text and self._rescues and not self._is_wanted_json(new.text):
+            self._rescue(index, new)
+        if new.calls:
+            self._check_calls(index, new)
+        self._check_tool_choice(index, new)
+        if not new.calls and not new.failures:
+            self._check_format(index, new)
+        return new
+
+    def _is_wanted_json(self, text: str) -> bool:
+        """Whether the text is what the request's own schema asks for: then it is no call."""
+        wanted = self._format
+        if not isinstance(wanted, dict) or wanted.get("type") != "json_schema":
+            return False
+        given = wanted.get("json_schema")
+        if not isinstance(given, dict) or not given.get("schema"):
+            return False
+        options = replace(self._stage.options, repair=False)
+        return not check_response_format(behind_thoughts(text), wanted, options).failures
+
+    def _rescue(self, index: int, new: _Mended) -> None:
+        found = (rescue_cut if _is_cut(new) else rescue)(new.text, self._schemas(), self._stage.off)
+        new.failures += self._unknown_calls(index, new.text, found)
+        new.text = found.content
+        if not found.calls:
+            return
+        new.calls = [ToolCall(call_id(), call.name, call.arguments) for call in found.calls]
+        new.rescued = [call.format for call in found.calls]
+        if not _is_cut(new):
+            new.finish_reason = "tool_calls"
+
+    def _unknown_calls(self, index: int, text: str, found: Rescued) -> Iterable[CallFailure]:
+        """Failures for calls of tools that aren't offered."""
+        names = found.unknown
+        if not names or not self._stage.options.validate_tool_names:
+            return
+        schemas = self._schemas()
+        if not found.calls:
+            everything = {**schemas, **{name: {} for name in names}}
+            if rescue(text, everything).content.strip():
+                self._unoffered = names[0]  # the prose may well speak of a call: a doubt
+                return
+        for name in names:
+            error = explain.unknown_tool(name, list(schemas))
+            yield CallFailure(name, "unknown_tool", error, index)
+
+    def _check_calls(self, index: int, new: _Mended) -> None:
+        if len(new.calls) > MAX_CALLS:
+            error = f"{len(new.calls)} calls in one response; at most {MAX_CALLS} are allowed"
+            new.failures.append(CallFailure("", "too_many_calls", error, index))
+            return
+        if self._body.get("parallel_tool_calls") is False and len(new.calls) > 1:
+            new.calls, new.rescued = new.calls[:1], new.rescued[:1]
+            new.repairs.append("parallel_calls")
+        tools = self._tool_set()
+        seen: set[str] = set()
+        for position, call in enumerate(new.calls):
+            checked = check_call(call.name, call.arguments, tools, self._stage.options)
+            if call.was_object:
+                new.repairs.append("arguments_not_text")
+            if call.odd:
+                new.repairs.append("call_pieces")
+            new.repairs += checked.repairs
+            if checked.unchecked:
+                self._note("tool_call_unchecked", ())
+            new.failures += (
+                CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
+            )
+            identity = call.id
+            if (not identity and self._needs_ids) or (identity and identity in seen):
+                kind = "duplicate_id" if identity else "missing_id"
+                if self._stage.options.repair:
+                    new.repairs.append(kind)
+                    identity = call_id()
+                elif identity:
+                    error = f'two calls have the same id "{identity[:64]}"'
+                    new.failures.append(CallFailure(call.name, kind, error, index, position))
+            seen.add(identity)
+            new.calls[position] = ToolCall(identity, checked.name, checked.arguments)
+        if new.finish_reason == "function_call" and self._needs_ids:
+            new.finish_reason = "tool_calls"  # who offered tools looks for that
+
+    def _check_tool_choice(self, index: int, new: _Mended) -> None:
+        """``tool_choice`` is obeyed, and a finish that speaks of calls has some.
+
+        Of a reply that was cut nobody knows what was to come; but what came must be allowed.
+        """
+        cut = _is_cut(new)
+        by_name = self._tools and self._stage.options.validate_tool_names
+        wanted = self._choice if by_name else NOTHING
+        names = [call.name for call in new.calls]
+        lost = not names and _speaks_of_calls(new) and self._stage.options.validate_json
+
+        def fail(kind: str, error: str, tool: str = "") -> None:
+            new.failures.append(CallFailure(tool, kind, error, index))
+
+        if wanted.none:
+            if names or lost:
+                said = "no function may be called now; answer with text"
+                fail("tool_choice", said, names[0] if names else "")
+            return
+        if wanted.allowed is not None:
+            wrong = [name for name in names if name not in wanted.allowed]
+            if wrong or (wanted.required and not names and not cut):
+                came = f', not "{wrong[0]}"' if wrong else ""
+                only = explain.one_of(wanted.allowed)
+                must = "must" if wanted.required else "alone may"
+                fail("tool_choice", f"function {only} {must} be called{came}", wanted.allowed[0])
+                return
+        if names or new.failures or cut:
+            return
+        if wanted.required:
+            fail("tool_choice", "a function must be called, and none was")
+        elif lost:
+            fail(
+                "lost_call",
+                "a function was to be called, but the call could not be read; its arguments must "
+                "be one valid JSON object",
+            )
+
+    def _check_format(self, index: int, new: _Mended) -> None:
+        wanted = self._format
+        if not wanted or not self._stage.rules.response_format or _is_cut(new) or not new.text:
+            return
+        checked = check_response_format(new.text, wanted, self._stage.options)
+        new.text = checked.text
+        new.repairs += checked.repairs
+        if checked.unchecked:
+            self._note("tool_call_unchecked", ())
+        new.failures += (CallFailure(f.tool, f.kind, f.error, index) for f in checked.failures)
+
+    def _apply(self, reply: Reply, index: int, new: _Mended) -> None:
+        choice = reply.choices[index]
+        calls_changed = new.calls != choice.tool_calls
+        if not (
+            calls_changed or new.text != choice.text or new.finish_reason != choice.finish_reason
+        ):
+            return
+        choice.text = new.text
+        choice.tool_calls = new.calls
+        choice.finish_reason = new.finish_reason
+        reply.mended.add(index)
+        for kind in dict.fromkeys(new.repairs):
+            self._note("tool_call_repaired", (kind,))
+        for format_name in new.rescued:
+            self._note("tool_call_rescued", (format_name,))
+        done = [*dict.fromkeys(new.repairs), *(["rescued"] if new.rescued else [])]
+        if done:
+            said = self._exchange.reply_notes.get("Repairs", "")
+            parts = [*(said.split(",") if said else []), *done]
+            self._exchange.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
+
+    # What the request says
+
+    def _tool_set(self) -> ToolSet:
+        if self._compiled is None:
+            self._compiled = tool_set(self._tools)
+        return self._compiled
+
+    def _schemas(self) -> dict[str, Any]:
+        tools = self._tool_set()
+        return {name: tools.schema(name) or {} for name in tools.names}
+
+    def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
+        self._exchange.incidents.append(Incident(kind, labels, detail))
+
+
+def _is_cut(new: _Mended) -> bool:
+    return new.finish_reason in ("length", "max_tokens")
+
+
+def _speaks_of_calls(choice: _Mended | ChoiceReply) -> bool:
+    return choice.finish_reason in ("tool_calls", "function_call")
+
+
+def _drop_half_calls(new: _Mended) -> None:
+    """A reply cut by its length may end in half a call; the whole ones before it stay.
+
+    Half a call is never repaired: closed by force, half a file would be written.
+    """
+    try:
+        orjson.loads(new.calls[-1].arguments)
+    except orjson.JSONDecodeError:
+        new.calls.pop()
+
+
+def _as_message(reply: Reply, index: int) -> dict[str, Any]:
+    """The reply as a message, for the error's ``last_response``."""
+    choice = reply.choices.get(index) or next(iter(reply.choices.values()), ChoiceReply())
+    return {
+        "role": "assistant",
+        "content": choice.text or None,
+        "tool_calls": list(_as_calls(choice.tool_calls)),
+    }
+
+
+def _as_calls(calls: Iterable[ToolCall]) -> Iterable[dict[str, Any]]:
+    for call in calls:
+        function = {"name": call.name, "arguments": call.arguments}
+        yield {"id": call.id, "type": "function", "function": function}

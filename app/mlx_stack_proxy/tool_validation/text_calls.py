@@ -1,0 +1,353 @@
+"""Tool calls that a model wrote as text, made real calls.
+
+`rescue` reads a whole reply, `Holdback` one that is still coming. The formats are rows of
+`formats/table.py`. What is a call is judged conservatively: only names of the request's tools,
+never inside reasoning, quotes, code or an example; a text without calls comes back untouched.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import sys
+from dataclasses import field
+
+from ..frozen import frozen
+from .formats import literals
+from .formats.base import (
+    MAX_CALLS,
+    WINDOW,
+    Block,
+    Exhausted,
+    Format,
+    Source,
+    SpelledTools,
+    Tools,
+    Where,
+    behind_tail,
+)
+from .formats.scanner import SPECIAL, Candidate, Scanner, fence_end
+
+# Characters that may wait for a decision before they wait for the end of the reply instead, and
+# blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
+PATIENCE = 4_096
+# Behind a JSON value: neither another one nor what may close it or follow a call.
+_GOES_ON = re.compile(r"[\s,;\[\]}]*+[^\s{<,;\[\]}]")
+
+NONE: frozenset[str] = frozenset()
+
+
+@frozen
+class FoundCall:
+    """A call found in a text.
+
+    `name` is the tool's name as the request has it, `arguments` what a real call would carry:
+    the JSON text of an object, or the raw text where it does not parse. `format` is the name of
+    the row of the table, a bounded label for a metric.
+    """
+
+    name: str
+    arguments: str
+    format: str
+
+
+@frozen
+class Rescued:
+    """The calls of a text, in order, and the text around them.
+
+    Without calls, `content` is the whole text, unchanged. With calls, the text before the first
+    is kept as it is (dropped where it is blank), and what stands between and behind them likewise;
+    blank pieces there are dropped. `unknown` are names that were called in a marked format though
+    the request has no such tool, or beside known calls in one block: such a block goes as a whole,
+    any other stays in `content`. `exhausted`: there was so much that looks like calls and is none
+    that what followed was taken as text.
+    """
+
+    calls: tuple[FoundCall, ...]
+    content: str
+    unknown: tuple[str, ...] = ()
+    exhausted: bool = field(default=False, compare=False)
+
+
+def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+    """The calls in `text`, by the formats of the table but those `off`, and the rest of it.
+
+    Never raises.
+    """
+    holdback = Holdback(tools, off)
+    flowed = holdback.feed(text)
+    rest = holdback.finish()
+    return Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.exhausted)
+
+
+def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+    """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
+
+    The last call is whole only where its arguments are a JSON object, closed by its own bracket:
+    of tags and keywords more might have come, and half a file must not be written.
+    """
+    found = rescue(text, tools, off)
+    calls = whole_calls(found, text)
+    holdback = Holdback(tools, off)
+    content = holdback.feed(found.content)
+    if not holdback.begins_call:
+        content = found.content
+    return Rescued(calls, content, found.unknown, found.exhausted)
+
+
+def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
+    """The calls of a text that was cut, without what may be half a call."""
+    if not found.calls:
+        return ()
+    before, last = found.calls[:-1], found.calls[-1]
+    behind = 0  # the arguments of those before
+    for call in before:
+        at = text.find(call.arguments, behind)
+        behind = at + len(call.arguments) if at >= 0 else behind
+    if last.arguments == "{}":  # which also stands for none at all
+        behind = max(behind, text.find(last.name, behind))
+    return found.calls if _stands_whole(last.arguments, text[behind:]) else before
+
+
+def _stands_whole(arguments: str, text: str) -> bool:
+    if not arguments.startswith("{") or arguments not in text:
+        return False
+    try:
+        json.loads(arguments)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+class Holdback:
+    """Text that is coming, let through as long as it cannot become a call.
+
+    Prose flows at once. What may be the beginning of a marker waits until it is one or is not;
+    from a marker on, everything waits for `finish`, except where a bare or fenced JSON value ends
+    and is no call. Whitespace at the very beginning of a reply waits for what follows it.
+
+    However a text is cut into deltas, what `feed` gave and the content that `finish` gives are
+    together `rescue(text).content`, and the calls are the same.
+    """
+
+    __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
+
+    def __init__(self, tools: Tools, off: frozenset[str] = NONE) -> None:
+        self._scanner = Scanner("", SpelledTools(tools), off=off)
+        self._off = not tools
+        self._blank = True  # nothing but whitespace has come
+        self._candidate: Candidate | None = None
+        self._held: list[str] = []  # deltas behind a candidate, not yet in the scanner's text
+        self._length = 0
+        self._try_at = 0
+
+    @property
+    def begins_call(self) -> bool:
+        """Whether what waits begins with a marker that nobody writes by chance."""
+        rows = self._candidate.rows if self._candidate is not None else ()
+        return bool(rows) and all(row.where is Where.MARK for row in rows)
+
+    def feed(self, delta: str) -> str:
+        """What of the text up to and with `delta` may flow now: "" while it may become a call."""
+        if self._off:
+            return delta
+        if self._candidate is not None:
+            self._held.append(delta)
+            self._length += len(delta)
+            return "" if self._length < self._try_at else self._retry()
+        scanner = self._scanner
+        if not self._blank and scanner.idle and SPECIAL.search(delta) is None:
+            # Plain prose, the usual case: nothing in it can begin anything.
+            scanner.extend(delta)
+            scanner.pos = len(scanner.text)
+            self._trim()
+            return delta
+        start = self._start()
+        scanner.extend(delta)
+        return self._go_on(start)
+
+    def finish(self) -> Rescued:
+        """The calls in what is still held, and the rest of it as content."""
+        if self._off:
+            return Rescued((), "")
+        scanner = self._scanner
+        start = self._start()
+        scanner.extend("".join(self._held))
+        self._held.clear()
+        if self._candidate is not None:
+            scanner.pos = self._candidate.start
+        self._candidate = None
+        self._off = True
+        return _Collector(scanner, start, self._blank).collect()
+
+    def peek(self) -> Rescued:
+        """What `finish` would give, though more may come."""
+        twin = copy.copy(self)
+        twin._scanner = self._scanner.copy()
+        twin._held = self._held.copy()
+        return twin.finish()
+
+    def _start(self) -> int:
+        """The index of the first character that has not flowed."""
+        return 0 if self._waits() else self._scanner.pos
+
+    def _waits(self) -> bool:
+        return self._blank and bool(self._scanner.text)
+
+    def _go_on(self, start: int) -> str:
+        scanner = self._scanner
+        while True:
+            candidate = scanner.advance(final=False)
+            if candidate is None or not self._is_over(candidate):
+                break
+            scanner.reject(candidate)
+        if candidate is None and len(scanner.text) - scanner.pos > PATIENCE:
+            candidate = Candidate(scanner.pos, 0, ())
+        self._hold(candidate)
+        flowing = scanner.text[start : scanner.pos]
+        if self._blank:
+            if not flowing or (flowing.isspace() and len(flowing) <= PATIENCE):
+                return ""
+            self._blank = False
+        if candidate is None:
+            self._trim()
+        return flowing
+
+    def _trim(self) -> None:
+        # What is behind is kept as far as a later decision looks back; cut rarely, it copies.
+        if self._scanner.pos > 4 * WINDOW:
+            self._scanner.trim(WINDOW)
+
+    def _hold(self, candidate: Candidate | None) -> None:
+        self._candidate = candidate
+        if candidate is None:
+            return
+        self._length = len(self._scanner.text)
+        # Tried again whenever the text has doubled: in all that is linear.
+        waiting = self._length - candidate.start
+        self._try_at = self._length + max(waiting, 64) if _ends_early(candidate) else sys.maxsize
+
+    def _retry(self) -> str:
+        start = self._start()
+        self._scanner.extend("".join(self._held))
+        self._held.clear()
+        return self._go_on(start)
+
+    def _is_over(self, candidate: Candidate) -> bool:
+        """Whether a bare or fenced JSON value is whole, and no call."""
+        if not _ends_early(candidate):
+            return False
+        scanner = self._scanner
+        src = Source(scanner.text, scanner.tools, scanner.floor)
+        start = candidate.start
+        try:
+            if candidate.fence:
+                closed = fence_end(candidate.fence).end.search(src.text, start + candidate.length)
+                if closed is None:
+                    return False
+            else:
+                value = literals.json_value(src, start)
+                if value is None or not _GOES_ON.match(src.text, value[1]):
+                    return False
+            return not any(_calls(src, row, candidate.start)[1] for row in candidate.rows)
+        except Exception:
+            return False
+
+
+def _ends_early(candidate: Candidate) -> bool:
+    rows = candidate.rows
+    return bool(rows) and all(row.where in (Where.JSON, Where.FENCE) for row in rows)
+
+
+def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[FoundCall], list[str]]:
+    """The block that `row` reads at `start`, its calls of known tools, and its unknown names.
+
+    A block without calls is text in which none is to be looked for.
+    """
+    try:
+        block = row.read(src, start)
+    except Exhausted:
+        raise
+    except Exception:
+        return None, [], []
+    if block is None or block.end <= start:
+        return None, [], []
+    known: list[FoundCall] = []
+    unknown: list[str] = []
+    for call in block.calls:
+        name = src.tools.resolve(call.name)
+        if name is None:
+            unknown.append(call.name)
+        else:
+            known.append(FoundCall(name, call.arguments, row.name))
+    return block, known, unknown
+
+
+class _Collector:
+    """Reads all calls of a text whose end has come."""
+
+    def __init__(self, scanner: Scanner, start: int, blank: bool) -> None:
+        self._scanner = scanner
+        self._src = Source(scanner.text, scanner.tools)
+        self._start = start
+        self._blank = blank
+        self._last = start
+        self._pieces: list[str] = []
+        self._calls: list[FoundCall] = []
+        self._unknown: list[str] = []
+
+    def collect(self) -> Rescued:
+        scanner = self._scanner
+        exhausted = False
+        try:
+            while len(self._calls) < MAX_CALLS:
+                candidate = scanner.advance(final=True)
+                self._src.floor = scanner.floor
+                self._forget_reasoning()
+                if candidate is None:
+                    break
+                self._take(candidate)
+        except Exhausted:
+            exhausted = True
+        exhausted = exhausted or scanner.exhausted
+        whole = scanner.text[self._start :]
+        unknown = tuple(dict.fromkeys(self._unknown))
+        if not self._calls:
+            return Rescued((), whole, unknown, exhausted)
+        self._pieces.append(scanner.text[self._last :])
+        first, *others = self._pieces
+        if self._blank and not first.strip():
+            first = ""
+        content = first + "".join(piece for piece in others if piece.strip())
+        return Rescued(tuple(self._calls), content, unknown, exhausted)
+
+    def _forget_reasoning(self) -> None:
+        """Calls before the end of reasoning were thoughts: their text stays."""
+        if self._scanner.reasoning_end > self._last and self._pieces:
+            self._pieces.clear()
+            self._calls.clear()
+            self._unknown.clear()
+            self._last = self._start
+        self._scanner.reasoning_end = -1
+
+    def _take(self, candidate: Candidate) -> None:
+        scanner = self._scanner
+        for row in candidate.rows:
+            block, known, unknown = _calls(self._src, row, candidate.start)
+            if block is None:
+                continue
+            if known or row.where is Where.MARK:
+                self._unknown += unknown
+            if known:
+                self._pieces.append(scanner.text[self._last : candidate.start])
+                if block.text:
+                    self._pieces.append(block.text)
+                self._calls += known
+                scanner.pos = scanner.floor = behind_tail(scanner.text, block.end)
+                self._last = scanner.pos
+            else:
+                scanner.reject(candidate)
+                scanner.pos = max(scanner.pos, block.end)
+            return
+        scanner.reject(candidate)

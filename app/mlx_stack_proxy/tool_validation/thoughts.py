@@ -1,0 +1,43 @@
+"""Where a reply's reasoning stands in its text, as servers without a parser for it leave it."""
+
+from __future__ import annotations
+
+import re
+
+from .formats.table import REASONING, REASONING_ENDS
+
+_BEGINS = tuple(REASONING)
+_ENDS = tuple(REASONING.values())
+_SPACE = re.compile(r"\s*")
+_ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or nothing that might end a string
+
+
+def behind_thoughts(text: str) -> str:
+    """What a reply says behind the reasoning that it begins with; all of it where it has none.
+
+    Nothing, where the reasoning has no end. The prompt may have opened it: then only its end is in
+    the text, which begins with neither JSON nor a fence.
+    """
+    start = _behind_space(text, 0)
+    at = start
+    while opener := next((one for one in REASONING if text.startswith(one, at)), None):
+        closer = REASONING[opener]
+        end = text.find(closer, at + len(opener))
+        if end < 0:
+            return ""
+        at = _behind_space(text, end + len(closer))
+    if at == start and not text.startswith(("{", "[", "`"), at):
+        end, closer = max((text.rfind(one), one) for one in REASONING_ENDS)
+        if end >= 0 and _ANSWER.match(text, end + len(closer)):
+            at = _behind_space(text, end + len(closer))
+    return text[at:] if at > start else text
+
+
+def are_all(text: str) -> bool:
+    """Whether reasoning that has its end is all there is."""
+    return text.startswith(_BEGINS) and text.endswith(_ENDS) and not behind_thoughts(text)
+
+
+def _behind_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at

@@ -1,0 +1,87 @@
+"""A text without calls that holds one in a way that no format reads, or that may be an example.
+
+Outside quotes, inline code and reasoning: a format's mark with an offered tool's name behind it, in
+a code fence, too, or JSON or a line of Python that is a call of an offered tool with all that it
+needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import Final
+
+from .formats import python_calls
+from .formats.base import Source, SpelledTools, Tools
+from .formats.context import region_at
+from .formats.json_calls import bare_envelope, read_calls
+from .formats.literals import json_object
+from .formats.scanner import Scanner
+from .thoughts import behind_thoughts
+
+MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
+MAX_TRIED: Final = 8  # places where JSON or Python may begin
+NEARBY: Final = 120  # characters behind a mark in which the tool's name has to stand
+
+_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
+_JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
+_FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
+_LINE: Final = re.compile(r"^[ \t]*+(?=[A-Za-z_][\w.-]*+\()", re.MULTILINE)
+
+
+def unread_call(text: str, tools: Tools) -> str | None:
+    """The name of the tool whose call `text` may hold; None where it holds none."""
+    if not tools or len(text) > MAX_TEXT:
+        return None
+    known = SpelledTools(tools)
+    answer = behind_thoughts(text)
+    return (
+        _marked(text, known)
+        or _fenced(answer, known)
+        or _as_code(answer, known)
+        or _as_object(answer.strip(), known)
+    )
+
+
+def _marked(text: str, tools: SpelledTools) -> str | None:
+    scanner = Scanner(text, tools, every_mark=True)
+    while (candidate := scanner.advance(final=True)) is not None:
+        for found in _NAME.finditer(text, candidate.start, candidate.start + NEARBY):
+            if (name := tools.resolve(found[0])) is not None:
+                return name
+        scanner.reject(candidate)
+    return None
+
+
+def _fenced(text: str, tools: SpelledTools) -> str | None:
+    """The same in the text's code fences."""
+    inside = (fence.partition("\n")[2] for fence in text.split("```")[1 : 2 * MAX_TRIED : 2])
+    return next(filter(None, (_marked(code, tools) for code in inside)), None)
+
+
+def _as_code(text: str, tools: SpelledTools) -> str | None:
+    src = Source(text, tools)
+    calls = []
+    for found in itertools.islice(_JSON.finditer(text), MAX_TRIED):
+        if region_at(text, found.start(), final=True) is None:
+            calls.append(read_calls(src, found.start(), shape=bare_envelope))
+    for found in itertools.islice(_LINE.finditer(text), MAX_TRIED):
+        calls.append(python_calls.read_calls(src, found.end()))
+    for call in itertools.chain.from_iterable(read[0] for read in calls if read is not None):
+        name, arguments = tools.resolve(call.name), json_object(call.arguments)
+        if name is not None and arguments is not None and tools.takes(name, arguments):
+            return name
+    return None
+
+
+def _as_object(text: str, tools: SpelledTools) -> str | None:
+    """Where all is one object: a tool's name among its values, or a call of no tool's name."""
+    fenced = _FENCED.fullmatch(text)
+    given = json_object(fenced[1] if fenced else text)
+    if given is None:
+        return None
+    names = [one for one in given.values() if isinstance(one, str) and one in tools.schemas]
+    arguments = given.get("arguments", given.get("parameters"))
+    if not names and "name" in given and len(given) == 2 and isinstance(arguments, dict):
+        names = [one for one in tools.schemas if arguments and tools.takes(one, arguments)]
+    return names[0] if names else None

@@ -1,0 +1,1 @@
+"""Bytes ⇄ meaning, no decisions: server-sent events, chat completions, legacy forms."""

@@ -1,0 +1,60 @@
+"""A reply in the form this client asked for, and untouched where it already is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..engine.exchange import ClientRequest
+from . import legacy
+from .chunks import Chunk, made, render
+
+
+class ClientView:
+    """Turns chunks into the bytes for one client.
+
+    ``identity``: top-level fields that every chunk must carry, for a stream that another attempt
+    began. ``only_usage``: nothing else of a chunk is ever changed.
+    """
+
+    __slots__ = ("_identity", "_legacy", "_strip_usage", "only_usage")
+
+    def __init__(self, request: ClientRequest, identity: Mapping[str, Any]) -> None:
+        self._identity = identity
+        self._strip_usage = not request.include_usage
+        self._legacy = request.legacy_functions
+        self.only_usage = not (identity or self._legacy)
+
+    def frame(self, chunk: Chunk) -> bytes:
+        """The bytes of a chunk; those that came in where nothing had to change, maybe none."""
+        payload = chunk.payload
+        if payload is None:
+            return chunk.raw
+        if self._identity:
+            payload = {**payload, **self._identity}
+            chunk = made(payload)
+        if self._strip_usage and payload.get("usage"):
+            if _says_nothing(payload.get("choices") or ()):
+                return b""
+            payload = {key: value for key, value in payload.items() if key != "usage"}
+            if not (self._legacy and legacy.has_tools(payload, "delta")):
+                return render(payload)
+        if self._legacy and legacy.has_tools(payload, "delta"):
+            return render(legacy.to_functions(payload, "delta"))
+        return chunk.raw
+
+    def shows(self, chunk: Chunk) -> bool:
+        """Whether a chunk says anything to this client."""
+        return chunk.payload is not None and bool(self.frame(chunk))
+
+    def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """A whole reply for a client that does not stream."""
+        return legacy.to_functions(whole, "message") if self._legacy else whole
+
+
+def _says_nothing(choices: Any) -> bool:
+    """Whether a chunk had only its usage: OpenAI sends no choice with it, LiteLLM a bare one."""
+    return isinstance(choices, Sequence) and all(
+        isinstance(choice, dict) and not any(choice.get(key) for key in choice.keys() - {"index"})
+        for choice in choices
+    )

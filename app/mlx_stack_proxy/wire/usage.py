@@ -1,0 +1,94 @@
+"""What upstream says of its tokens, checked once, where it enters.
+
+A wrong count (an unsigned -1, say, is 2^64 - 1) would use up budgets that others share. A ``usage``
+of which one count can't be true is not believed at all, and our own estimate takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from ..engine.exchange import Request
+from ..settings import Settings, TierSettings
+from .field_forms import whole_number
+from .reply import Reply
+
+SLACK = 64  # tokens of a choice beyond its limit: marks that some servers count, drafts of others
+_PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
+_CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
+_OUTPUT: Final = ("completion_tokens", "output_tokens")
+COUNTS: Final = (*_PROMPT, *_CACHED, *_OUTPUT, "total_tokens")
+_DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+_OF_OUTPUT: Final = ("completion_tokens_details", "output_tokens_details")
+
+
+class Bounds(NamedTuple):
+    """The most tokens that a call can have: of its prompt, and of all that it wrote."""
+
+    prompt: int
+    output: int
+
+
+def is_believable(usage: Mapping[str, Any], most: Bounds) -> bool:
+    """Whether each count is a whole number of tokens, and no more than there can be."""
+    if not _are_counts(usage, (*_PROMPT, *_CACHED), most.prompt):
+        return False
+    if not _are_counts(usage, _OUTPUT, most.output):
+        return False
+    if not _are_counts(usage, ("total_tokens",), most.prompt + most.output):
+        return False
+    written = [one for name in _OF_OUTPUT if isinstance(one := usage.get(name), dict)]
+    if not all(_are_counts(one, tuple(one), most.output) for one in written):
+        return False
+    details = [usage.get(name) for name in _DETAILS]
+    return all(_are_counts(one, _CACHED, most.prompt) for one in details if isinstance(one, dict))
+
+
+def _are_counts(holder: Mapping[str, Any], names: tuple[str, ...], most: int) -> bool:
+    return all(_is_count(holder[name], most) for name in names if holder.get(name) is not None)
+
+
+def _is_count(value: Any, most: int) -> bool:
+    if isinstance(value, float) and not value.is_integer():
+        return False
+    count = whole_number(value)
+    return count is not None and 0 <= count <= most
+
+
+def window_of(tier: TierSettings | None, settings: Settings) -> int:
+    """A tier's context window in tokens; the widest there is for a model that is no tier."""
+    return tier.context_window if tier else max(t.context_window for t in settings.tiers.values())
+
+
+class UsageCheck:
+    """One reply's. After one ``usage`` that can't be true, no other of it is believed (``failed``).
+
+    ``reply``: what came before the usage that is checked.
+    """
+
+    __slots__ = ("_reply", "_request", "failed")
+
+    def __init__(self, request: Request, reply: Reply) -> None:
+        self._request = request
+        self._reply = reply
+        self.failed = False
+
+    def __call__(self, usage: Mapping[str, Any]) -> bool:
+        if not self.failed:
+            self.failed = not (
+                is_believable(usage, self._bounds(0))
+                or is_believable(usage, self._bounds(self._reply.written()))
+            )
+        return not self.failed
+
+    def _bounds(self, written: int) -> Bounds:
+        """By the model's window, and by the limit that was sent.
+
+        ``written``: bytes that came. A server that keeps no limit may have written so many tokens.
+        """
+        body, window = self._request.body, self._request.window
+        choices = body.get("n") or 1
+        limit = body.get("max_tokens") or body.get("max_completion_tokens")
+        most = window if limit is None else min(limit + SLACK, window)
+        return Bounds(window, max(most * choices, min(written, window * choices)))

@@ -1,1 +1,0 @@
-"""The async shell: it does the I/O that the core decides on."""
