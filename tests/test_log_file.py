@@ -71,7 +71,7 @@ def test_what_others_print_is_in_it_also_after_a_new_file(tmp_path: Path) -> Non
     path = tmp_path / "proxy.log"
     code = f"""
 import os, sys
-from app import log_file
+from mlx_stack_proxy.telemetry import log_file
 log_file.take_over(__import__('pathlib').Path({str(path)!r}))
 print("from print")
 sys.stderr._max_bytes = 100

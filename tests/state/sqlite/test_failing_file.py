@@ -224,7 +224,7 @@ def test_a_file_that_may_not_be_written(tmp_path: Path, readable: bool) -> None:
     tmp_path.chmod(0o755)
     folder.chmod(0o555 if readable else 0o000)
     code = READ_ONLY if os.getuid() == 0 else READ_ONLY.replace("os.setgroups", "0 and os.set")
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)],
         capture_output=True,
