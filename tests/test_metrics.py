@@ -24,7 +24,6 @@ PROMISED = {
     "mlx_stack_attempts_total": {"tier", "result"},
     "mlx_stack_retries_total": {"tier", "reason"},
     "mlx_stack_escalations_total": {"from_tier", "to_tier", "reason"},
-    "mlx_stack_foreseen_total": {"tier"},
     "mlx_stack_loops_total": {"detector", "action"},
     "mlx_stack_tool_call_failures_total": {"tier", "kind"},
     "mlx_stack_tool_call_repairs_total": {"kind"},

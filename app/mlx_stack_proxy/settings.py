@@ -405,6 +405,7 @@ RETIRED: Final[dict[str, tuple[str, ...]]] = {
         *("identical_warn", "frequency_warn", "frequency_hard", "same_error_warn"),
         *("name_cycle_warn", "name_cycle_hard"),
     ),
+    "reliability.escalation": ("foresee_above",),
 }
 
 

@@ -66,7 +66,7 @@ def _proxy(row: Row | None, folder: Path, port: int, upstream: int) -> Iterator[
         "upstream": {"base_url": f"http://127.0.0.1:{upstream}"},
         "tiers": {name: {"model": name, **tier} for name in ("fast", "standard")},
         "reliability": {
-            "escalation": {"foresee_above": 1, "degrade": {"failures": 1_000_000}},
+            "escalation": {"degrade": {"failures": 1_000_000}},
             "memory_pressure": {"enabled": False},
         },
         "state": {"backend": "memory"},

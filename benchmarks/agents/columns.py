@@ -44,7 +44,6 @@ COLUMNS = {
             "without second opinions on loops",
             changes={"loop_detection.second_opinion": False},
         ),
-        Column("c-foresee", "without foreseeing", changes={"escalation.foresee_above": 1}),
     )
 }
 MAIN = ("a", "b", "c")

@@ -306,7 +306,7 @@ def test_settings_reach_the_correction() -> None:
     assert seeded["seed"] == 7, "the same prompt with the same seed is the same mistake again"
 
 
-def test_other_retries_say_nothing() -> None:
-    body = body_of(Retry("output_truncated", 1, last=True), OutputTruncated("tool_calls"))
+def test_a_retry_after_a_cut_samples_anew_and_says_nothing() -> None:
+    body = body_of(Retry("output_truncated", 1, last=True), OutputTruncated("unseen"))
     assert body["messages"] == [USER]
-    assert "temperature" not in body
+    assert body["temperature"] == 0.1

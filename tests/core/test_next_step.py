@@ -194,7 +194,9 @@ def test_a_cut_reply_is_tried_once_more_then_delivered_as_it_is() -> None:
 def test_a_cut_reply_with_nothing_in_it_goes_to_the_next_tier_at_once() -> None:
     unseen = OutputTruncated("unseen")
     assert step(climbing("output_truncated"), unseen) == Move("standard", "output_truncated")
-    assert step(after("output_truncated"), unseen) == Deliver()
+    assert step(after("output_truncated"), unseen) == Retry("output_truncated", 1, last=True)
+    again = after("output_truncated", retried={"output_truncated": 1})
+    assert step(again, unseen) == Deliver()
 
 
 # Upstream failed

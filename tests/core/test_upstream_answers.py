@@ -14,6 +14,7 @@ from mlx_stack_proxy.engine.upstream_answers import (
     failure_inside,
     failure_of_status,
     quoted_error,
+    repetition_inside,
 )
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 
@@ -27,6 +28,7 @@ def failed(status: int, raw: bytes = b"", **more: Any) -> UpstreamFailed:
     return failure_of_status(status, given.pop("headers"), raw, **given)
 
 
+REPEATING = "litellm.InternalServerError: The model is repeating the same chunk = travel."
 BAD_MODEL = body("400: {'error': 'Invalid model name passed in model=fast'}")
 NO_KEY = body("No connected db.", type="no_db_connection")
 
@@ -101,6 +103,13 @@ def test_what_a_template_says_behind_our_words_is_not_the_client_s_fault(
 ) -> None:
     assert failed(400, raw, speaks_behind_result=True).client_fault is client_fault
     assert failed(400, raw).client_fault
+
+
+def test_a_stream_that_litellm_ends_for_its_repetition_is_a_loop() -> None:
+    found = repetition_inside(REPEATING)
+    assert found is not None and found.detector == "generation"
+    assert not found.doubt
+    assert repetition_inside("litellm.InternalServerError: Connection error.") is None
 
 
 def test_an_error_inside_an_answer_may_be_about_words_of_ours() -> None:

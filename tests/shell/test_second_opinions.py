@@ -74,7 +74,7 @@ async def test_it_is_the_next_tiers_and_nobody_tells_it_anything(
     assert await asked_how_often(proxy) == 1
     upstream.will(calling("note"))
     await agent.turn()
-    assert asked(upstream)[3:] == ["standard"], "the session stays there"
+    assert asked(upstream)[3:] == ["fast"], "a doubt says nothing of the next turn"
 
 
 @pytest.mark.parametrize("text", ["", "Let me look."])

@@ -236,7 +236,16 @@ def test_a_text_that_may_hold_a_call_is_doubted(text: str) -> None:
     assert outcome.kinds == ["unread_call"]
     assert isinstance(outcome.verdict, InvalidToolCall)
     assert outcome.verdict.doubt
+    assert outcome.verdict.ask_next
     assert outcome.incidents == [("tool_call_invalid", ("unread_call",))]
+
+
+@pytest.mark.parametrize("reply", [message(call()), message(text="It is a small marsupial.")])
+def test_what_the_next_tier_says_instead_goes_out_be_it_a_call_or_a_text(reply: Json) -> None:
+    again = asked()
+    again.doubted = True
+    again.model_failure = judged(message(text=UNREADABLE)).verdict
+    assert judged(reply, again).verdict is None
 
 
 @pytest.mark.parametrize("text", [BEHIND_PROSE, OF_NO_TOOL])

@@ -37,7 +37,7 @@ from ..wire.usage import UsageCheck
 from .exchange import Committed, Exchange, Request
 from .gate import Gate
 from .pipeline import FaultReport, Pipeline, Stage
-from .upstream_answers import failure_inside
+from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
 _OTHER = (RefusalDelta, OtherDelta)
@@ -284,7 +284,8 @@ class Attempt:
         if isinstance(event, UpstreamErrorEvent):
             # A template is asked before there is anything of a reply.
             ours = self.speaks_behind_result and not self.reply.choices
-            return failure_inside(event.message or event.type, speaks_behind_result=ours)
+            said = event.message or event.type
+            return repetition_inside(said) or failure_inside(said, speaks_behind_result=ours)
         return verdict
 
     def _keep(self, chunk: Chunk) -> None:

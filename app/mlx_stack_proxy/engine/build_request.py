@@ -13,10 +13,10 @@ from . import correction, hints
 from .exchange import Exchange, Request
 from .litellm_controls import without_controls
 from .steps import Move, Retry
-from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, Verdict
+from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, OutputTruncated, Verdict
 
 # What the same sampling of the same prompt would do again.
-_OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse)
+_OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse, OutputTruncated)
 
 
 @frozen

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 from ..escalation.tiers import Route
-from ..escalation.track_record import MAX_TURN
 from ..frozen import frozen, frozen_with_dict
 from ..memory_pressure.pressure import NO_PRESSURE, Pressure
 from ..wire.blocks import Blocks, messages_in
@@ -63,22 +62,6 @@ class ClientRequest:
     def blocks(self) -> Blocks:
         """The messages, known again where they came before."""
         return Blocks(messages_in(self.body) or ())
-
-    @cached_property
-    def turn(self) -> int:
-        """How many replies of the model's the task has, as :mod:`track_record` counts them."""
-        found = 0
-        by_user = False  # the message behind
-        for message in reversed(self.body["messages"]):
-            role = message.get("role")
-            if by_user and role != "tool":
-                break  # beside a tool's results some agents tell of their surroundings
-            by_user = role == "user"
-            if role == "assistant":
-                found += 1
-                if found == MAX_TURN:
-                    break
-        return found
 
     def blocks_of(self, messages: Sequence[Any]) -> Blocks:
         """Those of an attempt's messages, which mostly are the client's own."""
@@ -222,8 +205,6 @@ class Exchange:
     - ``owner``: the API key that the client sent; "" if none.
     - ``client_timeout``: seconds that the client said it waits for a reply it doesn't stream.
     - ``patience``: seconds after which the client wants an end, by its own ``timeout``.
-    - ``began_on``: the tier that it started on, where another could follow; else "". ``left_for``:
-      the reason for which that one was left; "" while it was not.
     - ``escalated_from``: the first tier that was left for another; "" if none was. ``climbed``: a
       tier failed in a way that it may again, so the session's next turns better start higher.
     - ``capped``: cloud tiers that the hour's cap has no more tokens for.
@@ -263,8 +244,6 @@ class Exchange:
     owner: str = ""
     client_timeout: float | None = None
     patience: float | None = None
-    began_on: str = ""
-    left_for: str = ""
     escalated_from: str = ""
     climbed: bool = False
     spent: frozenset[str] = frozenset()

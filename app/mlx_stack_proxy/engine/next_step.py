@@ -245,8 +245,9 @@ class _Rules:
         reason = "output_truncated"
         thinking = verdict.limit == "reasoning"
         if not self.text_is_out:
-            # The same tier has no more room than it had, where it isn't ours to give.
-            again = verdict.limit != "unseen"
+            # The same tier has no more room than it had, but where no other may be asked, another
+            # sampling may find an end.
+            again = verdict.limit != "unseen" or self._last_rung(reason)
             if again and not self.exchange.retried.get(reason) and self._may_retry():
                 hint = ANSWER_DIRECTLY if thinking else ""
                 return Retry(reason, 1, last=True, hint=hint)

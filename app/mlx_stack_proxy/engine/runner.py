@@ -97,7 +97,6 @@ class Run:
             await self._books.close(delivered=isinstance(step, Deliver))
             self.outcome = await self._answer.finish(step, self._attempt)
             if isinstance(step, Deliver):
-                moves.note_answered(self._services, self._exchange)
                 ask_judge.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
             self._note_client_left()

@@ -10,7 +10,7 @@ import orjson
 
 from ..wire import surrogates
 from . import overflow
-from .verdicts import UpstreamFailed
+from .verdicts import LoopDetected, UpstreamFailed
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
 _RETRYABLE = frozenset({408, 409, 425, 429})
@@ -43,6 +43,8 @@ _OF_TEMPLATE = re.compile(
     r"\bjinja\b|\bchat.?template|\broles? (?:must|should)\b|\balternat(?:e|ing)\b"
     r"|\bunexpected role\b"
 )
+# LiteLLM's `raise_on_model_repetition`, at 100 equal pieces of a stream.
+_REPETITION = "the model is repeating the same chunk"
 _MAX_QUOTED = 300
 # LiteLLM and clouds quote keys in their errors.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
@@ -134,6 +136,13 @@ def completion_in(
         said = f"no chat completion, but: {quoted_error(body)}"
         return failure_inside(said, speaks_behind_result=speaks_behind_result)
     return completion
+
+
+def repetition_inside(what: str) -> LoopDetected | None:
+    """The loop for which LiteLLM ended a stream with this error; None: it speaks of another."""
+    if _REPETITION not in what.lower():
+        return None
+    return LoopDetected("generation", 100, f"LiteLLM ended the reply: {_one_line(what)}")
 
 
 def failure_inside(what: str, *, speaks_behind_result: bool = False) -> UpstreamFailed:

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..engine.exchange import ClientRequest, Exchange
 from ..frozen import frozen
-from ..memory_pressure.pressure import Level
 from ..settings import Settings
 from ..wire.blocks import Remembered
 
@@ -104,27 +103,6 @@ def relieved(exchange: Exchange, settings: Settings, view: TierView, begin: Star
         if fits(tier, exchange.request, settings, view):
             return Start(tier, "memory_pressure")
     return None
-
-
-def foreseeing(
-    exchange: Exchange, settings: Settings, view: TierView, begin: Start
-) -> Start | None:
-    """Where a request may start instead of ``begin``, if that tier is likely to fail at it.
-
-    The next tier. None: the client named a tier by header, memory is short, or the next tier is not
-    on this machine or may not take it now.
-    """
-    tiers = exchange.route.tiers
-    if exchange.controls.tier is not None or begin.tier not in tiers:
-        return None
-    if exchange.pressure.level is not Level.NORMAL or not may_escalate(exchange, settings):
-        return None
-    tier = next(iter(tiers[tiers.index(begin.tier) + 1 :]), None)
-    if tier is None or tier in view.passed_over or tier in view.closed:
-        return None
-    if not settings.tiers[tier].local or not fits(tier, exchange.request, settings, view):
-        return None
-    return Start(tier, begin.reason)
 
 
 def _is_complex(request: ClientRequest, settings: Settings) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
-from ..engine.next_step import LASTING, MODELS_OWN, after_waiting, leaves_silent, next_step
+from ..engine.next_step import LASTING, after_waiting, leaves_silent, next_step
 from ..engine.services import Services
 from ..engine.steps import Move, Retry, Step
 from ..engine.verdicts import InvalidToolCall, Rejected, UpstreamFailed, Verdict
@@ -39,10 +39,6 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Rejecte
     if stays:
         exchange.route = replace(exchange.route, tiers=(begin.tier,))
     exchange.tier = begin.tier
-    # Of a reply that no stage looks at nobody knows whether it was good.
-    climbs = ladder.may_escalate(exchange, services.settings) and not exchange.controls.bypass
-    if climbs and begin.tier in exchange.route.tiers[:-1]:
-        exchange.began_on = begin.tier
     if begin.reason:
         _escalated(services, exchange, first, begin.tier, begin.reason)
     return None
@@ -53,51 +49,18 @@ def _begin(services: Services, exchange: Exchange, books: Books) -> tuple[Start,
     settings = services.settings
     view = view_for(services, exchange)
     begin = ladder.start(exchange, settings, view, books.sticky)
-    if saves := books.downgrades(begin.tier):
+    if books.downgrades(begin.tier):
         cheaper = ladder.downgraded(exchange, settings, view)
         if cheaper is not None:
             return cheaper, True
     exchange.pressure = services.memory.pressure
     other = ladder.relieved(exchange, settings, view, begin)
-    if other is None and not saves:
-        try:
-            other = _foreseeing(services, exchange, view, begin)
-        except Exception as error:  # a guess is no reason to refuse anybody
-            accounts.stage_failed(services, "track_record", error)
     return other or begin, False
-
-
-def _foreseeing(
-    services: Services, exchange: Exchange, view: TierView, begin: Start
-) -> Start | None:
-    """The next tier, where this one is likely to fail and nobody has to wait for that one."""
-    record, turn = services.tier_states.record, exchange.request.turn
-    if not record.fails(begin.tier, turn):
-        return None
-    other = ladder.foreseeing(exchange, services.settings, view, begin)
-    if other is None or not _has_room(services, other.tier) or record.is_probe(begin.tier, turn):
-        return None
-    services.metrics.foreseen.inc(begin.tier)
-    return other
 
 
 def _has_room(services: Services, tier: str) -> bool:
     queue = services.queues[tier]
     return queue is None or queue.has_room
-
-
-def note_answered(services: Services, exchange: Exchange) -> None:
-    """An exchange has been answered: by the tier that it began on, or one that it moved to.
-
-    What another tier could not have answered, or was left for a server's sake, says nothing.
-    """
-    began = exchange.began_on
-    if not began or (exchange.tier != began and exchange.left_for not in MODELS_OWN):
-        return
-    try:
-        services.tier_states.note_answered(began, exchange.request, moved_up=exchange.tier != began)
-    except Exception as error:  # no reason to keep a reply back that was fine
-        accounts.stage_failed(services, "track_record", error)
 
 
 def _view_after(services: Services, exchange: Exchange, verdict: Verdict | None) -> TierView:
@@ -134,11 +97,11 @@ async def following(
 def move(services: Services, exchange: Exchange, tier: str, reason: str) -> None:
     """The exchange goes on with another tier."""
     before = exchange.tier
-    if before == exchange.began_on:
-        exchange.left_for = reason
     exchange.retried.clear()
     exchange.in_result = False
-    exchange.climbed = exchange.climbed or reason in LASTING
+    # What was only doubted says nothing of the next turns.
+    surely = reason in LASTING and exchange.asked_about is None
+    exchange.climbed = exchange.climbed or surely
     exchange.tier = tier
     _escalated(services, exchange, before, tier, reason)
 
@@ -151,7 +114,6 @@ class Doubted:
     tier: str
     escalated_from: str
     climbed: bool
-    left_for: str
     reply_notes: dict[str, str]
     turn: bytes
     public: RawHeaders
@@ -169,7 +131,6 @@ def doubted(exchange: Exchange, attempt: Attempt, public: RawHeaders) -> Doubted
         exchange.tier,
         exchange.escalated_from,
         exchange.climbed,
-        exchange.left_for,
         dict(exchange.reply_notes),
         exchange.turn,
         public,
@@ -180,7 +141,6 @@ def go_back(exchange: Exchange, kept: Doubted) -> Attempt:
     """No better one came: the exchange is where it was with that reply."""
     exchange.tier = kept.tier
     exchange.climbed = kept.climbed
-    exchange.left_for = kept.left_for
     exchange.reply_notes = kept.reply_notes
     exchange.turn = kept.turn
     exchange.escalated_from = kept.escalated_from

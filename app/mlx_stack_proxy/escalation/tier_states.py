@@ -18,7 +18,6 @@ from ..telemetry.journal import Journal
 from .breaker import HEALTHY, Breakers, BreakerState, TierCall
 from .ladder import TierView
 from .learned import Learnt
-from .track_record import TrackRecord
 
 _COUNTED = ("server_error", "timeout")
 
@@ -35,17 +34,10 @@ class TierStates:
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learnt = Learnt()
-        self._record = TrackRecord(settings.reliability.escalation.foresee_above)
         self._all_well = TierView()
 
     def adapt(self, settings: Settings) -> None:
         """Take other tiers and rules; what is known of the tiers stays, as far as it is theirs."""
-        too_often = settings.reliability.escalation.foresee_above
-        if too_often != self._record.too_often:
-            self._record = TrackRecord(too_often)
-        for tier, known in self._tiers.items():
-            if tier not in settings.tiers or settings.tiers[tier].model != known.model:
-                self._record.forget(tier)
         self._tiers = settings.tiers
         self._breakers.adapt(settings.reliability.escalation.degrade)
 
@@ -69,18 +61,6 @@ class TierStates:
             learnt.lacks(now),
             proven=breakers.proven(),
         )
-
-    @property
-    def record(self) -> TrackRecord:
-        """Where tiers lose their way."""
-        return self._record
-
-    def note_answered(self, tier: str, request: ClientRequest, *, moved_up: bool) -> None:
-        """An exchange that began on a tier was answered, by that one or by another."""
-        changed = self._record.note(tier, request.turn, moved_up=moved_up)
-        if changed is not None:
-            event = "tier_loses_its_way" if changed else "tier_finds_its_way"
-            log.get().info(event, tier=tier, turn=request.turn)
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]

@@ -38,9 +38,6 @@ class Metrics:
         self.escalations = self._counter(
             "escalations", "Moves to another tier", "from_tier", "to_tier", "reason"
         )
-        self.foreseen = self._counter(
-            "foreseen", "Exchanges begun further up, for this tier mostly fails there", "tier"
-        )
         self.tool_call_failures = self._counter(
             "tool_call_failures", "Tool calls that could not be delivered", "tier", "kind"
         )

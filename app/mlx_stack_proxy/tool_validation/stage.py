@@ -37,6 +37,8 @@ from .unread import unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
+# Doubts about which the next tier is asked: this one would most likely do the same again.
+ASK_NEXT = (MISCOPIED, UNREAD)
 MAX_CALLS = 128  # of one reply; OpenAI allows as many tools in a request
 
 
@@ -129,7 +131,7 @@ class _State(StageState):
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
         self._exchange.last_response = _as_message(reply, failures[0].choice)
-        ask_next = doubt and failures[0].kind == MISCOPIED
+        ask_next = doubt and failures[0].kind in ASK_NEXT
         return InvalidToolCall(tuple(failures), doubt=doubt, ask_next=ask_next)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
@@ -146,14 +148,15 @@ class _State(StageState):
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
         """What makes the second reply no better than the first, which then goes out.
 
-        Another tier's with a slip or without a call; a text where the client has the first's.
+        About an id, one with a slip or without a call; a text where the client has the first's.
         """
         asked = self._exchange.asked_about
         if not isinstance(asked, InvalidToolCall):
             return []
-        if choice.tool_calls and asked.ask_next:
+        about_id = asked.failures[0].kind == MISCOPIED
+        if choice.tool_calls and about_id:
             return [one for one in self._doubted_calls(choice) if one.kind == MISCOPIED]
-        silent = not choice.tool_calls and (asked.ask_next or self._exchange.doubt_is_out)
+        silent = not choice.tool_calls and (about_id or self._exchange.doubt_is_out)
         return list(asked.failures) if silent else []
 
     def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
