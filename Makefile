@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks size schema references docs docs-commands package audit clean
+.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -96,6 +96,9 @@ faults: $(DEV)  ## what each fault comes to for each client: the table of docs/f
 
 frameworks: $(DEV)  ## the snippets of docs/agents.md as printed, with the real frameworks; downloads them
 	@$(BIN)/python -m tests.frameworks $(ARGS)
+
+clients: $(DEV)  ## real agents with a model that makes each kind of mistake; installs them from npm
+	@$(BIN)/python -m tests.clients $(ARGS)
 
 size: $(DEV)  ## lines by room, the longest files and functions
 	@$(BIN)/python -m scripts.size $(ARGS)

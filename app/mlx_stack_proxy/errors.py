@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 INVALID_REQUEST = "invalid_request_error"
+OVERFLOW = "context_length_exceeded"  # the `code` of a prompt that fits no model
 
 
 class ProxyError(Exception):

@@ -28,19 +28,13 @@ NAMES = {"INVALID_REQUEST": "invalid_request_error"}
 COMPUTED = {
     ("app/mlx_stack_proxy/errors.py", "status"): set(),  # `invalid`, counted where it is called
     ("app/mlx_stack_proxy/server/operations.py", "error.status_code"): {404, 405},
-    ("app/mlx_stack_proxy/engine/next_step.py", "verdict.status or 400"): {
-        400
-    },  # or upstream's own
     ("app/mlx_stack_proxy/engine/runner.py", "error.status"): {503},  # shutting_down()
     (
         "app/mlx_stack_proxy/engine/failures.py",
         "verdict.status",
     ): set(),  # a Rejected, counted where it is made
     ("app/mlx_stack_proxy/engine/failures.py", "504 if timed_out else 502"): {502, 504},
-    (
-        "app/mlx_stack_proxy/engine/answer.py",
-        "step.status",
-    ): set(),  # upstream's own answer, within a stream
+    ("app/mlx_stack_proxy/engine/failures.py", "status"): {400},  # or upstream's own
 }
 TYPES = {
     ("app/mlx_stack_proxy/engine/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},

@@ -13,7 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tests.faults.catalogue import EMPTY, LOST_CALL, calling, whole
 from tests.support.replies import text_chunks
@@ -114,6 +114,10 @@ def _words(text: str) -> list[str]:
     return [word + " " for word in text.split(" ")[:-1]] + text.split(" ")[-1:]
 
 
+class Plays(Protocol):
+    def reply(self, call: Call) -> Reply: ...
+
+
 class ModelServers:
     """A server for each tier, all with the same model."""
 
@@ -130,6 +134,6 @@ class ModelServers:
     async def stop(self) -> None:
         await asyncio.gather(*(server.stop() for server in self._servers))
 
-    def play(self, model: Model) -> None:
+    def play(self, model: Plays) -> None:
         for server in self._servers:
             server.always(WhenWhole(model.reply))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from mlx_stack_proxy.operator.local_stack import children, configs
 from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, start
@@ -12,7 +13,7 @@ from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.e2e.running_stack import RunningStack
 from tests.faults.litellm import START_SECONDS, LiteLLM
-from tests.frameworks.scripted import Model, ModelServers
+from tests.frameworks.scripted import ModelServers, Plays
 from tests.support.ports import free_port
 
 TIERS = ("fast", "standard")
@@ -34,9 +35,12 @@ class DemoStack:
 
 
 class ScriptedStack:
-    """Scripted model servers, the real LiteLLM, and `serve` with what `up` would have written."""
+    """Scripted model servers, the real LiteLLM, and `serve` with what `up` would have written.
 
-    def __init__(self, folder: Path) -> None:
+    `of_tiers`: settings that each tier has beside those.
+    """
+
+    def __init__(self, folder: Path, of_tiers: Mapping[str, Any] | None = None) -> None:
         first = free_port(4)
         ports = {name: first + 2 + number for number, name in enumerate(TIERS)}
         self.url = f"http://127.0.0.1:{first}"
@@ -47,6 +51,7 @@ class ScriptedStack:
         config = configs.proxy_config(tiers, first, first + 1, self._directory.state)
         for tier in config["tiers"].values():
             del tier["health_url"]  # a scripted server has none
+            tier.update(of_tiers or {})
         configs.write_yaml(self._directory.proxy_config, config)
         self._proxy = children.proxy(first, self._litellm.key, self._directory, START_SECONDS)
         self._lifeline = Lifeline()
@@ -67,5 +72,5 @@ class ScriptedStack:
         await self._servers.stop()
         self._directory.close()
 
-    def play(self, model: Model) -> None:
+    def play(self, model: Plays) -> None:
         self._servers.play(model)

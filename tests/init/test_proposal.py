@@ -50,7 +50,8 @@ def test_groups_of_our_names_are_our_tiers_in_our_order() -> None:
     assert list(names(found)) == ["fast", "standard", "longctx", "premium"]
     settings = loaded(found)
     assert settings.reliability.escalation.chain == ("fast", "standard", "longctx", "premium")
-    assert settings == from_mapping({})
+    aliases = {"claude-opus-*": "standard", "claude-sonnet-*": "standard", "claude-haiku-*": "fast"}
+    assert settings == from_mapping({"reliability": {"escalation": {"aliases": aliases}}})
     assert [tier.keys for tier in found.tiers] == [{}, {}, {}, {}]
 
 
@@ -248,3 +249,21 @@ def test_whatever_is_found_is_written_so_that_it_loads(found: list[ModelGroup]) 
         assert list(tiers) == [tier.name for tier in proposal.tiers]
         assert [t.model for t in tiers.values()] == [t.group.name for t in proposal.tiers]
         assert len(set(names(proposal).values())) == len(proposal.tiers)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        ([here("one")], ("fast", "fast", "fast")),
+        ([here("m", "o/m-7b", 1), here("n", "o/n-30b", 2)], ("fast", "standard", "standard")),
+        ([here("m"), cloud("far")], ("fast", "fast", "fast")),
+        ([cloud("far")], ()),
+        ([here("m"), cloud("claude-sonnet-4")], ()),
+    ],
+)
+def test_claude_codes_names_lead_to_tiers_of_this_machine(
+    found: list[ModelGroup], expected: tuple[str, ...]
+) -> None:
+    aliases = loaded(proposed(*found)).reliability.escalation.aliases
+    names = ("claude-haiku-*", "claude-sonnet-*", "claude-opus-*")
+    assert tuple(aliases[name] for name in names if name in aliases) == expected

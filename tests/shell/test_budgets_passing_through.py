@@ -22,6 +22,7 @@ from tests.support.waiting import until
 
 USAGE = {"prompt_tokens": 60, "total_tokens": 60}
 EMBEDDED = Reply.json({"data": [], "usage": USAGE})
+CLOUD = "claude-in-the-cloud"  # a model of LiteLLM's that is no tier's
 
 
 def held(go_on: asyncio.Event) -> Reply:
@@ -140,11 +141,13 @@ async def test_anthropics_streams_count(
             data({"type": "message_stop"}),
         )
     )
-    await proxy.client.post("/v1/messages", json={"messages": []}, headers=AGENT)
+    upstream.models = ("fast", CLOUD)
+    asked = {"model": CLOUD, "messages": []}
+    await proxy.client.post("/v1/messages", json=asked, headers=AGENT)
     assert (await session_of(proxy))["used"] == tokens
 
 
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses", "/v1/messages"])
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
 async def test_what_a_model_writes_without_usage_is_estimated(
     path: str, upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -192,7 +195,12 @@ async def test_a_picture_does_not_hold_up_everybody(
     first = asyncio.create_task(embed(proxy))
     await upstream.next_call()
     picture = {"type": "image", "source": {"type": "base64", "data": "A" * 10**6}}
-    asked = {"max_tokens": 100, "messages": [{"role": "user", "content": [picture]}]}
+    upstream.models = ("fast", CLOUD)
+    asked = {
+        "model": CLOUD,
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": [picture]}],
+    }
     assert (await proxy.client.post("/v1/messages", json=asked)).status_code == 200
     go_on.set()
     await first
@@ -226,7 +234,8 @@ async def test_whoever_leaves_has_used_what_was_written(
     start = data({"type": "message_start", "message": {"usage": {"input_tokens": 25}}})
     words = [data({"type": "content_block_delta", "delta": {"text": f"w{n}"}}) for n in range(60)]
     upstream.will(Reply.sse(start, *words, SILENCE))
-    asked = {"messages": [], "stream": True}
+    upstream.models = ("fast", CLOUD)
+    asked = {"model": CLOUD, "messages": [], "stream": True}
     async with proxy.client.stream("POST", "/v1/messages", json=asked, headers=AGENT) as response:
         async for line in response.aiter_lines():
             if "w59" in line:

@@ -6,16 +6,17 @@ import asyncio
 
 import orjson
 
-from ..errors import ProxyError, invalid
+from ..errors import ProxyError
 from ..memory_pressure.probe import MemoryProbe
+from ..wire.dialect import ErrorReply
 from ..wire.sse import DONE_FRAME, comment_frame, data_frame
 from . import response_headers
 from .attempt import Attempt
 from .downstream import EVENT_STREAM, Downstream
 from .exchange import Exchange
+from .failures import refusal_passed_on
 from .headers import RawHeaders
 from .steps import Deliver, Fail, PassOn
-from .upstream_answers import quoted_error
 
 _JSON = [(b"content-type", b"application/json")]
 _PASSED = (b"content-type", b"retry-after")
@@ -70,7 +71,7 @@ class Answer:
     def send_later(self, data: bytes, now: float) -> None:
         """Send what a timer let out; ``data`` empty: a sign of life."""
         self.last_write = now
-        write = asyncio.ensure_future(self._write(data or _KEEPALIVE))
+        write = asyncio.ensure_future(self._write(data or self._sign_of_life()))
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
@@ -115,8 +116,10 @@ class Answer:
         if not self._exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *self.public]
             metadata = response_headers.as_fields(self._said) if self._metadata else None
-            body = orjson.dumps(attempt.completion(metadata))
-            await self._downstream.whole(200, headers, body)
+            completion = attempt.completion(metadata)
+            if (outgoing := self._exchange.outgoing) is not None:
+                completion = outgoing.whole(completion)
+            await self._downstream.whole(200, headers, orjson.dumps(completion))
             return
         fields, note = self._closing_words()
         metadata = fields if self._metadata else None
@@ -127,22 +130,37 @@ class Answer:
 
     async def _pass_on(self, step: PassOn) -> None:
         if self._downstream.started:  # by a sign of life, since it was decided
-            said = quoted_error(step.body) or f"status {step.status}"
-            await self._fail(invalid(said, status=step.status))
+            await self._fail(refusal_passed_on(self._exchange, step))
+            return
+        if self._exchange.outgoing is not None:
+            await self._fail(refusal_passed_on(self._exchange, step), step.headers)
             return
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
         headers += [h for h in response_headers.relayed(step.headers) if h[0] in _PASSED]
         headers.append((b"x-should-retry", b"false"))
         await self._downstream.whole(step.status, headers, step.body)
 
-    async def _fail(self, error: ProxyError) -> None:
+    async def _fail(self, error: ProxyError, more: tuple[tuple[bytes, bytes], ...] = ()) -> None:
+        """``more``: upstream's headers."""
+        outgoing = self._exchange.outgoing
         if self._downstream.started:
             _, note = self._closing_words()
-            last = data_frame(error.encoded()) + note + DONE_FRAME
+            if outgoing is not None:
+                last = note + outgoing.encoder.error(error)
+            else:
+                last = data_frame(error.encoded()) + note + DONE_FRAME
             await self._downstream.end(self._unsent + last)
             return
-        headers = [*error.headers(), *self._own_headers()]
-        await self._downstream.whole(error.status, headers, error.encoded())
+        if outgoing is not None:
+            reply = outgoing.error(error)
+        else:
+            reply = ErrorReply(error.status, error.headers(), error.body())
+        headers = [*reply.headers, *self._own_headers(), *response_headers.public(more)]
+        await self._downstream.whole(reply.status, headers, orjson.dumps(reply.body))
+
+    def _sign_of_life(self) -> bytes:
+        outgoing = self._exchange.outgoing
+        return _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
 
     def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
         """What our headers would say now, and a comment of it if those sent said otherwise."""

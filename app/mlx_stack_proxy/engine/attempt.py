@@ -88,7 +88,9 @@ class Attempt:
         self._usage_check = UsageCheck(request, self.reply)
         self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._chunks = ChunkReader(self._form)
-        self._view = ClientView(exchange.request, committed.identity if committed else {})
+        self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
+        identity = committed.identity if committed else {}
+        self._view = ClientView(exchange.request, identity, self._encoder)
 
     @property
     def committed(self) -> Committed | None:
@@ -101,7 +103,7 @@ class Attempt:
 
     def go_on_from(self, committed: Committed) -> None:
         """Another attempt's beginning has gone out, though none of its text: this one follows."""
-        self._view = ClientView(self._client_request, committed.identity)
+        self._view = ClientView(self._client_request, committed.identity, self._encoder)
 
     @property
     def timing(self) -> tuple[bool, bool, float | None]:
@@ -229,7 +231,7 @@ class Attempt:
         if metadata is not None:
             _join_metadata([chunk for chunk in held if self._view.shows(chunk)], metadata)
         frames = [self._view.frame(chunk) for chunk in held]
-        return b"".join([*frames, note, self._done_frame])
+        return b"".join([*frames, note, self._view.end(self._done_frame)])
 
     def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
         """The whole reply, for a client that does not stream."""

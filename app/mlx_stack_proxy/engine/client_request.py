@@ -21,9 +21,11 @@ MAX_MODEL = 512  # characters of a model's name, which goes into headers, events
 
 def parse(raw: bytes) -> ClientRequest:
     """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
-    if not raw or raw.isspace():
-        raise invalid("the request body is empty; send a JSON object with `messages`")
-    body = _whole(raw)
+    return checked(read(raw), len(raw))
+
+
+def checked(body: dict[str, Any], size: int) -> ClientRequest:
+    """The request that a body makes; ``size``: its bytes as it came. Raises as :func:`parse`."""
     for name, value in body.items():
         check = _CHECKS.get(name)
         if check is not None and value is not None and (problem := check(value)):
@@ -35,7 +37,7 @@ def parse(raw: bytes) -> ClientRequest:
         model=body.get("model") or "",
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
-        size=len(raw),
+        size=size,
     )
     _check_messages(request.blocks)
     for name in ("tools", "functions"):
@@ -46,12 +48,14 @@ def parse(raw: bytes) -> ClientRequest:
     return request
 
 
-def _whole(raw: bytes) -> dict[str, Any]:
-    """The object in a body.
+def read(raw: bytes) -> dict[str, Any]:
+    """The object in a body. Raises as :func:`parse`.
 
     A tool's output that an agent cut within an emoji ends in half a character (JavaScript writes it
     so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD.
     """
+    if not raw or raw.isspace():
+        raise invalid("the request body is empty; send a JSON object with `messages`")
     try:
         body = surrogates.read(raw)
     except ValueError as error:

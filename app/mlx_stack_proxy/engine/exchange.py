@@ -12,6 +12,7 @@ from ..escalation.tiers import Route
 from ..frozen import frozen, frozen_with_dict
 from ..memory_pressure.pressure import NO_PRESSURE, Pressure
 from ..wire.blocks import Blocks, messages_in
+from ..wire.dialect import Outgoing
 from ..wire.prompt_size import estimate_of
 from .session_id import SessionId
 from .verdicts import InvalidToolCall, LoopDetected, Verdict
@@ -213,6 +214,7 @@ class Exchange:
     - ``pressure``: how short memory was when its start was chosen.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
     - ``began``: when its session did, by the store; None: that could not be asked.
+    - ``outgoing``: the reply in the client's own dialect; None for chat completions.
     """
 
     id: str
@@ -250,6 +252,7 @@ class Exchange:
     capped: frozenset[str] = frozenset()
     inquiry: Inquiry | None = None
     pressure: Pressure = NO_PRESSURE
+    outgoing: Outgoing | None = None
 
     @property
     def text_is_out(self) -> bool:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ProxyError, unreachable
+from ..errors import OVERFLOW, ProxyError, invalid, unreachable
+from . import overflow
 from .exchange import Exchange
+from .steps import PassOn
+from .upstream_answers import quoted_error
 from .verdicts import (
     Cut,
     EmptyResponse,
@@ -104,6 +107,23 @@ def rejection(verdict: Rejected) -> ProxyError:
         extra=verdict.extra,
         retry_after=verdict.retry_after,
     )
+
+
+def refusal(exchange: Exchange, status: int, message: str, text: str) -> ProxyError:
+    """Upstream's refusal of what the client asks, in our shape. ``text``: all that it said."""
+    error = invalid(message, status=status)
+    if overflow.is_overflow(text):
+        error.code = OVERFLOW
+        window = overflow.window_in(text)
+        error.extra = {"context_window": window, "prompt_tokens": exchange.request.prompt_tokens}
+    return error
+
+
+def refusal_passed_on(exchange: Exchange, step: PassOn) -> ProxyError:
+    """The same of an answer that can't go out as it came."""
+    said = quoted_error(step.body) or f"status {step.status}"
+    text = step.body[: overflow.MAX_READ].decode("utf-8", "replace")
+    return refusal(exchange, step.status, said, text)
 
 
 def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:

@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from ..errors import invalid
 from ..escalation import ladder
 from ..escalation.ladder import TierView
 from ..settings import EscalationReason, Settings
 from . import hints
 from .deadlines import out_of_patience
 from .exchange import Exchange
-from .failures import error_of
+from .failures import error_of, refusal
 from .steps import Deliver, Fail, Move, PassOn, Retry, Step
 from .verdicts import (
     Cut,
@@ -335,7 +334,8 @@ class _Rules:
     def _clients_own(self, verdict: UpstreamFailed) -> Step:
         if verdict.status is None or self.exchange.headers_sent:
             # By keep-alive: what upstream said has to go into the stream.
-            return Fail(invalid(verdict.message, status=verdict.status or 400))
+            text = verdict.body.decode("utf-8", "replace") or verdict.message
+            return Fail(refusal(self.exchange, verdict.status or 400, verdict.message, text))
         # A server that says so with a 500 means the request all the same.
         status = verdict.status if verdict.status < 500 else 400
         return PassOn(status, verdict.headers, verdict.body)

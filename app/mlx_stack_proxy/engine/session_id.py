@@ -13,6 +13,7 @@ import orjson
 from ..frozen import frozen
 from ..wire.blocks import Blocks, Remembered
 from ..wire.chunks import text_of
+from ..wire.dialect import SessionName
 
 _LITELLM = ("x-litellm-session-id", "x-litellm-trace-id")
 _ANY_SESSION = re.compile(r"x-.+-session-id")
@@ -55,13 +56,21 @@ class SessionId:
 
 
 def identify(
-    headers: Mapping[str, str], body: Mapping[str, Any], owner: str, blocks: Blocks
+    headers: Mapping[str, str],
+    body: Mapping[str, Any],
+    owner: str,
+    blocks: Blocks,
+    named: SessionName | None = None,
 ) -> SessionId:
     """The session of a request.
 
-    ``headers``: names in lower case. ``owner``: what keeps the sessions of different API keys
-    apart; empty where keys are not told apart. ``blocks``: of the body's messages.
+    ``headers``: names in lower case. ``body``: as the client sent it. ``owner``: what keeps the
+    sessions of different API keys apart; empty where keys are not told apart. ``blocks``: of the
+    request's messages. ``named``: what its dialect says; only our own header is stronger.
     """
+    if named is not None and not _usable(headers.get("x-mlx-stack-session")):
+        own = digest(owner, named.name)
+        return SessionId(named.source, own, digest(owner, named.budget) if named.budget else own)
     parent = ""
     found = _from_headers(headers)
     if found is None:

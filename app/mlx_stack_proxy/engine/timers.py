@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..escalation import moves
 from ..escalation.health import Questions
+from ..settings import StreamSettings
 from .answer import Answer
 from .attempt import Attempt
 from .deadlines import Deadlines, out_of_patience
@@ -19,6 +20,7 @@ from .watch import Watch
 # How often it is asked whether another tier may have what a silent one doesn't answer: its queue
 # may have room by then, or its breaker's time be over. Judgement: some ten times at the defaults.
 LOOK_AGAIN_SECONDS = 5.0
+_DEFAULTS = StreamSettings()
 _NOTHING_YET: tuple[bool, bool, float | None] = (False, False, None)
 
 
@@ -43,6 +45,7 @@ class Timers:
         self._watch = watch
         stream = services.settings.stream
         self._keepalive = stream.keepalive_seconds if exchange.request.stream else 0.0
+        self._no_sign_before = _first_sign(exchange, stream)
         self._questions = Questions(services.upstream, clock)
         self._attempt: Attempt | None = None
         self._deadlines: Deadlines | None = None
@@ -86,7 +89,7 @@ class Timers:
         if self._exchange.due is not None:
             times.append(self._exchange.due)
         if self._keepalive:
-            times.append(self._answer.last_write + self._keepalive)
+            times.append(self._next_sign())
         if self._deadlines is not None and self._attempt is not None:
             release = self._attempt.next_release()
             if release is not None:
@@ -109,9 +112,14 @@ class Timers:
             out = self._attempt.tick(now)
             if self._attempt.verdict is not None:
                 return self._attempt.verdict
-        if out or (self._keepalive and now >= self._answer.last_write + self._keepalive):
+        if out or (self._keepalive and now >= self._next_sign()):
             self._answer.send_later(out, now)
         return None
+
+    def _next_sign(self) -> float:
+        """When a sign of life is due."""
+        due = self._answer.last_write + self._keepalive
+        return due if self._exchange.headers_sent else max(due, self._no_sign_before)
 
     @property
     def _has_finished(self) -> bool:
@@ -148,3 +156,11 @@ class Timers:
         assert tier.health_url is not None
         direct = self._exchange.tier in self._exchange.route.direct
         self._questions.ask(deadlines, tier.health_url, direct=direct, then=self._watch.rearm)
+
+
+def _first_sign(exchange: Exchange, stream: StreamSettings) -> float:
+    """The time before which none goes out, for a dialect in which the first one has a price."""
+    outgoing = exchange.outgoing
+    first = outgoing.dialect.first_keepalive if outgoing is not None else None
+    by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
+    return exchange.started if first is None or by_hand else exchange.started + first

@@ -61,7 +61,10 @@ def named_tier(model: str, settings: Settings) -> str | None:
     escalation = settings.reliability.escalation
     if model == AUTO or not model:
         return escalation.chain[0]
-    return escalation.aliases.get(model)
+    aliases = escalation.aliases
+    return aliases.get(model) or next(
+        (aliases[name] for name in aliases if "*" in name and fnmatchcase(model, name)), None
+    )
 
 
 def named_by_client(model: str, header_tier: str | None, settings: Settings) -> str | None:

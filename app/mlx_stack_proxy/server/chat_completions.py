@@ -1,14 +1,25 @@
-"""``POST /v1/chat/completions``: from bytes to an exchange, and its account at the end."""
+"""``POST /v1/chat/completions``: from bytes to an exchange, and its account at the end.
+
+So do the paths of other dialects (``wire/``), which are translated on the way in, and tell the
+exchange how its reply is to go out. A model that is no tier's passes through there: its provider
+may speak the dialect itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+import orjson
 
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
-from ..engine.exchange import ClientRequest, Exchange
-from ..engine.headers import HOP_BY_HOP, passed_on
+from ..engine.exchange import ClientRequest, Controls, Exchange
+from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
+from ..engine.response_headers import of_pressure
 from ..engine.runner import Run
 from ..engine.services import Services
 from ..engine.upstream import CHAT_HEADERS
@@ -16,6 +27,7 @@ from ..engine.watch import Receive, Watch
 from ..errors import invalid
 from ..escalation import tiers
 from ..telemetry import accounts, log
+from ..wire.dialect import Context, Dialect, Outgoing, Translated
 from .access import Access, given_key, without_controls
 from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
@@ -36,55 +48,97 @@ _NOT_SENT_UP = HOP_BY_HOP | frozenset(
     }
 )
 LARGE_BODY = 1024 * 1024
+_JSON = [(b"content-type", b"application/json")]
+PassThrough = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class ChatCompletions:
-    def __init__(self, services: Services, access: Access, bodies: BodyMemory) -> None:
+    """``pass_through``: answers the request of a dialect whose model is no tier's."""
+
+    def __init__(
+        self, services: Services, access: Access, bodies: BodyMemory, pass_through: PassThrough
+    ) -> None:
         self._services = services
         self._access = access
         self._bodies = bodies
+        self._pass_through = pass_through
         self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
 
-    async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
+    async def handle(
+        self,
+        request: Incoming,
+        receive: Receive,
+        downstream: Downstream,
+        dialect: Dialect | None = None,
+    ) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
         held = HeldBody(self._bodies)
         try:
-            await self._handle(request, receive, downstream, held)
+            await self._handle(request, receive, downstream, held, dialect)
+        except ClientGone:
+            return
+        finally:
+            held.release()
+
+    async def count(
+        self, request: Incoming, receive: Receive, downstream: Downstream, dialect: Dialect
+    ) -> None:
+        """Say how many tokens a prompt has, in its dialect. Raises as :meth:`handle`."""
+        held = HeldBody(self._bodies)
+        services = self._services.in_force()
+        try:
+            self._access.check_key(request)
+            controls = read_controls(request.headers, services.settings)
+            body = await self._body(request, receive, held)
+            given = await _aside(body, client_request.read, body)
+            if await self._is_foreign(services, given, controls, request):
+                held.release()
+                await self._pass_through(request, replayed(body, receive), downstream)
+                return
+            answer = await _aside(body, dialect.count, given)
+            headers = [*_JSON, *request.id_headers, *of_pressure(services.memory.pressure)]
+            await downstream.whole(200, headers, orjson.dumps(answer))
+        except ClientGone:
+            return
         finally:
             held.release()
 
     async def _handle(
-        self, request: Incoming, receive: Receive, downstream: Downstream, held: HeldBody
+        self,
+        request: Incoming,
+        receive: Receive,
+        downstream: Downstream,
+        held: HeldBody,
+        dialect: Dialect | None,
     ) -> None:
         services = self._services.in_force()
         clock = asyncio.get_running_loop().time
         started = clock()
         owner = self._access.check_key(request)
-        _check_content_type(request)
-        most = services.settings.server.max_body_bytes
-        check_length(request, most)
         controls = read_controls(request.headers, services.settings)
-        try:
-            body = await read_body(receive, most, held)
-        except ClientGone:
-            return
+        body = await self._body(request, receive, held)
         arrived = clock()
-        if len(body) > LARGE_BODY:  # to check a million messages takes a while
-            parsed = await asyncio.to_thread(client_request.parse, body)
-        else:
-            parsed = client_request.parse(body)
+        given = await _aside(body, client_request.read, body)
+        if dialect is not None and await self._is_foreign(services, given, controls, request):
+            held.release()
+            await self._pass_through(request, replayed(body, receive), downstream)
+            return
+        translated = Translated(given)
+        if dialect is not None:
+            translated = await _aside(body, dialect.to_chat, given, request.headers)
+        parsed = await _aside(body, client_request.checked, translated.body, len(body))
         del body  # as long as what was read from it, and a reply may stream for long
-        route = await self._route(services, parsed, controls.tier, controls.cloud, request)
-        session = session_id.identify(request.headers, parsed.body, owner, parsed.blocks)
-        exchange = Exchange(request.id, parsed, controls, session, route, started)
-        exchange.patience = patience(parsed.body, request.headers)
-        if not parsed.stream:
-            exchange.client_timeout = client_timeout(request.headers)
-        exchange.owner = given_key(request)
-        own = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
-        up = [*own, *CHAT_HEADERS]
-        headers, our_key = self._access.upstream_headers(up)
+        blocks, named = parsed.blocks, translated.session
+        session = session_id.identify(request.headers, given, owner, blocks, named)
+        exchange = await self._exchange(
+            services, request, parsed, session=session, controls=controls, started=started
+        )
+        if dialect is not None:
+            _speak(dialect, translated, exchange)
+        headers, our_key = self._headers(request, dialect)
         run = Run(
             services,
             exchange,
@@ -99,27 +153,68 @@ class ChatCompletions:
         finally:
             accounts.close(services, exchange, run.outcome, clock() - started)
 
+    async def _body(self, request: Incoming, receive: Receive, held: HeldBody) -> bytes:
+        """Raises :class:`ProxyError`, and :class:`ClientGone`."""
+        _check_content_type(request)
+        most = self._services.settings.server.max_body_bytes
+        check_length(request, most)
+        return await read_body(receive, most, held)
+
+    async def _exchange(
+        self,
+        services: Services,
+        request: Incoming,
+        parsed: ClientRequest,
+        *,
+        session: session_id.SessionId,
+        controls: Controls,
+        started: float,
+    ) -> Exchange:
+        route = await self._route(services, parsed.model, controls, request)
+        exchange = Exchange(request.id, parsed, controls, session, route, started)
+        exchange.patience = patience(parsed.body, request.headers)
+        if not parsed.stream:
+            exchange.client_timeout = client_timeout(request.headers)
+        exchange.owner = given_key(request)
+        return exchange
+
+    def _headers(self, request: Incoming, dialect: Dialect | None) -> tuple[RawHeaders, bool]:
+        """Those for LiteLLM; whether the key in them is ours."""
+        own = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
+        if dialect is not None:
+            own = [h for h in own if not h[0].startswith(dialect.own_headers)]
+        return self._access.upstream_headers([*own, *CHAT_HEADERS])
+
+    async def _is_foreign(
+        self, services: Services, given: dict[str, Any], controls: Controls, request: Incoming
+    ) -> bool:
+        """Whether a request asks for a model that LiteLLM lists, and that is no tier's."""
+        model = given.get("model")
+        name = model if isinstance(model, str) else ""
+        return not (await self._route(services, name, controls, request)).tiers
+
     async def _route(
         self,
         services: Services,
-        parsed: ClientRequest,
-        tier: str | None,
-        cloud: bool,
+        model: str,
+        controls: Controls,
         request: Incoming,
     ) -> tiers.Route:
         models = services.models
         authorization = request.headers.get("authorization")
+        if authorization is None and (key := given_key(request)):
+            authorization = f"Bearer {key}"
         listed = models.known(authorization)
         if listed is None:
             listed = await models.get(authorization)
         if self._routes.settings is not services.settings:
             self._routes = tiers.Routes(services.settings)
         try:
-            route = self._routes.of(parsed.model, tier, cloud, listed)
+            route = self._routes.of(model, controls.tier, controls.cloud, listed)
         except tiers.NoSuchTier as error:
             raise invalid(str(error), error.param) from None
         if route.unknown_model and len(self._said_unknown) < 1000:
-            self._say_unknown(parsed.model, route)
+            self._say_unknown(model, route)
         return route
 
     def _say_unknown(self, model: str, route: tiers.Route) -> None:
@@ -127,6 +222,33 @@ class ChatCompletions:
         if name not in self._said_unknown:
             self._said_unknown.add(name)
             log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
+
+
+def _speak(dialect: Dialect, translated: Translated, exchange: Exchange) -> None:
+    """The exchange's reply goes out in this dialect."""
+    request = exchange.request
+    tokens = partial(getattr, request, "prompt_tokens")  # worked out when it is asked for
+    context = Context(exchange.id, request.model, translated.echo, tokens)
+    exchange.outgoing = Outgoing(dialect, context)
+    if translated.left_out:
+        exchange.notes["Left-Out"] = ",".join(translated.left_out)
+
+
+async def _aside(body: bytes, do: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+    """Do it; in a thread where the body is long: to check a million messages takes a while."""
+    if len(body) > LARGE_BODY:
+        return await asyncio.to_thread(do, *args, **named)
+    return do(*args, **named)
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """``receive`` for whoever is to read a body again, and then what comes behind it."""
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Any:
+        return parts.pop() if parts else await receive()
+
+    return again
 
 
 def _check_content_type(request: Incoming) -> None:

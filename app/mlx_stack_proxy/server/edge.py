@@ -11,6 +11,8 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
+
 from ..engine import response_headers
 from ..engine.downstream import Downstream, Send
 from ..engine.headers import RawHeaders
@@ -18,6 +20,8 @@ from ..engine.services import Services
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..telemetry import log
+from ..wire.dialect import Dialect, ErrorReply
+from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
 from .body_memory import BodyMemory, BodyRefused
 from .chat_completions import ChatCompletions
@@ -31,6 +35,7 @@ BREAK_OFF = "mlx_stack.break_off"  # an extension of our own server's: ends the 
 DISCARD_SECONDS = 2.0
 _SLASHES = re.compile("/+")
 CHAT_PATHS = frozenset({"/v1/chat/completions", "/chat/completions"})
+_GUARDED = CHAT_PATHS | BY_PATH.keys() | BY_COUNT_PATH.keys()
 
 
 class Edge:
@@ -39,8 +44,9 @@ class Edge:
         self._operations = operations
         self._access = Access(services.settings)
         bodies = BodyMemory(services.settings.server)
-        self._chat = ChatCompletions(services, self._access, bodies)
         self._passthrough = Passthrough(services, self._access, bodies)
+        passing = self._passthrough.handle
+        self._chat = ChatCompletions(services, self._access, bodies, passing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -78,7 +84,7 @@ class Edge:
             if not downstream.started:
                 sentence = "an error inside the proxy; its log says more"
                 failure = ProxyError(500, "internal_error", sentence)
-                await _refuse(failure, receive, self._marked(request, send))
+                await _refuse(failure, request, receive, self._marked(request, send))
         finally:
             services.life.running -= 1
 
@@ -100,21 +106,20 @@ class Edge:
         # Who waits to be told to send the body may now send it or not: the next request could be
         # taken for it.
         expects = request is not None and "expect" in request.headers
-        await _refuse(error, receive, self._marked(request, send), close=expects)
+        await _refuse(error, request, receive, self._marked(request, send), close=expects)
 
     async def _route(
         self, request: Incoming, scope: Scope, receive: Receive, downstream: Downstream
     ) -> None:
-        path = request.path
-        # A slash too many, as a base URL that ends in one makes it, is no way past the stages.
-        if path.endswith("/") or "//" in path:
-            tidy = _SLASHES.sub("/", path).rstrip("/")
-            path = tidy if tidy in CHAT_PATHS else path
-        if path in CHAT_PATHS:
+        path = _tidy(request.path)
+        if path in _GUARDED:
             self._check_open()
             if request.method != "POST":
                 raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
-            await self._chat.handle(request, receive, downstream)
+            if path in BY_COUNT_PATH:
+                await self._chat.count(request, receive, downstream, BY_COUNT_PATH[path])
+            else:
+                await self._chat.handle(request, receive, downstream, BY_PATH.get(path))
         elif path.startswith("/v1/") and not is_model_query(request):
             self._check_open()
             if request.method in ("CONNECT", "TRACE"):
@@ -173,13 +178,38 @@ def is_model_query(request: Incoming) -> bool:
     )
 
 
-async def _refuse(error: ProxyError, receive: Receive, send: Send, *, close: bool = False) -> None:
-    body = error.encoded()
-    headers = [*error.headers(), (b"content-length", str(len(body)).encode())]
+def _tidy(path: str) -> str:
+    """A slash too many, as a base URL that ends in one makes it, is no way past the stages."""
+    if path.endswith("/") or "//" in path:
+        tidy = _SLASHES.sub("/", path).rstrip("/")
+        return tidy if tidy in _GUARDED else path
+    return path
+
+
+def _reply_to(error: ProxyError, request: Incoming | None) -> ErrorReply:
+    """An error in the dialect of the path that was asked."""
+    path = _tidy(request.path) if request is not None else ""
+    dialect: Dialect | None = BY_PATH.get(path) or BY_COUNT_PATH.get(path)
+    if dialect is None or request is None:
+        return ErrorReply(error.status, error.headers(), error.body())
+    return dialect.error(error, request.id)
+
+
+async def _refuse(
+    error: ProxyError,
+    request: Incoming | None,
+    receive: Receive,
+    send: Send,
+    *,
+    close: bool = False,
+) -> None:
+    reply = _reply_to(error, request)
+    body = orjson.dumps(reply.body)
+    headers = [*reply.headers, (b"content-length", str(len(body)).encode())]
     unread = isinstance(error, BodyRefused)
     if unread or close:
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     if unread:
         await _discard_body(receive)

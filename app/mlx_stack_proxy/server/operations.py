@@ -17,6 +17,7 @@ from ..errors import INVALID_REQUEST, ProxyError, unreachable
 from ..escalation.tiers import AUTO, is_listed
 from ..state.store import StoreError
 from ..telemetry import metrics
+from ..wire.table import spoken_by
 from . import admin
 from .access import KEY_HEADERS, Access
 from .admin import as_json
@@ -153,6 +154,12 @@ async def _models(services: Services, access: Access, request: Request) -> Respo
         return _error(ProxyError(502, "all_tiers_failed", sentence))
     listed = orjson.loads(body)
     ours = [AUTO, *services.settings.tiers]
+    if (dialect := spoken_by(request.headers)) is not None:
+        known = services.settings.reliability.escalation.aliases
+        aliases = [name for name in known if "*" not in name]
+        listed_names = [e.get("id") for e in listed["data"] if isinstance(e, dict)]
+        names = [name for name in listed_names if isinstance(name, str)]
+        return as_json(dialect.models(list(dict.fromkeys([*ours, *aliases, *names]))))
     entries = [{"id": n, "object": "model", "created": 0, "owned_by": "mlx-stack"} for n in ours]
     rest = [e for e in listed["data"] if not (isinstance(e, dict) and e.get("id") in ours)]
     return as_json({**listed, "data": [*entries, *rest]})

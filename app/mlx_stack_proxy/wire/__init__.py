@@ -1,1 +1,1 @@
-"""Bytes ⇄ meaning, no decisions: server-sent events, chat completions, legacy forms."""
+"""Bytes and JSON of the protocols that clients speak; nothing here decides anything."""

@@ -8,25 +8,42 @@ from typing import Any
 from ..engine.exchange import ClientRequest
 from . import legacy
 from .chunks import Chunk, made, render
+from .dialect import Encoder
 
 
 class ClientView:
     """Turns chunks into the bytes for one client.
 
     ``identity``: top-level fields that every chunk must carry, for a stream that another attempt
-    began. ``only_usage``: nothing else of a chunk is ever changed.
+    began. ``only_usage``: nothing else of a chunk is ever changed. ``encoder``: of a client that
+    speaks another dialect.
     """
 
-    __slots__ = ("_identity", "_legacy", "_strip_usage", "only_usage")
+    __slots__ = ("_encoder", "_identity", "_legacy", "_strip_usage", "only_usage")
 
-    def __init__(self, request: ClientRequest, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self, request: ClientRequest, identity: Mapping[str, Any], encoder: Encoder | None = None
+    ) -> None:
+        self._encoder = encoder
         self._identity = identity
         self._strip_usage = not request.include_usage
         self._legacy = request.legacy_functions
-        self.only_usage = not (identity or self._legacy)
+        self.only_usage = not (identity or self._legacy or encoder)
 
     def frame(self, chunk: Chunk) -> bytes:
-        """The bytes of a chunk; those that came in where nothing had to change, maybe none."""
+        """The bytes of a chunk; those that came in where nothing had to change, maybe none.
+
+        They are given but once, and in order: an encoder goes on from what it was given before.
+        """
+        if self._encoder is not None:
+            return self._encoder.chunk(chunk.payload) if chunk.payload is not None else b""
+        return self._as_chat(chunk)
+
+    def end(self, done: bytes) -> bytes:
+        """The end of a stream; ``done``: its ``[DONE]``."""
+        return done if self._encoder is None else self._encoder.end()
+
+    def _as_chat(self, chunk: Chunk) -> bytes:
         payload = chunk.payload
         if payload is None:
             return chunk.raw
@@ -45,7 +62,7 @@ class ClientView:
 
     def shows(self, chunk: Chunk) -> bool:
         """Whether a chunk says anything to this client."""
-        return chunk.payload is not None and bool(self.frame(chunk))
+        return chunk.payload is not None and bool(self._as_chat(chunk))
 
     def completion(self, whole: dict[str, Any]) -> dict[str, Any]:
         """A whole reply for a client that does not stream."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import field
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,10 +36,14 @@ class ProposedTier:
 
 @frozen
 class Proposal:
-    """``tiers``: the chain, weakest first. ``remarks``: what was left out or guessed, and why."""
+    """``tiers``: the chain, weakest first. ``remarks``: what was left out or guessed, and why.
+
+    ``aliases``: what Claude Code calls its models, and the tiers for them.
+    """
 
     tiers: tuple[ProposedTier, ...]
     remarks: tuple[str, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
 
 def propose(groups: Groups, litellm: str, answering: Collection[str] = ()) -> Proposal:
@@ -50,7 +55,24 @@ def propose(groups: Groups, litellm: str, answering: Collection[str] = ()) -> Pr
         for name, group in _named(usable, remarks)
     ]
     remarks += _on_places(tiers)
-    return Proposal(tuple(tiers), tuple(remarks))
+    return Proposal(tuple(tiers), tuple(remarks), _aliases(tiers, groups))
+
+
+def _aliases(tiers: list[ProposedTier], groups: Groups) -> dict[str, str]:
+    """By strength, among the tiers of this machine; none where LiteLLM has models of such names.
+
+    An alias is stronger than those, and must not lead to the cloud whoever asked for neither.
+    """
+    near = [tier.name for tier in tiers if tier.group.place in ("here", "network")]
+    if not near or any(name.startswith("claude-") or "*" in name for name in groups):
+        return {}
+    strongest = [name for name in near if name != _LONG] or near
+    middle = _STANDARD if _STANDARD in near else strongest[-1]
+    return {
+        "claude-opus-*": strongest[-1],
+        "claude-sonnet-*": middle,
+        "claude-haiku-*": strongest[0],
+    }
 
 
 def health_urls(groups: Groups, litellm: str) -> list[str]:

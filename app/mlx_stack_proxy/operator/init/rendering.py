@@ -20,10 +20,12 @@ _CLIENT_KEYS = """\
 # Clients send LiteLLM's key, or none at all; to let in whatever key they send:
 #server: {api_keys: ["*"]}
 """
+_ESCALATION = "reliability:\n  escalation:\n"
+_ALIASES = """\
+# Claude Code's names for models. An alias is stronger than a model that LiteLLM lists.
+"""
 _CONSENT = """\
 # To let requests go to the cloud when the local tiers fail:
-#reliability:
-#  escalation:
 #    cloud_fallback:
 #      model: MODEL     # asked directly where LiteLLM doesn't list NAME
 #      max_tokens_per_hour: 200000
@@ -44,12 +46,24 @@ def text_of(proposal: Proposal, upstream: Mapping[str, Any], sources: Sequence[s
     tiers = "".join(_tier(tier) for tier in proposal.tiers)
     parts.append("# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n" + tiers)
     clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
+    parts += _escalation(proposal, clouds)
+    return "\n".join(parts)
+
+
+def _escalation(proposal: Proposal, clouds: Sequence[ProposedTier]) -> list[str]:
+    """What goes up by another name, and what may leave the machine."""
+    said = ""
+    if proposal.aliases:
+        lines = "".join(_line(6, name, tier) for name, tier in proposal.aliases.items())
+        said = f"{_ALIASES}{_ESCALATION}    aliases:\n{lines}"
     if clouds:
         model = clouds[0].group.deployments[0].model
         model = as_yaml(model.partition("/")[2] or model)
         consent = _CONSENT.replace("MODEL", model).replace("NAME", clouds[0].name)
-        parts.append(consent)
-    return "\n".join(parts)
+        head = "" if said else "".join(f"#{line}\n" for line in _ESCALATION.splitlines())
+        why, _, keys = consent.partition("\n")
+        said += f"{why}\n{head}{keys}"
+    return [said] if said else []
 
 
 def _tier(tier: ProposedTier) -> str:

@@ -1,0 +1,75 @@
+"""Errors in Anthropic's shape, each with a status that costs its clients one try.
+
+Measured with Claude Code (docs/errors.md): it sends what was refused with 400 or 422 six times, and
+other errors of 400 and above up to seven; 424 once. What ``x-should-retry`` says, it believes of
+429 and 5xx.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...errors import INVALID_REQUEST, OVERFLOW, ProxyError
+from ..dialect import ErrorReply
+from .content import Json
+
+_DEPENDENCY_FAILED: Final = 424
+_OVERLOADED: Final = 529
+# Ours; what isn't here keeps its status.
+_STATUS: Final = {
+    "loop_detected": _DEPENDENCY_FAILED,
+    "tool_validation_failed": _DEPENDENCY_FAILED,
+    "all_tiers_failed": _DEPENDENCY_FAILED,
+    "tier_busy": _OVERLOADED,
+    "memory_pressure": _OVERLOADED,
+}
+_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
+    """An error as these clients take it."""
+    status = _STATUS.get(error.type, error.status)
+    if status == 422:  # an upstream's, about what the client sent
+        status = 400
+    headers = error.headers()
+    if status == _OVERLOADED:
+        headers = [(n, b"true" if n == b"x-should-retry" else v) for n, v in headers]
+    said: Json = {"type": _type(status), "message": _message(error)}
+    if details := _details(error):
+        said["details"] = details
+    body = {"type": "error", "error": said, "request_id": request_id}
+    return ErrorReply(status, headers, body)
+
+
+def _type(status: int) -> str:
+    if status in _TYPES:
+        return _TYPES[status]
+    client = 400 <= status < 500 and status != _DEPENDENCY_FAILED
+    return "invalid_request_error" if client else "api_error"
+
+
+def _message(error: ProxyError) -> str:
+    """Claude Code tells by these words that a prompt is too long, and makes it shorter."""
+    if error.code != OVERFLOW:
+        return error.message
+    tokens, window = error.extra.get("prompt_tokens"), error.extra.get("context_window")
+    if tokens and window:
+        return f"prompt is too long: {max(tokens, window + 1)} tokens > {window} maximum"
+    return f"prompt is too long: {error.message}"
+
+
+def _details(error: ProxyError) -> Json:
+    """What our own errors say beside their sentence (docs/errors.md)."""
+    code = error.code or (error.type if error.type != INVALID_REQUEST else None)
+    named = {"error_code": code, "param": error.param}
+    return {**{key: value for key, value in named.items() if value}, **error.extra}

@@ -1,0 +1,110 @@
+"""A reply's parts in Anthropic's words; and a whole one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from ..chunks import count_of, text_of
+from ..dialect import Context
+from ..field_forms import REASONING_FIELDS
+from .content import Json
+
+_BYTES_PER_TOKEN: Final = 4  # of what a model writes, where nobody has counted it
+# Which stop sequence ended a reply, chat completions don't say: that is the end of a turn, too.
+_STOPS: Final = {"length": "max_tokens", "content_filter": "refusal"}
+
+
+def stop_reason(finish: Any, *, calls: bool) -> str:
+    """Why a reply ended; one with calls wants their results, whatever its server says."""
+    return "tool_use" if calls else _STOPS.get(finish, "end_turn")
+
+
+def thought_in(said: Mapping[str, Any]) -> str:
+    """The thinking in a delta or a message."""
+    for field in REASONING_FIELDS:
+        if (found := said.get(field)) and isinstance(found, str):
+            return found
+    return ""
+
+
+def message(context: Context, usage: Json) -> Json:
+    """A message that says nothing yet."""
+    return {
+        "id": f"msg_{context.request_id.removeprefix('req_')}",
+        "type": "message",
+        "role": "assistant",
+        "model": context.model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
+
+
+def usage_of(usage: Any, context: Context, written: int) -> Json:
+    """``usage``: of the chat completion, if there is any. ``written``: characters of the reply."""
+    if not isinstance(usage, dict):
+        return counted(context.prompt_tokens(), 0, written // _BYTES_PER_TOKEN)
+    details = usage.get("prompt_tokens_details")
+    cached = count_of(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    prompt = count_of(usage.get("prompt_tokens"))
+    return counted(max(prompt - cached, 0), cached, count_of(usage.get("completion_tokens")))
+
+
+def counted(fresh: int, cached: int, written: int) -> Json:
+    """``fresh`` and ``cached`` tokens of the prompt, and those that were ``written``."""
+    return {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": written,
+    }
+
+
+def whole(completion: Json, context: Context) -> Json:
+    """A ``chat.completion`` as a message."""
+    choice = completion["choices"][0]
+    said = choice["message"]
+    content = _content(said, context)
+    calls = any(block["type"] == "tool_use" for block in content)
+    written = len(text_of(said.get("content")))
+    new = message(context, usage_of(completion.get("usage"), context, written))
+    new["content"] = content
+    new["stop_reason"] = stop_reason(choice.get("finish_reason"), calls=calls)
+    if "mlx_stack" in completion:
+        new["mlx_stack"] = completion["mlx_stack"]
+    return new
+
+
+def _content(said: Json, context: Context) -> list[Json]:
+    blocks: list[Json] = []
+    if thought := thought_in(said):
+        blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
+    if text := text_of(said.get("content")) or text_of(said.get("refusal")):
+        blocks.append({"type": "text", "text": text})
+    for position, call in enumerate(said.get("tool_calls") or ()):
+        function = call.get("function") or {}
+        identity = call.get("id") or made_id(context, position)
+        blocks.append(tool_use(identity, function.get("name"), parsed(function.get("arguments"))))
+    return blocks
+
+
+def made_id(context: Context, position: int) -> str:
+    """The id of a call whose server gave it none."""
+    return f"toolu_{context.request_id.removeprefix('req_')}_{position}"
+
+
+def tool_use(identity: str, name: Any, arguments: Json) -> Json:
+    return {"type": "tool_use", "id": identity, "name": name or "", "input": arguments}
+
+
+def parsed(arguments: Any) -> Json:
+    """The arguments of a call. What nobody has checked may be no object: it goes on as text."""
+    try:
+        found = orjson.loads(arguments or "{}")
+    except (orjson.JSONDecodeError, TypeError):
+        found = None
+    return found if isinstance(found, dict) else {"arguments": arguments}

@@ -1,0 +1,85 @@
+"""The tools of a request: those that a model here can be offered, and those that it can't.
+
+A tool with a schema is the client's own. One without has a type of Anthropic's: either the client
+runs it, and the model was trained on its schema, which nobody sends; or Anthropic's servers run it.
+A model of ours knows neither. A tool that is loaded later (``defer_loading``) is offered once a
+result has named it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from ...frozen import frozen
+from .content import Json, Refuse
+
+# Types that the client runs, whose schema is not on the wire.
+_CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+@frozen
+class Offer:
+    """``fields``: of the chat completion. ``left_out``: what Anthropic's servers would run."""
+
+    fields: Json
+    left_out: tuple[str, ...]
+
+
+def offer(body: Json, loaded: Collection[str], refuse: Refuse) -> Offer:
+    """The tools of a request. ``loaded``: the deferred tools that results have named."""
+    given = body.get("tools")
+    tools: list[Json] = []
+    left_out = ["mcp_servers"] if body.get("mcp_servers") else []
+    for position, tool in enumerate(given if isinstance(given, list) else ()):
+        where = f"tools[{position}]"
+        if not isinstance(tool, dict):
+            refuse("must be an object", where)
+        elif _is_servers(tool):
+            _check_runs_here(tool, where, refuse)
+            left_out.append(str(tool.get("name") or tool.get("type")))
+        elif not tool.get("defer_loading") or tool.get("name") in loaded:
+            tools.append(_function(tool))
+    choice = body.get("tool_choice")
+    choice = choice if isinstance(choice, dict) else {}
+    forced = choice.get("name") if choice.get("type") == "tool" else None
+    if left_out and (not tools or forced in left_out):
+        names = forced if forced in left_out else ", ".join(left_out)
+        refuse(f"{names} runs on Anthropic's servers, and can't be run here", "tools")
+    return Offer(_fields(tools, choice) if tools else {}, tuple(left_out))
+
+
+def _is_servers(tool: Json) -> bool:
+    return tool.get("type") not in (None, "custom") and "input_schema" not in tool
+
+
+def _check_runs_here(tool: Json, where: str, refuse: Refuse) -> None:
+    kind = str(tool["type"])
+    if kind.startswith(_CLIENTS_OWN):
+        refuse(f"has the type {kind}, whose schema is not sent: send it as a custom tool", where)
+
+
+def _function(tool: Json) -> Json:
+    function = {"name": tool.get("name")}
+    if description := tool.get("description"):
+        function["description"] = description
+    function["parameters"] = tool.get("input_schema") or {"type": "object", "properties": {}}
+    if isinstance(strict := tool.get("strict"), bool):
+        function["strict"] = strict
+    return {"type": "function", "function": function}
+
+
+def _fields(tools: list[Json], choice: Json) -> Json:
+    fields: Json = {"tools": tools}
+    if choice.get("type") == "tool":
+        fields["tool_choice"] = {"type": "function", "function": {"name": choice.get("name")}}
+    elif (said := _chosen(choice.get("type"))) is not None:
+        fields["tool_choice"] = said
+    if choice.get("disable_parallel_tool_use") is True:
+        fields["parallel_tool_calls"] = False
+    return fields
+
+
+def _chosen(kind: Any) -> str | None:
+    return _CHOICES.get(kind) if isinstance(kind, str) else None

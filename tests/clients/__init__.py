@@ -1,0 +1,1 @@
+"""Real agents through the proxy, with a model that makes mistakes."""

@@ -1,0 +1,324 @@
+"""Requests of the Messages API as chat completions, line by line of the mapping."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.wire.messages import MESSAGES
+from mlx_stack_proxy.wire.messages.request import count_tokens
+
+Json = dict[str, Any]
+IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+MARK = {"cache_control": {"type": "ephemeral"}}
+USE = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"b": 1, "a": "é"}}
+CALL = {
+    "id": "toolu_1",
+    "type": "function",
+    "function": {"name": "look", "arguments": '{"b":1,"a":"é"}'},
+}
+
+
+def text(said: str, **more: Any) -> Json:
+    return {"type": "text", "text": said, **more}
+
+
+def user(*blocks: Any) -> Json:
+    return {"role": "user", "content": list(blocks)}
+
+
+def assistant(*blocks: Any) -> Json:
+    return {"role": "assistant", "content": list(blocks)}
+
+
+def result(content: Any, **more: Any) -> Json:
+    return {"type": "tool_result", "tool_use_id": "toolu_1", "content": content, **more}
+
+
+def tool_message(content: str) -> Json:
+    return {"role": "tool", "tool_call_id": "toolu_1", "content": content}
+
+
+def chat(*messages: Any, **more: Any) -> Json:
+    return MESSAGES.to_chat({"model": "m", "messages": list(messages), **more}, {}).body
+
+
+ASKED, SAID = user(text("Hi")), {"role": "user", "content": "Hi"}
+USED, CALLED = assistant(USE), {"role": "assistant", "content": None, "tool_calls": [CALL]}
+# By name: the system, the messages, and what they come to.
+CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
+    "strings": (
+        "Be short.",
+        [{"role": "user", "content": "Hi"}],
+        [{"role": "system", "content": "Be short."}, SAID],
+    ),
+    "blocks": (
+        [text("Be"), text("short.", **MARK)],
+        [user(text("One"), text("two", **MARK))],
+        [{"role": "system", "content": "Be\n\nshort."}, {"role": "user", "content": "One\n\ntwo"}],
+    ),
+    "a billing header": (
+        [text("x-anthropic-billing-header: cc_version=1;"), text("Be.")],
+        [ASKED],
+        [{"role": "system", "content": "Be."}, SAID],
+    ),
+    "nothing but a billing header": (
+        [text("x-anthropic-billing-header: cc_version=1;")],
+        [ASKED],
+        [SAID],
+    ),
+    "a system message first": (
+        "Be.",
+        [{"role": "system", "content": "Here."}, ASKED],
+        [{"role": "system", "content": "Be.\n\nHere."}, SAID],
+    ),
+    "one behind the user's": (
+        None,
+        [ASKED, {"role": "system", "content": "Now."}],
+        [{"role": "user", "content": "Hi\n\n<system-reminder>\nNow.\n</system-reminder>"}],
+    ),
+    "one behind results": (
+        None,
+        [ASKED, USED, user(result("x")), {"role": "system", "content": "N."}],
+        [
+            SAID,
+            CALLED,
+            tool_message("x"),
+            {"role": "user", "content": "<system-reminder>\nN.\n</system-reminder>"},
+        ],
+    ),
+    "one between a call and its result": (
+        None,
+        [ASKED, USED, {"role": "system", "content": "N."}, user(result("x"), text("On."))],
+        [
+            SAID,
+            CALLED,
+            tool_message("x"),
+            {"role": "user", "content": "<system-reminder>\nN.\n</system-reminder>\n\nOn."},
+        ],
+    ),
+    "two of the user's": (
+        None,
+        [ASKED, user(text("Well?"))],
+        [{"role": "user", "content": "Hi\n\nWell?"}],
+    ),
+    "results go first": (
+        None,
+        [ASKED, USED, user(text("And?"), result("x"))],
+        [SAID, CALLED, tool_message("x"), {"role": "user", "content": "And?"}],
+    ),
+    "a result of several texts": (
+        None,
+        [ASKED, USED, user(result([text("a"), text("b")]))],
+        [SAID, CALLED, tool_message("a\n\nb")],
+    ),
+    "an empty result": (None, [ASKED, USED, user(result(None))], [SAID, CALLED, tool_message("")]),
+    "a failed one": (
+        None,
+        [ASKED, USED, user(result("No such file", is_error=True))],
+        [SAID, CALLED, tool_message("Error: No such file")],
+    ),
+    "a failed one that says so": (
+        None,
+        [ASKED, USED, user(result("an ERROR", is_error=True))],
+        [SAID, CALLED, tool_message("an ERROR")],
+    ),
+    "an image in a result": (
+        None,
+        [ASKED, USED, user(result([text("See:"), IMAGE]))],
+        [
+            SAID,
+            CALLED,
+            tool_message("See:\n\n[an image: see the message after this]"),
+            {"role": "user", "content": [PICTURE]},
+        ],
+    ),
+    "a tool that was loaded": (
+        None,
+        [ASKED, USED, user(result([{"type": "tool_reference", "tool_name": "fetch"}]))],
+        [SAID, CALLED, tool_message("Loaded: fetch")],
+    ),
+    "an image between texts": (
+        None,
+        [user(text("a"), IMAGE, text("b"), text("c"))],
+        [{"role": "user", "content": [text("a"), PICTURE, text("b\n\nc")]}],
+    ),
+    "a document's text": (
+        None,
+        [user({"type": "document", "title": "T", "source": {"type": "text", "data": "D"}})],
+        [{"role": "user", "content": "T\n\nD"}],
+    ),
+    "a block that nobody knows": (
+        None,
+        [user({"type": "new", "n": 1, **MARK})],
+        [{"role": "user", "content": '{"type":"new","n":1}'}],
+    ),
+    "thinking": (
+        None,
+        [ASKED, assistant({"type": "thinking", "thinking": "Hm", "signature": ""}, text("a"), USE)],
+        [SAID, {**CALLED, "content": "a", "reasoning_content": "Hm"}],
+    ),
+    "redacted thinking": (
+        None,
+        [ASKED, assistant({"type": "redacted_thinking", "data": "x"}, text("a"), text("b"))],
+        [SAID, {"role": "assistant", "content": "ab"}],
+    ),
+    "a call without arguments": (
+        None,
+        [ASKED, assistant({**USE, "input": {}})],
+        [
+            SAID,
+            {**CALLED, "tool_calls": [{**CALL, "function": {"name": "look", "arguments": "{}"}}]},
+        ],
+    ),
+    "a beginning of the reply": (
+        None,
+        [ASKED, {"role": "assistant", "content": "{"}],
+        [SAID, {"role": "assistant", "content": "{"}],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_messages(name: str) -> None:
+    system, messages, expected = CASES[name]
+    assert chat(*messages, system=system)["messages"] == expected
+
+
+TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}, **MARK}
+FUNCTION = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}
+OFFERED = {"tools": [{"type": "function", "function": FUNCTION}]}
+FIELDS: list[tuple[Json, Json]] = [
+    (
+        {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 4},
+        {"max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "top_k": 4},
+    ),
+    ({"stop_sequences": ["END"]}, {"stop": ["END"]}),
+    ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
+    ({"thinking": {"type": "enabled", "budget_tokens": 2000}, "service_tier": "auto"}, {}),
+    ({"container": "c", "context_management": {"edits": []}, "metadata": {"user_id": "u"}}, {}),
+    ({"output_config": {"effort": "high"}}, {}),
+    (
+        {"output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}}},
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "output", "schema": {"type": "object"}, "strict": True},
+            }
+        },
+    ),
+    ({"tools": [TOOL]}, OFFERED),
+    (
+        {"tools": [{**TOOL, "type": "custom", "strict": True}]},
+        {"tools": [{"type": "function", "function": {**FUNCTION, "strict": True}}]},
+    ),
+    ({"tools": [TOOL, {**TOOL, "name": "later", "defer_loading": True}]}, OFFERED),
+    ({"tools": [TOOL], "tool_choice": {"type": "auto"}}, {**OFFERED, "tool_choice": "auto"}),
+    ({"tools": [TOOL], "tool_choice": {"type": "any"}}, {**OFFERED, "tool_choice": "required"}),
+    ({"tools": [TOOL], "tool_choice": {"type": "none"}}, {**OFFERED, "tool_choice": "none"}),
+    (
+        {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "look"}},
+        {**OFFERED, "tool_choice": {"type": "function", "function": {"name": "look"}}},
+    ),
+    (
+        {"tools": [TOOL], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
+        {**OFFERED, "tool_choice": "auto", "parallel_tool_calls": False},
+    ),
+    ({"tools": [], "tool_choice": {"type": "auto"}}, {}),
+]
+
+
+@pytest.mark.parametrize(("given_fields", "expected"), FIELDS)
+def test_fields(given_fields: Json, expected: Json) -> None:
+    assert chat(ASKED, **given_fields) == {"model": "m", "messages": [SAID], **expected}
+
+
+REFUSED: list[tuple[Json, str]] = [
+    (
+        {"messages": [user({"type": "document", "source": {"type": "base64"}})]},
+        "messages[0].content[0].source",
+    ),
+    (
+        {"messages": [user({"type": "image", "source": {"type": "file"}})]},
+        "messages[0].content[0].source",
+    ),
+    ({"messages": [ASKED, {"role": "robot", "content": "x"}]}, "messages[1].role"),
+    ({"messages": [ASKED, user(5)]}, "messages[1].content[0]"),
+    ({"tools": [{"type": "memory_20250818", "name": "memory"}, TOOL]}, "tools[0]"),
+    ({"tools": [5]}, "tools[0]"),
+    ({"tools": [{"type": "web_fetch_20250910", "name": "web_fetch"}]}, "tools"),
+    ({"system": [5]}, "system[0]"),
+]
+
+
+@pytest.mark.parametrize(("more", "param"), REFUSED)
+def test_what_is_refused_says_where(more: Json, param: str) -> None:
+    body = {"model": "m", "messages": [ASKED], **more}
+    with pytest.raises(ProxyError) as caught:
+        MESSAGES.to_chat(body, {})
+    assert (caught.value.status, caught.value.param) == (400, param)
+    assert count_tokens(body)["input_tokens"] >= 0
+
+
+def test_nothing_that_was_given_is_changed() -> None:
+    body = {"model": "m", "tools": [TOOL], "messages": [ASKED, USED, user(result([IMAGE]))]}
+    before = json.dumps(body)
+    MESSAGES.to_chat(body, {})
+    assert json.dumps(body) == before
+
+
+LEAF = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=4)
+WORDS = (
+    "type",
+    "text",
+    "role",
+    "user",
+    "assistant",
+    "system",
+    "content",
+    "tool_use",
+    "tool_result",
+    "input",
+    "id",
+    "name",
+    "source",
+    "image",
+    "document",
+    "thinking",
+    "tool_reference",
+)
+ANYTHING = st.recursive(
+    LEAF | st.sampled_from(WORDS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+KEYS = (
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "mcp_servers",
+    "output_config",
+    "thread",
+    "output_format",
+    "stop_sequences",
+    "stream",
+    "model",
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), ANYTHING))
+def test_whatever_comes_is_translated_or_refused(body: Json) -> None:
+    assert count_tokens(body)["input_tokens"] >= 0
+    try:
+        MESSAGES.to_chat(body, {})
+    except ProxyError as error:
+        assert error.status == 400
