@@ -53,6 +53,8 @@ class ProxyError(Exception):
             headers.append((b"retry-after", str(max(1, round(self.retry_after))).encode()))
         if self.allow is not None:
             headers.append((b"allow", self.allow.encode()))
+        if self.status == 426:  # RFC 9110, 15.5.22: what to upgrade to has to be said
+            headers += [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")]
         return headers
 
 

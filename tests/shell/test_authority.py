@@ -296,6 +296,21 @@ async def test_a_websocket_is_refused(
     assert upstream.calls == []
 
 
+async def test_a_websocket_for_responses_is_told_to_use_http(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Codex then does at once."""
+    assert await status_of(proxy.port, "/v1/responses", "websocket") == 426
+    reader, writer = await proxy.raw(
+        b"GET /v1/responses HTTP/1.1\r\n"
+        + _HANDSHAKE.format(port=proxy.port, offer="websocket").encode()
+    )
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b"\r\nupgrade: HTTP/1.1\r\nconnection: upgrade\r\n" in head
+    writer.close()
+    assert upstream.calls == []
+
+
 @pytest.mark.parametrize("http", ["auto", "h11", "httptools"])
 @pytest.mark.parametrize("ws", ["auto", "none"])
 async def test_under_another_server_it_is_refused_before_it_is_one(

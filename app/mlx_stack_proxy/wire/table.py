@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from .dialect import Dialect
 from .messages import MESSAGES
+from .responses import RESPONSES
 
-DIALECTS: tuple[Dialect, ...] = (MESSAGES,)
+DIALECTS: tuple[Dialect, ...] = (MESSAGES, RESPONSES)
 
 BY_PATH = {path: dialect for dialect in DIALECTS for path in dialect.paths}
 BY_COUNT_PATH = {path: dialect for dialect in DIALECTS for path in dialect.count_paths}

@@ -1,0 +1,69 @@
+"""What a response says of its request: encoded once, for every event that carries the response.
+
+Clients' SDKs and Open Responses want all fields that OpenAI's own responses have, also those that
+mean nothing here; a tool list may have 40 kB, so that it is not encoded for each event anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from ...frozen import frozen
+from .tools import Shapes
+
+_AS_GIVEN: Final[Mapping[str, Any]] = {
+    "instructions": None,
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "prompt_cache_key": None,
+    "safety_identifier": None,
+    "temperature": 1.0,
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+    "top_p": 1.0,
+    "truncation": "disabled",
+    "user": None,
+}
+_HERE: Final[Mapping[str, Any]] = {
+    "background": False,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "previous_response_id": None,
+    "service_tier": "default",
+    "store": False,
+}
+_FUNCTION: Final = {"description": None, "parameters": None, "strict": None}
+
+
+@frozen
+class Echo:
+    """``shapes``: of the tools. ``fields``: the members of a JSON object, without its braces."""
+
+    shapes: Shapes
+    fields: bytes
+
+
+def echo_of(body: Mapping[str, Any]) -> bytes:
+    """The fields of a response that come of its request."""
+    fields = {key: _or(body.get(key), default) for key, default in _AS_GIVEN.items()}
+    fields |= _HERE
+    fields["reasoning"] = {"effort": None, "summary": None, **_object(body.get("reasoning"))}
+    fields["text"] = {"format": {"type": "text"}, **_object(body.get("text"))}
+    fields["tools"] = [
+        {**_FUNCTION, **tool} if tool.get("type") == "function" else tool
+        for tool in body.get("tools") or ()
+    ]
+    return orjson.dumps(fields)[1:-1]
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,52 @@
+"""Errors as the clients of this protocol take them: each that is final costs one try.
+
+Codex asks thirty times after a status of 500 and above, and six times after most others; once after
+400, and after 429 without ``Retry-After``. So what would be the same again is 400, what a while may
+change is 429, and 503 alone says that upstream can't be reached, which trying again may mend.
+The body is OpenAI's error object, as in chat completions (docs/errors.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ...errors import OVERFLOW, ProxyError
+from ..dialect import ErrorReply
+
+_UPSTREAM_GONE: Final = "upstream_unavailable"
+_LATER: Final = frozenset({"budget_exceeded", "tier_busy", "memory_pressure"})
+
+
+def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
+    """The response to a request of which nothing has been sent."""
+    status = status_of(error)
+    passing = status == 503
+    headers = [
+        (name, value)
+        for name, value in error.headers()
+        if name != b"x-should-retry" and (passing or name != b"retry-after")
+    ]
+    headers.append((b"x-should-retry", b"true" if passing else b"false"))
+    return ErrorReply(status, headers, error.body())
+
+
+def status_of(error: ProxyError) -> int:
+    if error.code == OVERFLOW:
+        return 400
+    if error.type in _LATER:
+        return 429
+    if error.type == _UPSTREAM_GONE:
+        return 503
+    return 400 if error.status == 422 or error.status >= 500 else error.status
+
+
+def failure_of(error: ProxyError) -> dict[str, Any]:
+    """The error of a response that fails after its stream has begun.
+
+    Codex tries again after each code but ``invalid_prompt`` and that of an overflow.
+    """
+    if error.code == OVERFLOW:
+        code = OVERFLOW
+    else:
+        code = "server_error" if error.type == _UPSTREAM_GONE else "invalid_prompt"
+    return {"code": code, "message": error.message}

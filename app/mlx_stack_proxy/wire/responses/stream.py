@@ -1,0 +1,227 @@
+"""The chunks of a chat completion as the events of a response.
+
+One item is open at a time. Text and reasoning flow as they come; calls are gathered and come last,
+in their order: they are released together anyway, and their arguments may come interleaved, which
+items may not. The last event has the whole response, and ``[DONE]`` behind it.
+
+All ids are made of the request's, so that the same reply has the same bytes. An unstreamed response
+is the whole that such a stream ends with: it has one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from ...errors import ProxyError
+from ..dialect import Context
+from .echo import Echo
+from .errors import failure_of
+from .output import REASONING, REFUSAL, TEXT, Growing, Item, called, usage_of
+
+_DONE: Final = b"data: [DONE]\n\n"
+_REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
+_INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class ResponseStream:
+    """One reply's events, as :class:`~..dialect.Encoder` wants them."""
+
+    def __init__(self, context: Context) -> None:
+        echo: Echo = context.echo
+        self._echo = echo.fields
+        self._shapes = echo.shapes
+        self._model = context.model
+        self._id = blake2b(context.request_id.encode(), digest_size=12).hexdigest()
+        self._created = 0
+        self._begun = False
+        self._sequence = 0
+        self._output: list[Item] = []
+        self._open: Growing | None = None
+        self._item_id = ""
+        self._pieces: list[str] = []
+        self._calls: dict[int, _Call] = {}
+        self._finish: str | None = None
+        self._usage: Item | None = None
+        self._more: Item = {}
+
+    def chunk(self, payload: Mapping[str, Any]) -> bytes:
+        self._created = self._created or int(payload.get("created") or 0)
+        self._model = self._model or str(payload.get("model") or "")
+        if usage := payload.get("usage"):
+            self._usage = usage_of(usage)
+        if "mlx_stack" in payload:
+            self._more = {"mlx_stack": payload["mlx_stack"]}
+        out = self._begin()
+        for choice in payload.get("choices") or ():
+            if not choice.get("index"):  # one reply is asked for, and further ones have no place
+                self._finish = choice.get("finish_reason") or self._finish
+                out += self._delta(choice.get("delta") or {})
+        return out
+
+    def keepalive(self) -> bytes:
+        return self._begin() or self._about("response.in_progress", self._response("in_progress"))
+
+    def error(self, error: ProxyError) -> bytes:
+        failed = self._response("failed", error=failure_of(error))
+        return self._begin() + self._about("response.failed", failed) + _DONE
+
+    def end(self) -> bytes:
+        out = self._begin() + self._close() + self._end_calls()
+        whole = self._ended()
+        return out + self._about(f"response.{whole['status']}", whole) + _DONE
+
+    def whole(self) -> Item:
+        """The response, once all chunks have been taken, as an object of its own."""
+        self._close()
+        self._end_calls()
+        return {**self._ended(), **orjson.loads(b"{%b}" % self._echo)}
+
+    def _begin(self) -> bytes:
+        if self._begun:
+            return b""
+        self._begun = True
+        begun = self._response("in_progress")
+        return self._about("response.created", begun) + self._about("response.in_progress", begun)
+
+    def _delta(self, delta: Mapping[str, Any]) -> bytes:
+        out = b""
+        for field in _REASONING_FIELDS:
+            if thought := delta.get(field):
+                out += self._grow(REASONING, thought)
+                break
+        if text := delta.get("content"):
+            out += self._grow(TEXT, text)
+        if refusal := delta.get("refusal"):
+            out += self._grow(REFUSAL, refusal)
+        for position, call in enumerate(delta.get("tool_calls") or ()):
+            self._gather(call, position)
+        return out
+
+    def _grow(self, kind: Growing, text: str) -> bytes:
+        out = b"" if self._open is kind else self._close() + self._open_item(kind)
+        self._pieces.append(text)
+        return out + self._event(f"{kind.event}.delta", self._place(), delta=text, **kind.beside)
+
+    def _open_item(self, kind: Growing) -> bytes:
+        self._open = kind
+        self._item_id = f"{kind.prefix}_{self._next_id()}"
+        added = kind.item(self._item_id, [], "in_progress")
+        return self._item("added", added) + self._event(
+            "response.content_part.added", self._place(), part=kind.part_of("")
+        )
+
+    def _close(self) -> bytes:
+        kind, text = self._open, "".join(self._pieces)
+        if kind is None:
+            return b""
+        self._open, self._pieces = None, []
+        part, place = kind.part_of(text), self._place()
+        ended = {kind.field: text, **kind.beside}
+        out = self._event(f"{kind.event}.done", place, **ended)
+        out += self._event("response.content_part.done", place, part=part)
+        return out + self._done(kind.item(self._item_id, [part], self._item_status()))
+
+    def _item_status(self) -> str:
+        return "incomplete" if self._finish in _INCOMPLETE else "completed"
+
+    def _gather(self, call: Mapping[str, Any], position: int) -> None:
+        index = call.get("index")
+        known = self._calls.setdefault(index if type(index) is int else position, _Call())
+        known.add(call)
+
+    def _end_calls(self) -> bytes:
+        calls, self._calls = self._calls, {}
+        return b"".join(self._call(calls[index]) for index in sorted(calls))
+
+    def _call(self, call: _Call) -> bytes:
+        id = self._next_id()
+        shape = self._shapes[call.name]
+        done = called(id, call.id or f"call_{id}", call.arguments, shape, self._item_status())
+        place = {"item_id": done.item["id"], "output_index": len(self._output)}
+        text = done.item[done.field]
+        out = self._item("added", done.opened)
+        if text:
+            out += self._event(f"{done.event}.delta", place, delta=text)
+        ended = {done.field: text, **done.beside}
+        return out + self._event(f"{done.event}.done", place, **ended) + self._done(done.item)
+
+    def _next_id(self) -> str:
+        return f"{self._id}{len(self._output):02x}"
+
+    def _place(self) -> Item:
+        """Where in the response the open item's text grows."""
+        place = {"item_id": self._item_id, "output_index": len(self._output)}
+        return {**place, "content_index": 0}
+
+    def _done(self, item: Item) -> bytes:
+        out = self._item("done", item)
+        self._output.append(item)
+        return out
+
+    def _item(self, what: str, item: Item) -> bytes:
+        place = {"output_index": len(self._output)}
+        return self._event(f"response.output_item.{what}", place, item=item)
+
+    def _ended(self) -> Item:
+        reason = _INCOMPLETE.get(self._finish or "")
+        if reason is None:
+            return self._response("completed")
+        return self._response("incomplete", incomplete_details={"reason": reason})
+
+    def _response(self, status: str, **more: Any) -> Item:
+        """The response as it is by now, without what it says of its request."""
+        return {
+            "id": f"resp_{self._id}",
+            "object": "response",
+            "created_at": self._created,
+            "completed_at": self._created if status == "completed" else None,
+            "status": status,
+            "model": self._model,
+            "error": None,
+            "incomplete_details": None,
+            "output": self._output,
+            "usage": self._usage,
+            **self._more,
+            **more,
+        }
+
+    def _about(self, type_: str, response: Item) -> bytes:
+        encoded = b"%b,%b}" % (orjson.dumps(response)[:-1], self._echo)
+        return self._event(type_, {}, response=orjson.Fragment(encoded))
+
+    def _event(self, type_: str, place: Item, **fields: Any) -> bytes:
+        payload = {"type": type_, "sequence_number": self._sequence, **place, **fields}
+        self._sequence += 1
+        return b"event: %b\ndata: %b\n\n" % (type_.encode(), orjson.dumps(payload))
+
+
+class _Call:
+    """A call as its pieces come."""
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self._arguments: list[str] = []
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self._arguments)
+
+    def add(self, piece: Mapping[str, Any]) -> None:
+        function = piece.get("function") or {}
+        self.id = self.id or piece.get("id") or ""
+        self.name = self.name or function.get("name") or ""
+        if arguments := function.get("arguments"):
+            self._arguments.append(arguments)
+
+
+def whole(completion: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """The response that a whole chat completion is."""
+    stream = ResponseStream(context)
+    choices = [{**one, "delta": one.get("message")} for one in completion.get("choices") or ()]
+    stream.chunk({**completion, "choices": choices})
+    return stream.whole()

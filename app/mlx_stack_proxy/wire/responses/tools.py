@@ -1,0 +1,208 @@
+"""The tools of a request, as functions, and the way back for calls of them.
+
+A function stays one. A namespace's functions get its name before theirs (``ns__name``), for chat
+completions know no namespaces. A custom tool takes raw text: it becomes a function with that text
+as its one parameter, and its grammar stands in its description. Where the grammar says with which
+words a text begins and ends (as that of a patch does), the parameter's schema has them as
+``x-frame``: a text without them is doubted, and the grammar itself is not enforced.
+
+Tools that a server would run (search, code, images) or that have no schema are left out; a request
+that has no others, or wants just those, is refused, for a reply without them would look like one
+with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import orjson
+
+from ...errors import invalid
+from ...frozen import frozen
+from .fields import has_type, objects, string
+
+Tool = dict[str, Any]
+FRAME: Final = "x-frame"
+_INPUT: Final = "input"  # a custom tool's parameter
+_NO_PARAMETERS: Final = {"type": "object", "properties": {}}
+_COPIED: Final = ("description", "strict")
+# In a Lark grammar: a rule's name and what it says, and a word in quotes.
+_RULE: Final = re.compile(r"^(\w{1,80}):(.{0,2000})$", re.MULTILINE)
+_WORD: Final = re.compile(r'\s*"((?:[^"\\\n]|\\.){1,80})"')
+
+
+@frozen
+class Shape:
+    """How a tool was offered: by its own name, in a namespace or "", as a custom tool or not."""
+
+    name: str
+    namespace: str = ""
+    custom: bool = False
+
+
+class Shapes:
+    """The tools of a request by the names under which the model knows them."""
+
+    def __init__(self, by_name: dict[str, Shape]) -> None:
+        self._by_name = by_name
+
+    def __getitem__(self, name: str) -> Shape:
+        """The tool that a call names: a namespaced one by its bare name too, if just one has it."""
+        if name in self._by_name:
+            return self._by_name[name]
+        same = [shape for shape in self._by_name.values() if shape.name == name]
+        return same[0] if len(same) == 1 else Shape(name)
+
+
+@frozen
+class Tools:
+    """``fields``: of the chat request. ``left_out``: the types of what is not offered."""
+
+    fields: dict[str, Any]
+    shapes: Shapes
+    left_out: tuple[str, ...]
+
+
+def tools_of(body: Mapping[str, Any]) -> Tools:
+    """The tools of a request, and its choice among them. Raises :class:`ProxyError` (400)."""
+    given = objects(body.get("tools"), "tools")
+    offered: dict[str, Tool] = {}
+    shapes: dict[str, Shape] = {}
+    for shape, tool in _functions(given):
+        name = tool["function"]["name"]
+        offered[name], shapes[name] = tool, shape
+    left_out = tuple(dict.fromkeys(tool["type"] for tool in given if tool["type"] not in _KINDS))
+    if left_out and not offered:
+        raise _not_run(", ".join(left_out), "tools")
+    choice, allowed = _choice(body.get("tool_choice"), shapes)
+    fields: dict[str, Any] = {}
+    if chosen := [offered[name] for name in offered if name in allowed]:
+        fields["tools"] = chosen
+        if choice is not None:
+            fields["tool_choice"] = choice
+        if (parallel := body.get("parallel_tool_calls")) is not None:
+            fields["parallel_tool_calls"] = parallel
+    elif choice not in (None, "auto", "none"):
+        raise invalid("`tool_choice` wants a tool, and none is offered", "tool_choice")
+    return Tools(fields, Shapes(shapes), left_out)
+
+
+def flat_name(name: str, namespace: Any) -> str:
+    """Under which name the model knows a tool."""
+    return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
+
+
+def custom_arguments(text: str) -> str:
+    """A custom tool's raw text as the arguments of its function."""
+    return orjson.dumps({_INPUT: text}).decode()
+
+
+def custom_text(arguments: str) -> str:
+    """The raw text in such arguments; all of them, where they are no such object."""
+    try:
+        given = orjson.loads(arguments)
+    except orjson.JSONDecodeError:
+        return arguments
+    text = given.get(_INPUT) if isinstance(given, dict) else None
+    return text if isinstance(text, str) else arguments
+
+
+def _functions(given: list[Tool]) -> Iterator[tuple[Shape, Tool]]:
+    for position, tool in enumerate(given):
+        where = f"tools[{position}]"
+        if string(tool, "type", where) != "namespace":
+            yield from _function(tool, "", where)
+            continue
+        namespace = string(tool, "name", where)
+        for inner, one in enumerate(objects(tool.get("tools"), f"{where}.tools")):
+            yield from _function(one, namespace, f"{where}.tools[{inner}]")
+
+
+def _function(tool: Tool, namespace: str, where: str) -> Iterator[tuple[Shape, Tool]]:
+    kind = string(tool, "type", where)
+    if kind not in ("function", "custom"):
+        return
+    name = string(tool, "name", where)
+    shape = Shape(name, namespace, kind == "custom")
+    function: Tool = {"name": flat_name(name, namespace)}
+    function |= {key: tool[key] for key in _COPIED if tool.get(key) is not None}
+    if shape.custom:
+        function |= _of_text(tool)
+    else:
+        function["parameters"] = tool.get("parameters") or _NO_PARAMETERS
+    yield shape, {"type": "function", "function": function}
+
+
+def _of_text(tool: Tool) -> Tool:
+    """A custom tool's description and parameters."""
+    described = tool.get("description") or ""
+    parameter: dict[str, Any] = {"type": "string"}
+    format_ = tool.get("format")
+    if has_type(format_, "grammar"):
+        grammar = str(format_.get("definition"))
+        syntax = format_.get("syntax")
+        described += f"\n\n`{_INPUT}` is a text of this grammar ({syntax}):\n{grammar}"
+        if frame := _frame(grammar):
+            parameter[FRAME] = frame
+    parameters = {
+        "type": "object",
+        "properties": {_INPUT: parameter},
+        "required": [_INPUT],
+        "additionalProperties": False,
+    }
+    return {"description": described.strip(), "parameters": parameters}
+
+
+def _frame(grammar: str) -> list[str]:
+    """The words with which every text of a Lark grammar begins and ends, if the grammar has them.
+
+    It has where the first and the last rule of ``start`` begin with a word in quotes.
+    """
+    rules: dict[str, str] = dict(_RULE.findall(grammar))
+    ends = rules.get("start", "").split()
+    found = [_WORD.match(rules.get(end, "")) for end in (ends[0], ends[-1])] if ends else []
+    words = [word[1] for word in found if word and "\\" not in word[1]]
+    return words if len(words) == 2 else []
+
+
+def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[str]]:
+    """A request's choice, for chat completions, and the names of the tools that it leaves."""
+    everything = frozenset(shapes)
+    if choice is None or isinstance(choice, str):
+        return choice, everything
+    if not isinstance(choice, dict):
+        raise invalid("`tool_choice` must be a string or an object", "tool_choice")
+    if choice.get("type") == "allowed_tools":
+        named = objects(choice.get("tools"), "tool_choice.tools")
+        allowed = [_named(one, shapes) for one in named]
+        return choice.get("mode", "auto"), frozenset().union(*allowed)
+    names = _named(choice, shapes)
+    if choice.get("type") not in ("function", "custom"):
+        raise _not_run(str(choice.get("type")), "tool_choice")
+    if len(names) != 1:
+        raise invalid("`tool_choice` names a tool that is not offered", "tool_choice")
+    return {"type": "function", "function": {"name": next(iter(names))}}, everything
+
+
+def _named(one: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozenset[str]:
+    """The tools that a choice names; a namespace is all of its own."""
+    name, namespace = one.get("name"), one.get("namespace")
+    if one.get("type") == "namespace":
+        return frozenset(key for key, shape in shapes.items() if shape.namespace == name)
+    flat = flat_name(str(name), namespace)
+    if flat in shapes:
+        return frozenset({flat})
+    return frozenset(key for key, shape in shapes.items() if shape.name == name)
+
+
+def _not_run(kinds: str, param: str) -> Exception:
+    return invalid(
+        f"tools of the type {kinds} are not run here, and the request wants nothing else; "
+        "offer functions, or switch these tools off",
+        param,
+    )
+
+
+_KINDS: Final = frozenset({"function", "custom", "namespace"})

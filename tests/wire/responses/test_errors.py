@@ -1,0 +1,54 @@
+"""Which status and code an error has for clients of Responses, so that it costs them one try."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlx_stack_proxy.errors import ProxyError, invalid, unreachable
+from mlx_stack_proxy.wire.responses import RESPONSES
+from mlx_stack_proxy.wire.responses.errors import failure_of
+
+TABLE = [  # type, status as a chat completion's, status, code in a stream
+    ("loop_detected", 422, 400, "invalid_prompt"),
+    ("tool_validation_failed", 422, 400, "invalid_prompt"),
+    ("all_tiers_failed", 502, 400, "invalid_prompt"),
+    ("all_tiers_failed", 504, 400, "invalid_prompt"),
+    ("internal_error", 500, 400, "invalid_prompt"),
+    ("budget_exceeded", 429, 429, "invalid_prompt"),
+    ("tier_busy", 503, 429, "invalid_prompt"),
+    ("memory_pressure", 503, 429, "invalid_prompt"),
+    ("upstream_unavailable", 503, 503, "server_error"),
+    ("invalid_request_error", 400, 400, "invalid_prompt"),
+    ("invalid_request_error", 401, 401, "invalid_prompt"),
+    ("invalid_request_error", 413, 413, "invalid_prompt"),
+    ("invalid_request_error", 422, 400, "invalid_prompt"),
+    ("invalid_request_error", 501, 400, "invalid_prompt"),
+]
+
+
+@pytest.mark.parametrize(("type_", "given", "status", "code"), TABLE)
+def test_each_final_error_costs_one_try(type_: str, given: int, status: int, code: str) -> None:
+    error = ProxyError(given, type_, "a sentence", extra={"used": 7}, retry_after=9)
+    reply = RESPONSES.error(error, "req_1")
+    headers = dict(reply.headers)
+    passing = status == 503
+    assert reply.status == status
+    assert headers[b"x-should-retry"] == (b"true" if passing else b"false")
+    assert (b"retry-after" in headers) == passing
+    assert headers[b"content-type"] == b"application/json"
+    assert reply.body["error"]["type"] == type_
+    assert reply.body["error"]["used"] == 7
+    assert failure_of(error) == {"code": code, "message": "a sentence"}
+
+
+@pytest.mark.parametrize("status", [400, 413, 500])
+def test_a_prompt_that_fits_nowhere(status: int) -> None:
+    error = invalid("too long", status=status)
+    error.code = "context_length_exceeded"
+    assert RESPONSES.error(error, "req_1").status == 400
+    assert failure_of(error)["code"] == "context_length_exceeded"
+
+
+def test_only_one_header_says_whether_to_retry() -> None:
+    headers = RESPONSES.error(unreachable("refused"), "req_1").headers
+    assert [name for name, _ in headers].count(b"x-should-retry") == 1
