@@ -130,7 +130,7 @@ async def test_with_our_key_what_steers_litellm_is_taken_out(
     upstream.always(OK)
     asked = {"model": "m", "input": "x", "top_k": 1, "mock_response": "x", "api_base": "http://x"}
     steering = {"x-litellm-timeout": "60", "x-litellm-tags": "a", "x-litellm-api-key": "sk-other"}
-    await proxy.client.post("/v1/responses", json=asked, headers={**CLIENT, **steering})
+    await proxy.client.post("/v1/completions", json=asked, headers={**CLIENT, **steering})
     (call,) = upstream.calls
     assert call.json() == {"model": "m", "input": "x", "top_k": 1}
     assert [name for name, _ in call.headers if name.startswith("x-litellm-")] == [
@@ -166,7 +166,7 @@ async def test_without_the_cloud_only_a_local_tiers_model_passes(
     proxy = await start_proxy(NO_CLOUD if how == "setting" else LOCAL_AND_CLOUD)
     upstream.always(OK)
     headers = {**(OFF if how == "header" else {}), **(CLIENT if own else {})}
-    for path in ("responses", "completions", "embeddings", "rerank"):
+    for path in ("completions", "embeddings", "rerank"):
         for model in ("gpt", "unknown", "fast", "mlx-fast,gpt", None, ["mlx-fast"]):
             asked = {"input": "x", **({} if model is None else {"model": model})}
             response = await proxy.client.post(f"/v1/{path}", json=asked, headers=headers)
