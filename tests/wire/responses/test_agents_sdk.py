@@ -16,7 +16,7 @@ def agent_of(model: ScriptedModel, **more: Any) -> Any:
     agents.set_tracing_disabled(True)
     agents.set_default_openai_client(model.async_client(), use_for_tracing=False)
 
-    @agents.function_tool
+    @agents.function_tool  # type: ignore[untyped-decorator]
     def weather(city: str) -> str:
         """The weather in a city."""
         return f"Rain in {city}."
