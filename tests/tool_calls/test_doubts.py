@@ -79,6 +79,13 @@ def test_a_placeholder(value: str) -> None:
     assert doubted({"city": value}, named) == ([] if value != "string" else ["placeholder"])
 
 
+@pytest.mark.parametrize("value", ["user_id", "user id", "{{user_id}}", "{{ x }}"])
+def test_a_parameters_own_name_of_several_words_or_a_templates_variable(value: str) -> None:
+    schema = parameters(user_id="string")
+    assert doubted({"user_id": value}, schema) == ["placeholder"]
+    assert doubted({"user_id": value}, schema, said(f"It is {value}.")) == []
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -149,6 +156,10 @@ def test_each_doubt_can_be_left_out(kind: str) -> None:
         f"```json\n{JSON}\n```\nThis looks it up.",
         f"<think>Hm.</think>\n{PYTHON}",
         f"So:\n```python\n{PYTHON}\n```",
+        f"I'll look.\n\n[{PYTHON}]",
+        f"Now: {PYTHON}",
+        'Calling find_book with {"title": "Momo"}',
+        'find_book{"title": "Momo"}',
         '{"name": "find_book", "arguments": {"title": "Momo"',
         '{"thought": "look", "action": "find_book", "action_input": {"title": "Momo"}}',
         '```json\n{"name": "burn_book", "arguments": {"title": "Momo"}}\n```',
@@ -165,6 +176,8 @@ def test_a_text_that_may_hold_a_call(text: str) -> None:
         "I will call find_book now.",
         "Use the `<tool_call>` tag to call find_book.",
         f"`{JSON}`",
+        f"`{PYTHON}`",
+        'The book is {"title": "Momo"}.',
         f"<think>{JSON}</think>Momo.",
         '{"name": "Momo", "arguments": {}}',
         '{"title": "Momo", "year": 1973}',

@@ -76,33 +76,19 @@ MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
     ("<tool_call>\n<clock>\n</clock>\n</tool_call>", [("clock", {})]),
     (f"<tool_call>\n{READ}\n{READ}\n</tool_call>", [A_TXT, A_TXT]),
     (f"<tool_calls>\n{READ}\n</tool_calls>", [A_TXT]),
-    (f"<function_calls>\n{READ}\n</function_calls>", [A_TXT]),
     (f"<analysis>\nIt is short.\n</analysis>\n\n{READ}", [A_TXT]),
     (f"```html\n<div>\n<p>\n```\nThis is cut. I'll look at it.\n{READ}", [A_TXT]),
     (f"{WRITE_HALF}\n{READ}", [WRITTEN, A_TXT]),
     (f"The error is in the config file.\n\n{READ}", [A_TXT]),
-    ("call:read_file{path:a.txt}\ncall:clock()", [A_TXT, ("clock", {})]),
     ('<tool_call name="read_file">\n<parameter name="path">a.txt</parameter>\n</tool_call>',
      [A_TXT]),
-    # What can't be read is a call all the same: the model is asked once more.
-    ("<tool_use>\n<name>read_file</name>\n<arguments>path: a.txt</arguments>\n</tool_use>", []),
-    ('call:read_file{path:<|"|>a.txt<|"|>}', [A_TXT]),
-    ('call:read_file(path="a.txt")', [A_TXT]),
-    ("call:read_file{path:a.txt}", [A_TXT]),
-    ('{"name": "read_file", "arguments": {"path": "a.txt"}}\n{"name": "clock"}',
-     [A_TXT, ("clock", {})]),
-    ('{"name": "clock"}\n{"name": "read_file", "arguments": {"path": "a.txt"}}',
-     [("clock", {}), A_TXT]),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "expected"), MEANT)
 def test_what_is_meant_is_read(text: str, expected: list[tuple[str, Any]]) -> None:
     found = rescue(text, TOOLS)
-    if expected:
-        assert calls(found) == expected
-    else:
-        assert [call.arguments for call in found.calls] == ["path: a.txt"]
+    assert calls(found) == expected
     assert streamed(text) == found
 
 
@@ -177,8 +163,6 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
         "<tool_use> is what Claude writes.",
         '<tool name="hammer">heavy</tool>',
         '<tools>\n<tool name="read_file">Reads a file</tool>\n</tools>',
-        "call: 555-1234 for help",
-        "call: read_file is what I'd do",
         "<invoke>x</invoke>",
         "We see assistantcommentary to=functions.read_file json in the log.",
         '{"read_file": {"path": "a.txt"}}',
@@ -200,9 +184,7 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
         'I have:\n\n<tool name="read_file">\n<description>Reads it</description>\n</tool>',
         '<tools>\n<tool name="read_file">\n<path>string</path>\n</tool>\n</tools>',
         '<tool name="read_file">\n{"description": "Reads it"}\n</tool>',
-        # A log, and a list of names.
-        "In the log:\n\ncall:read_file(path='a.txt')\nreturned:5",
-        "call: read_file(path='a.txt')",
+        # A list of names.
         '[{"name": "clock"}, {"name": "get_time"}]',
         '{"name": "clock"}\n{"name": "get_time"}',
         '{"name": "clock"} is what I would send.',

@@ -158,7 +158,6 @@ def test_a_value_that_nothing_closes_is_never_delivered(text: str) -> None:
         '<function name="list_shelves"></function>',
         '<｜DSML｜function_calls>\n<｜DSML｜invoke name="list_shelves">\n</｜DSML｜invoke>',
         "Action: list_shelves\nAction Input: {}",
-        "Action: list_shelves\nAction Input: None",
     ],
 )
 def test_calls_without_arguments(text: str) -> None:
@@ -240,28 +239,11 @@ def test_a_call_that_is_only_thought_of(thought: str, call: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
-        f"```json\n<function_call> {JSON} </function_call>\n```",
-        f"```xml\n<response>\n {JSON}\n</response>\n```\n",
-        f"```xml\n{JSON}\n```",
-        "```xml\n<tool_call>\n<function=find_book>\n<parameter=title>\nMomo\n</parameter>\n"
-        "<parameter=year>\n1973\n</parameter>\n</function>\n</tool_call>\n```",
-    ],
-)
-def test_a_fence_around_a_tagged_call_is_the_call_if_it_is_all(text: str) -> None:
-    found = rescue(text, TOOLS)
-    assert calls(found) == [MOMO]
-    assert not found.content.strip()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
         f"Look:\n```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
-        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```\nThat is how it is called.",
+        f"```json\n<tool_call>\n{JSON}\n</tool_call>\n```",
     ],
 )
-def test_a_fence_around_a_tagged_call_beside_prose_is_shown(text: str) -> None:
+def test_a_fence_around_a_tagged_call_is_no_call(text: str) -> None:
     assert rescue(text, TOOLS) == Rescued((), text)
 
 
@@ -273,12 +255,6 @@ def test_tokens_that_end_a_message_go_with_the_call() -> None:
 def test_a_forgotten_bracket_of_a_tag() -> None:
     text = "<tool_call>\n<function=find_book\n<parameter=title\nMomo\n</parameter>\n</function>"
     assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
-
-
-def test_a_name_alone_is_a_call_only_as_a_whole_reply_of_a_tool_without_arguments() -> None:
-    assert calls(rescue('{"name": "list_shelves"}', TOOLS)) == [("list_shelves", {})]
-    assert rescue('{"name": "list_shelves"} is its name.', TOOLS).calls == ()
-    assert rescue('{"name": "find_book"}', TOOLS).calls == ()
 
 
 def test_a_format_that_fails_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

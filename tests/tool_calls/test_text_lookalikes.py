@@ -35,7 +35,6 @@ MARKED = [
         "Look:\n```\n{}\n```\nThat is it.",
         "```python\ntext = '''{}'''\n```",
         "~~~text\n{}\n~~~",
-        "<example>\n{}\n</example>",
         "<!-- {} -->",
     ],
 )

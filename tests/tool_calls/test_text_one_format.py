@@ -36,13 +36,6 @@ def test_an_invented_observation_ends_the_actions() -> None:
     assert [call.name for call in rescue(text, TOOLS).calls] == ["find_book"]
 
 
-def test_plain_text_as_action_input_fits_a_tool_with_one_parameter_only() -> None:
-    one = {"ask": {"properties": {"question": {"type": "string"}}}}
-    text = "Action: {}\nAction Input: Who wrote Momo?"
-    assert calls(rescue(text.format("ask"), one)) == [("ask", {"question": "Who wrote Momo?"})]
-    assert rescue(text.format("find_book"), TOOLS).calls == ()
-
-
 def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
     text = (
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary"
@@ -96,10 +89,9 @@ WRITTEN_OTHERWISE = [
     [
         "gpt-oss writes commentary to=functions.find_book json{}",
         "In the log:\nassistantcommentary to=functions.find_book json{}",
-        "A header begins so:\n\nto=functions.find_book<|channel|>commentary<|message|>{}",
     ],
 )
-def test_a_header_without_its_tokens_counts_as_a_replys_beginning_only(text: str) -> None:
+def test_a_header_without_its_tokens_counts_as_a_lines_beginning_only(text: str) -> None:
     text = text.replace("{}", '{"title": "Momo"}')
     assert rescue(text, TOOLS) == Rescued((), text)
 
@@ -128,11 +120,6 @@ def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
     text = '<function name="find_book"><param name="title">a</param>'
     text += '<param name="x">1</param></function>'
     assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
-
-
-def test_byte_level_tokens_that_were_not_turned_back_into_text() -> None:
-    text = '<functionĠname="find_book"><paramĠname="title">DieĠMomo</param></function>'
-    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Die Momo"})]
 
 
 def test_unfenced_tool_code() -> None:

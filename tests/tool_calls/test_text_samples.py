@@ -120,7 +120,6 @@ SAMPLES: dict[str, list[str]] = {
         f"<function_calls>\n{_INVOKE.format('')}</function_calls>",
         _INVOKE.format(""),
         f"<antml:function_calls>{_INVOKE.format('antml:')}</antml:function_calls>",
-        f"<atem:function_calls>{_INVOKE.format('atem:')}</atem:function_calls>",
     ],
     "xml_elements": [
         f"<find_book>\n{_ELEMENTS}</find_book>",
@@ -132,7 +131,6 @@ SAMPLES: dict[str, list[str]] = {
         f"<parameters>\n{_ELEMENTS}</parameters>\n</tool_use>",
         "<use_mcp_tool>\n<server_name>library</server_name>\n<tool_name>find_book</tool_name>\n"
         f"<arguments>\n{ARGUMENTS}\n</arguments>\n</use_mcp_tool>",
-        f"<function_call>{PYTHON}</function_call>",
     ],
     "kimi_k2": [
         "<|tool_calls_section_begin|><|tool_call_begin|>functions.find_book:0"
@@ -181,7 +179,6 @@ SAMPLES: dict[str, list[str]] = {
     ],
     "functionary": [
         f">>>find_book\n{ARGUMENTS}",
-        f"<|recipient|>find_book\n<|content|>{ARGUMENTS}<|stop|>",
     ],
     "calling_tool_bracket": [
         f"[Calling tool: find_book({ARGUMENTS})]",
@@ -199,7 +196,6 @@ SAMPLES: dict[str, list[str]] = {
         f'{{"type": "function", "function": {JSON}}}',
         f'{{"name": "find_book", "parameters": {ARGUMENTS}}}',
         f'{{"tool_calls": [{JSON}]}}',
-        f'{{"role": "assistant", "content": null, "tool_calls": [{JSON}]}}',
         f'{{"functionCall": {{"name": "find_book", "args": {ARGUMENTS}}}}}',
     ],
 }

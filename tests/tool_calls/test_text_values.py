@@ -160,6 +160,8 @@ WRITTEN = {
         "See:\n<function=f>\n<parameter=query>\nx\n</parameter>\n</function>\nThat is all.",
         '<invoke name="f"><parameter name="query">x</parameter></invoke>',
         "</function>",
+        "re.compile('</arg_value>')",
+        "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
     ],
 )
 def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> None:
@@ -173,9 +175,7 @@ def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> 
     [
         ("qwen3_xml", "<parameter=path>z</parameter>"),
         ("invoke_xml", '<parameter name="path">z</parameter>'),
-        ("glm", "re.compile('</arg_value>')"),
         ("glm", "a call ends with </arg_value>\n</tool_call>, as a rule"),
-        ("glm", "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"),
     ],
 )
 def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:

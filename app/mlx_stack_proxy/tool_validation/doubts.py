@@ -24,7 +24,7 @@ _TAIL: Final = 100  # characters at the end of a text that may be a mark
 MAX_AROUND: Final = 2  # words of a placeholder beside the parameter's own name
 
 _DOTS: Final = re.compile(r"\.{3,}|…")  # ".." is a folder
-_BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\[[^\[\]\d\"',]*\]")
+_BRACKETED: Final = re.compile(r"<\s*+\w[^<>]*>|\{\{[^{}]*\}\}|\[[^\[\]\d\"',]*\]")
 _WORDS_ONLY: Final = re.compile(r"[\w -]+")
 _APART: Final = re.compile(r"[\s_-]+")
 _TYPE: Final = "string"  # what a schema calls the type of all these values
@@ -80,7 +80,7 @@ def _placeholder(call: Valid) -> Iterator[str]:
     for path, keys, value, _ in _strings(call):
         if len(value) > MAX_PLACEHOLDER or not _stands_for_a_value(value.strip(), keys[-1]):
             continue
-        named = value != _TYPE and call.schema.names(value)
+        named = value not in (_TYPE, keys[-1]) and call.schema.names(value)
         if not named and not call.said(value):
             yield explain.implausible("placeholder", path, value, call.tool)
 
@@ -91,8 +91,10 @@ def _stands_for_a_value(text: str, parameter: str) -> bool:
     if not _WORDS_ONLY.fullmatch(text):
         return False
     name, given = words(parameter), _APART.split(text.lower())
-    if not name or not 0 < len(given) - len(name) <= MAX_AROUND:
+    if not name or not 0 <= len(given) - len(name) <= MAX_AROUND:
         return False
+    if given == name:
+        return len(name) > 1  # one word may be the value: `password`, `app`
     size = len(name)
     return any(given[at : at + size] == name for at in range(len(given) - size + 1))
 

@@ -8,6 +8,9 @@ schema says about its result is the caller's business.
 Leniencies: ``single_quotes``, ``python_literals``, ``trailing_comma``, ``unquoted_keys``,
 ``unescaped_newline`` (any control character inside a string), ``invalid_escape``, ``comments``,
 ``missing_closer``, ``extra_closer``, ``odd_space`` (between values, of a kind that JSON lacks).
+
+Two dialects are read likewise: Python's literals (`python`: tuples, triple quotes, its escapes),
+and Gemma's objects (`mark`: what stands around a text there; words without any are texts too).
 """
 
 from __future__ import annotations
@@ -22,15 +25,18 @@ from .json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
 # No `//`: of `29979//458` one can't tell whether it is a comment.
-_AFTER_NUMBER = re.compile(rf"[ \t\r\n,\]}}{ODD_SPACES}]|/\*")
+_AFTER_NUMBER = re.compile(rf"[ \t\r\n,\])}}{ODD_SPACES}]|/\*")
 # A comment that holds a quote may hold data, and one that runs to the end has eaten the closers.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$.-]*")
+_ARGUMENT = re.compile(r"([^\W\d][\w-]*+)\s*+(?:=(?!=)|:)")
 _BODY = {
     quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL)
     for quote in ('"', "'", "”")
 }
+_TRIPLE = re.compile(r"(\"\"\"|''')((?:(?!\1)[^\\]|\\.)*+)\1", re.DOTALL)
+_PLAIN = re.compile(r"[^\W\d][^,{}\[\]<:\"']*+(?=[,}\]])")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 # A quote that is not escaped; not the apostrophe inside a word.
 _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
@@ -51,11 +57,21 @@ _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 class Reader:
     """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
 
-    def __init__(self, text: str, position: int = 0, *, max_depth: int = 64) -> None:
+    def __init__(
+        self,
+        text: str,
+        position: int = 0,
+        *,
+        max_depth: int = 64,
+        python: bool = False,
+        mark: str = "",
+    ) -> None:
         self.text = text
         self.position = position
         self.used: dict[str, None] = {}
         self._max_depth = max_depth
+        self._python = python
+        self._mark = mark
         self._open: list[str] = []
 
     def value(self) -> Any:
@@ -66,17 +82,41 @@ class Reader:
             return self._object()
         if char == "[":
             return self._array()
-        if char in _CLOSING:
+        if self._python and char == "(":
+            return self._members("(", ")", self.value)
+        if char in _CLOSING or self._at_mark():
             return self._string()
         if char == "-" or "0" <= char <= "9":
             return self._number()
         word = _WORD.match(self.text, self.position)
         if word is None or word[0] not in _LITERALS:
-            raise self._error("a value")
+            return self._plain()
         self.position = word.end()
         if word[0][0].isupper():
             self.used["python_literals"] = None
         return _LITERALS[word[0]]
+
+    def arguments(self) -> list[tuple[str | None, Any]]:
+        """What stands in the brackets of a call in Python, each with its name."""
+        return self._members("(", ")", self._argument)
+
+    def _argument(self) -> tuple[str | None, Any]:
+        self._space()
+        name = _ARGUMENT.match(self.text, self.position)
+        if name is not None:
+            self.position = name.end()
+        return name and name[1], self.value()
+
+    def _plain(self) -> str:
+        """A text without quotes."""
+        plain = _PLAIN.match(self.text, self.position) if self._mark else None
+        if plain is None:
+            raise self._error("a value")
+        self.position = plain.end()
+        return plain[0].strip()
+
+    def _at_mark(self) -> bool:
+        return bool(self._mark) and self.text.startswith(self._mark, self.position)
 
     def _object(self) -> dict[str, Any]:
         return join_pairs(self._members("{", "}", self._pair))
@@ -139,7 +179,7 @@ class Reader:
 
     def _member_name(self) -> str:
         self._space()
-        if self._peek() in _CLOSING:
+        if self._peek() in _CLOSING or self._at_mark():
             return self._string()
         key = _KEY.match(self.text, self.position)
         if key is None:
@@ -149,6 +189,12 @@ class Reader:
         return key[0]
 
     def _string(self) -> str:
+        if self._at_mark():
+            return self._marked()
+        triple = _TRIPLE.match(self.text, self.position) if self._python else None
+        if triple is not None:
+            self.position = triple.end()
+            return self._unescaped(triple[2], "'")
         opening = self.text[self.position]
         if opening != '"':
             self.used["single_quotes"] = None
@@ -162,6 +208,14 @@ class Reader:
         if _CONTROL.search(body):
             self.used["unescaped_newline"] = None
         return self._unescaped(body, opening) if "\\" in body else body
+
+    def _marked(self) -> str:
+        start = self.position + len(self._mark)
+        end = self.text.find(self._mark, start)
+        if end < 0:
+            raise Unreadable("truncated", "break off inside a string")
+        self.position = end + len(self._mark)
+        return self.text[start:end]
 
     def _number(self) -> int | float:
         number = NUMBER.match(self.text, self.position)
@@ -203,7 +257,7 @@ class Reader:
     def _unescaped(self, body: str, opening: str) -> str:
         """What a string says without its escapes; refused, where that can be read in two ways."""
         # A text that has single quotes is Python's, and so are its escapes.
-        in_json = opening == '"' and "single_quotes" not in self.used
+        in_json = opening == '"' and "single_quotes" not in self.used and not self._python
         meant = {one: _meant(one, in_json) for one in _ESCAPE.findall(body)}
         known = {one[1] for one, said in meant.items() if said != one}
         literal = any(one == said for one, said in meant.items())

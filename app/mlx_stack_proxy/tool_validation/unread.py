@@ -1,8 +1,8 @@
 """A text without calls that holds one in a way that no format reads, or that may be an example.
 
 Outside quotes, inline code and reasoning: a format's mark with an offered tool's name behind it, in
-a code fence, too, or JSON or a line of Python that is a call of an offered tool with all that it
-needs.
+a code fence, too; or JSON or Python that is a call of an offered tool with all that it needs, be it
+an object behind the tool's name.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import re
 from typing import Final
 
 from .formats import python_calls
-from .formats.base import Source, SpelledTools, Tools
+from .formats.base import Call, Source, SpelledTools, Tools
 from .formats.context import region_at
 from .formats.json_calls import bare_envelope, read_calls
-from .formats.literals import json_object
+from .formats.literals import dumps, json_members, json_object
 from .formats.scanner import Scanner
 from .thoughts import behind_thoughts
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
 MAX_TRIED: Final = 8  # places where JSON or Python may begin
 NEARBY: Final = 120  # characters behind a mark in which the tool's name has to stand
+CLOSE: Final = 40  # characters before an object in which it may stand
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
-_JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
+_CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
-_LINE: Final = re.compile(r"^[ \t]*+(?=[A-Za-z_][\w.-]*+\()", re.MULTILINE)
 
 
 def unread_call(text: str, tools: Tools) -> str | None:
@@ -60,18 +60,28 @@ def _fenced(text: str, tools: SpelledTools) -> str | None:
 
 
 def _as_code(text: str, tools: SpelledTools) -> str | None:
+    """Python, JSON with the name in it, or JSON close behind the name."""
     src = Source(text, tools)
-    calls = []
-    for found in itertools.islice(_JSON.finditer(text), MAX_TRIED):
-        if region_at(text, found.start(), final=True) is None:
-            calls.append(read_calls(src, found.start(), shape=bare_envelope))
-    for found in itertools.islice(_LINE.finditer(text), MAX_TRIED):
-        calls.append(python_calls.read_calls(src, found.end()))
-    for call in itertools.chain.from_iterable(read[0] for read in calls if read is not None):
+    calls: list[Call] = []
+    for found in itertools.islice(_CODE.finditer(text), MAX_TRIED):
+        at = found.start()
+        if region_at(text, at, final=True) is not None:
+            continue
+        python = None if text[at] == "{" else python_calls.read_calls(src, at)
+        named = python or read_calls(src, at, shape=bare_envelope)
+        calls += named[0] if named else _behind_name(src, at)
+    for call in calls:
         name, arguments = tools.resolve(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None
+
+
+def _behind_name(src: Source, at: int) -> list[Call]:
+    words = _NAME.findall(src.text, max(0, at - CLOSE), at)
+    name = next((one for one in reversed(words) if one in src.tools.schemas), None)
+    found = json_members(src, at) if name else None
+    return [Call(name, dumps(found[0]))] if name and found and found[0] else []
 
 
 def _as_object(text: str, tools: SpelledTools) -> str | None:

@@ -1,56 +1,38 @@
 """JSON calls without a mark, bare or in a fence, where they are the whole reply.
 
-`{"name": …, "arguments": {…}}` (Llama 3, xLAM, small models) and its relatives; in a fence also
-calls in the tags of other formats.
+`{"name": …, "arguments": {…}}` (Llama 3, xLAM, small models) and its relatives.
 """
 
 from __future__ import annotations
 
 import re
 
-from . import tagged
-from .base import (
-    MAX_CALLS,
-    Begins,
-    Block,
-    Call,
-    Format,
-    Source,
-    SpelledTools,
-    Where,
-    begins_reply,
-    one_of,
-)
+from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where, begins_reply
 from .json_calls import (
     ARGUMENT_KEYS,
     LIST_KEYS,
     NAME_KEYS,
     NESTED_KEYS,
-    Members,
     bare_envelope,
     close,
-    envelope,
     is_definition,
     read_calls,
 )
 from .literals import skip_space
+from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
-_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type", "role")
+_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
 _KEY = re.compile(r"\s*+([\"'])([^\"'\\\n]{0,40}+)(\1\s*+(:\s*+)?)?")
 _STRING = re.compile(r"[\"']([^\"'\\\n]{0,200}+)([\"'])?")
 _ID = re.compile(
     rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
 )
-_VALUES = {"type": ("function", "function_call", "tool_call", "tool_use"), "role": ("assistant",)}
-_TRAILING = ("]", "</tool_call>")
-_PLAIN = ("", "json", "xml")  # fences that are no format's own
-_OWN = ("tool_code", "tool_call", "tool_calls", "tool_use", "tool", "function_call")
-FENCES = tuple("```" + language for language in (*_PLAIN, *_OWN))
+_TYPES = ("function", "function_call", "tool_call", "tool_use")
+_PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
+_FENCED = re.compile(r"\s*+```([^\n`]*+)\n\s*+(?=[\[{])")
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
-_LINE = re.compile(r"[^\n]*+\n")
-_CLOSER = re.compile(r"\s*+(?:`{3,}+|~{3,}+)[ \t]*+(?=\n|\Z)")
-_TAGGED_JSON = re.compile(r"<(tool_call|function_call|response)>\s*+(?=[\[{])")
+_CLOSER = re.compile(r"\s*+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
 
 
 def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -79,7 +61,7 @@ def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
     value = _STRING.match(text, pos)
     if value is None:
         return Begins.NO
-    word, closed = value.group(1), value.group(2)
+    word, closed = value.group(1, 2)
     if key in _ID_KEYS:  # it alone says nothing, and much data begins with one
         end = skip_space(text, value.end()) if closed else value.end()
         return Begins.MAYBE if end == len(text) else Begins.NO
@@ -87,8 +69,8 @@ def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
         return Begins.YES
     if closed is None and value.end() < len(text):
         return Begins.NO
-    if key in _VALUES:
-        possible = any(one == word or (not closed and one.startswith(word)) for one in _VALUES[key])
+    if key == "type":
+        possible = any(one == word or (not closed and one.startswith(word)) for one in _TYPES)
     else:
         possible = tools.resolve(word) is not None if closed else tools.could_start(word)
     if not possible:
@@ -97,38 +79,21 @@ def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
 
 
 def follow_list(text: str, pos: int, tools: SpelledTools) -> Begins:
-    """What stands after `[`: an object that could be a call."""
+    """What stands after `[`, or in a fence: an object that could be a call."""
     at = skip_space(text, pos)
+    while at < len(text) and text[at] == "[":
+        at = skip_space(text, at + 1)
     if at == len(text):
         return Begins.MAYBE
     return follow(text, at + 1, tools) if text[at] == "{" else Begins.NO
 
 
-def follow_fence(text: str, pos: int, tools: SpelledTools) -> Begins:
-    """After the opening line: JSON that could be a call, or its tag."""
-    at = skip_space(text, pos)
-    if at == len(text):
-        return Begins.MAYBE
-    if text[at] == "<":
-        return one_of(text, at, ("<tool_call>", "<function_call>", "<function=", "<response>"))
-    if text[at] == "{":
-        return follow(text, at + 1, tools)
-    return follow_list(text, at + 1, tools) if text[at] == "[" else Begins.NO
-
-
 def read(src: Source, start: int) -> Block | None:
-    """One object, several behind each other, or a list; names alone of tools that need nothing."""
-
-    def shape(members: Members) -> list[Call]:
-        name = members["name"] if members.keys() == {"name"} else None
-        if isinstance(name, str) and not src.tools.properties(name):
-            return [Call(name, "{}")]
-        return bare_envelope(members)
-
-    found = read_calls(src, start, shape=shape)
-    if found is None or not _are_calls(src, found[0], src.text.startswith("[", start)):
+    """One object, several behind each other, or a list."""
+    found = read_calls(src, start, shape=bare_envelope)
+    if found is None or all(is_definition(src.tools, call) for call in found[0]):
         return None
-    end = close(src.text, found[1], _TRAILING)
+    end = close(src.text, found[1], ("]", "</tool_call>"))
     return Block(end, tuple(found[0])) if _is_whole(src, start, end) else None
 
 
@@ -137,69 +102,37 @@ def _is_whole(src: Source, start: int, end: int) -> bool:
     begun = _BEGUN.match(src.text, end)
     if begun is None:
         return src.is_whole_reply(start, end)
-    at = begun.end()
-    judge = follow if begun[1] == "{" else follow_fence
-    half = judge(src.text, at, src.tools) is not Begins.NO and "```" not in src.text[at:]
-    return half and begins_reply(src.text, start, src.floor)
-
-
-def _are_calls(src: Source, calls: list[Call], listed: bool) -> bool:
-    """Not tools' definitions, nor names alone: more than one are a list of anything."""
-    if all(is_definition(src.tools, call) for call in calls):
-        return False
-    return (len(calls) == 1 and not listed) or any(
-        call.arguments != "{}" or not src.tools.takes(call.name, ()) for call in calls
+    judge = follow if begun[1] == "{" else follow_list
+    half = judge(src.text, begun.end(), src.tools) is not Begins.NO
+    return (
+        half and "```" not in src.text[begun.end() :] and begins_reply(src.text, start, src.floor)
     )
 
 
 def read_fence(src: Source, start: int) -> Block | None:
     """The calls of fences; of such as are no format's own, where they are the whole reply."""
     calls: list[Call] = []
-    end = at = start
-    marked = True
-    while len(calls) < MAX_CALLS and src.text.startswith("```", at):
-        found = _read_one(src, at)
-        if found is None:
+    end, marked = start, True
+    while len(calls) < MAX_CALLS and (fence := _FENCED.match(src.text, end)) is not None:
+        found = read_calls(src, fence.end(), shape=bare_envelope)
+        if found is None or all(is_definition(src.tools, call) for call in found[0]):
             break
-        marked = marked and src.text[at:].partition("\n")[0].strip("` \t\r") not in _PLAIN
+        closed = found[1] if src.text[found[1] - 1] == "`" else -1
+        if closed < 0:  # `read_calls` takes a closing fence along
+            closer = _CLOSER.match(src.text, found[1])
+            if closer is None:
+                break
+            closed = closer.end()
+        marked = marked and "```" + fence[1].strip() not in _PLAIN
         calls += found[0]
-        end = found[1]
-        at = skip_space(src.text, end)
+        end = closed
     if not calls or not (marked or _is_whole(src, start, end)):
         return None
     return Block(end, tuple(calls))
 
 
-def _read_one(src: Source, start: int) -> tuple[list[Call], int] | None:
-    """The calls of one fence that holds nothing else, and the index after it."""
-    line = _LINE.match(src.text, start)
-    if line is None:
-        return None
-    at = skip_space(src.text, line.end())
-    tagged_calls = src.text.startswith("<", at)
-    found = _tagged(src, at) if tagged_calls else read_calls(src, at, shape=bare_envelope)
-    if found is None or all(is_definition(src.tools, call) for call in found[0]):
-        return None
-    if src.text[found[1] - 1] == "`":  # `read_calls` takes the closing fence along
-        return found
-    closed = _CLOSER.match(src.text, found[1])
-    if closed is None and src.text[found[1] :].strip():
-        return None
-    return found[0], closed.end() if closed else len(src.text)
-
-
-def _tagged(src: Source, at: int) -> tuple[list[Call], int] | None:
-    tag = _TAGGED_JSON.match(src.text, at)
-    if tag is None:
-        block = tagged.read_qwen(src, at)
-        return (list(block.calls), block.end) if block else None
-    closer = f"</{tag.group(1)}>"
-    found = read_calls(src, tag.end(), (closer,), envelope)
-    return (found[0], close(src.text, found[1], (closer,))) if found else None
-
-
 FORMATS = (
-    Format("json_fence", FENCES, read_fence, Where.FENCE, follow_fence),
+    Format("json_fence", (*_PLAIN, *FENCES), read_fence, Where.FENCE, follow_list),
     Format("bare_json", ("{",), read, Where.JSON, follow),
     Format("bare_json", ("[",), read, Where.JSON, follow_list),
 )

@@ -196,6 +196,7 @@ class Where(enum.Enum):
 
 
 Reader = Callable[[Source, int], Block | None]
+One = Callable[[Source, int], "tuple[list[Call], int] | None"]  # calls, and the index behind them
 Follow = Callable[[str, int, SpelledTools], Begins]
 
 
@@ -226,12 +227,25 @@ def one_of(text: str, pos: int, wanted: tuple[str, ...]) -> Begins:
     return Begins.NO
 
 
-def behind_space(*wanted: str) -> Follow:
-    """A judge: one of `wanted` stands behind the opener and blanks."""
+def in_marks(one: One, begin: str = "", end: str = "", last: str = "") -> Reader:
+    """A reader for calls behind `begin`, each with `end` behind it, and `last` behind them all.
 
-    def judge(text: str, pos: int, tools: SpelledTools) -> Begins:
-        while pos < len(text) and text[pos].isspace():
-            pos += 1
-        return Begins.MAYBE if pos == len(text) else one_of(text, pos, wanted)
+    The three are patterns; any of them may be missing in a text.
+    """
+    first, closer, finish = (re.compile(f"(?:{pattern})?") for pattern in (begin, end, last))
 
-    return judge
+    def read(src: Source, start: int) -> Block | None:
+        calls: list[Call] = []
+        at = behind(first, src.text, start)
+        while len(calls) < MAX_CALLS and (found := one(src, at)) is not None:
+            calls += found[0]
+            at = behind(closer, src.text, found[1])
+        return Block(behind(finish, src.text, at), tuple(calls)) if calls else None
+
+    return read
+
+
+def behind(pattern: re.Pattern[str], text: str, pos: int) -> int:
+    """The index behind what `pattern` matches at `pos`."""
+    found = pattern.match(text, pos)
+    return found.end() if found else pos

@@ -14,17 +14,16 @@ from .base import (
     SpelledTools,
     Where,
     begins_reply,
+    in_marks,
     one_of,
 )
 from .json_calls import object_text
 from .literals import skip_space
-from .named_json import follow_recipient
+from .marks import named
 
 START = "<|start|>"
 CHANNEL = "<|channel|>"
 MESSAGE = "<|message|>"
-# A reply may begin in the middle of its header, for the prompt ends with the speaker's role.
-RECIPIENT = "to=functions."
 
 _ENDS = ("<|end|>", "<|call|>", "<|return|>", START, CHANNEL)
 _TO = re.compile(r"\bto=([^\s<]+)")
@@ -78,7 +77,19 @@ def read(src: Source, start: int) -> Block | None:
     return Block(thought, ()) if thought > start else None
 
 
+# A reply may begin in the midst of its header, for the prompt ends with the speaker's role; and
+# some servers take the tokens out.
+_BARE = ("to=functions.", "commentary to=functions.")
+_read_bare = in_marks(
+    named(
+        r"(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+(?:<\|channel\|>\w++\s*+)?"
+        r"(?:<\|constrain\|>\s*+)?(?:json)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
+        *_ENDS,
+    ),
+    end=_CLOSER.pattern,
+)
+
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow),
-    Format("harmony", (RECIPIENT,), read, Where.LINE, follow_recipient),
+    Format("harmony", _BARE, _read_bare, Where.LINE),
 )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .base import MAX_CALLS, Block, Call, Reader, Source, SpelledTools
+from .base import MAX_CALLS, Call, Source, SpelledTools
 from .literals import dumps, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
@@ -59,23 +59,16 @@ def envelope(members: Members) -> list[Call]:
     return []
 
 
-def name_to_arguments(members: Members) -> list[Call]:
-    """The shape `{name: {arguments}}`; falls back to the usual one."""
-    if len(members) == 1:
-        (name, member), *_ = members.items()
-        if isinstance(member, dict) and name not in NESTED_KEYS:
-            return [Call(name, dumps(member))]
-    return envelope(members)
-
-
-def envelope_or_name(members: Members) -> list[Call]:
+def marked_envelope(members: Members) -> list[Call]:
     """The usual shapes, and `{name: {arguments}}` of a name that is no key of theirs."""
-    return envelope(members) if members.keys() & _KNOWN_KEYS else name_to_arguments(members)
+    if len(members) == 1 and members.keys().isdisjoint(_KNOWN_KEYS):
+        (name, member), *_ = members.items()
+        return [Call(name, dumps(member))] if isinstance(member, dict) else []
+    return envelope(members)
 
 
 def bare_envelope(members: Members) -> list[Call]:
     """Only what is a call beyond doubt without any marker: known keys, arguments an object."""
-    members = _of_message(members)
     if not members.keys() <= _KNOWN_KEYS:
         return []
     inside = [members[key] for key in NESTED_KEYS if key in members]
@@ -86,16 +79,6 @@ def bare_envelope(members: Members) -> list[Call]:
     if any(isinstance(members[key], (dict, list)) for key in members):
         return envelope(members)
     return []
-
-
-def _of_message(members: Members) -> Members:
-    """Without what says only that it is the assistant's message, and that it has no text."""
-    if members.keys().isdisjoint(LIST_KEYS):
-        return members
-    said = {"role": ("assistant",), "content": (None, ""), "refusal": (None, "")}
-    return {
-        key: member for key, member in members.items() if key not in said or member not in said[key]
-    }
 
 
 def is_definition(tools: SpelledTools, call: Call) -> bool:
@@ -183,14 +166,13 @@ def _read_broken(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[list[Cal
     end = src.find_first(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
     at = skip_space(text, arguments.end()) if arguments else end
-    if not text.startswith(("{", "'{"), at):
+    if not text.startswith("{", at):
         src.spend(end - pos)
         return None
-    raw = raw_arguments(text[at:end].removeprefix("'"))
-    return [Call(name.group(1), raw if text[at] == "{" else raw.removesuffix("'"))], end
+    return [Call(name[1], _raw_arguments(text[at:end]))], end
 
 
-def raw_arguments(text: str) -> str:
+def _raw_arguments(text: str) -> str:
     """Broken arguments without the closers of what was around them."""
     text = text.strip().removesuffix("```").rstrip()
     for opener, closer in (("[", "]"), ("{", "}")):
@@ -199,41 +181,28 @@ def raw_arguments(text: str) -> str:
     return text
 
 
-def object_text(src: Source, pos: int, stop: tuple[str, ...]) -> tuple[str, int]:
+def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") -> tuple[str, int]:
     """Arguments that stand alone at `pos`: their JSON text and the index after them.
 
-    Nothing there means `{}`; what does not parse is raw text up to the next of `stop`.
+    Nothing there means `{}`; what does not parse is raw text up to the next of `stop`. `mark`:
+    what stands around texts in place of quotes.
     """
     text = src.text
     at = skip_space(text, pos)
     fence = _OPEN_FENCE.match(text, at)
     at = skip_space(text, fence.end()) if fence else at
-    found = json_members(src, at) if text.startswith("{", at) else None
+    found = json_members(src, at, mark) if text.startswith("{", at) else None
     if found is not None:
         rest = (_CLOSE_FENCE if fence else _STRAY).match(text, found[1])
         return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
     end = src.find_first(stop, at)
     raw = text[at:end].strip().removesuffix("```").rstrip()
-    return raw or "{}", end
+    return (raw.replace(mark, '"') if mark else raw) or "{}", end
 
 
 def _object(written: str, members: Members) -> str:
     """The text as it is written, where that is JSON."""
     return written if json_object(written) is not None else dumps(members)
-
-
-def json_block(
-    *closers: str, stop: tuple[str, ...] = (), shape: Shape = envelope, skip: int
-) -> Reader:
-    """A reader for an opener of `skip` characters, JSON calls, and optionally one of `closers`."""
-
-    def read(src: Source, start: int) -> Block | None:
-        found = read_calls(src, start + skip, (*closers, *stop), shape)
-        if found is None:
-            return None
-        return Block(close(src.text, found[1], closers), tuple(found[0]))
-
-    return read
 
 
 def close(text: str, pos: int, closers: tuple[str, ...]) -> int:

@@ -12,7 +12,7 @@ from . import context, elements, patterns
 from .base import Begins, Format, SpelledTools, Where, begins_reply
 from .context import Region
 from .elements import OwnElements
-from .table import FORMATS, LINE_SHOWN, REASONING, REASONING_ENDS, SHOWN
+from .table import FORMATS, REASONING, REASONING_ENDS, SHOWN
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
@@ -301,7 +301,8 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        rows = ROWS.get(word, [elements.TOOL])
+        own = [elements.TOOL] if word[1:-1] in self.tools.schemas else []
+        rows = [*own, *ROWS.get(word, [])]
         begins = self._follow(rows, start, end)
         if begins.count(Begins.NO) == len(begins):
             self._trouble += _GLANCE
@@ -337,7 +338,7 @@ class Scanner:
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
         spoken_of = context.closing_quote(self.text, match.start(), self.floor)
-        if spoken_of or (word in LINE_SHOWN and not self._starts_line(match.start())):
+        if spoken_of:
             return self._judged(match.end())
         closer = REASONING.get(word)
         self._skipped = _tag_end(closer or SHOWN[word], closer is not None)

@@ -6,33 +6,14 @@ wins.
 
 from __future__ import annotations
 
-from . import (
-    bare_json,
-    elements,
-    gemma,
-    glm,
-    harmony,
-    json_tags,
-    kimi_k3,
-    minimax,
-    named_json,
-    python_calls,
-    react,
-    tagged,
-)
+from . import bare_json, harmony, marks, python_calls, react, tag_marks
 from .base import Format
 
 FORMATS: tuple[Format, ...] = (
-    *named_json.FORMATS,
-    *tagged.FORMATS,
-    *json_tags.FORMATS,
-    *glm.FORMATS,
-    *gemma.FORMATS,
-    *minimax.FORMATS,
-    *kimi_k3.FORMATS,
+    *marks.FORMATS,
+    *tag_marks.FORMATS,
     *harmony.FORMATS,
     *python_calls.FORMATS,
-    *elements.FORMATS,
     *react.FORMATS,
     *bare_json.FORMATS,
 )
@@ -59,11 +40,7 @@ REASONING: dict[str, str] = {
 }
 SHOWN: dict[str, str] = {
     "<!--": "-->",
-    "<example>": "</example>",
-    "<pre>": "</pre>",
 }
-# These are also names that prose uses; they count at the start of a line.
-LINE_SHOWN = ("<example>", "<pre>")
 # What closes reasoning that the prompt had opened. These close other things too, so they say
 # nothing on their own.
 _CLOSE_MORE = ("<|end_message|>", "<channel|>", "<|end|>")

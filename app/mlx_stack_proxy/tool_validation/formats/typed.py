@@ -7,9 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ..json_text import Unreadable
 from ..json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
+from ..lenient_json import Reader
 from ..references import look_up
-from .literals import python_literal
+from .literals import BRACKETS
 
 _NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?\Z")
 _MISSING = object()
@@ -124,13 +126,15 @@ def _structure(raw: str, allowed: set[str]) -> Any:
         return json.loads(raw, strict=False)
     except (ValueError, RecursionError):
         pass
-    structured = bool(allowed & {"array", "object"})
-    if raw[0] in "'(" and not structured:
+    if raw[0] in "'(" and allowed.isdisjoint(("array", "object")):
         return _MISSING
+    reader = Reader(raw, python=True)
     try:
-        return python_literal(raw)
-    except ValueError:
+        value = reader.value()
+    except (Unreadable, RecursionError):
         return _MISSING
+    whole = reader.position == len(raw) and BRACKETS.isdisjoint(reader.used)
+    return value if whole else _MISSING
 
 
 def _type_name(value: Any) -> str:

@@ -1,0 +1,237 @@
+"""Formats that have marks, by the grammar of what stands in them: one row each.
+
+JSON with the name in it, a name and JSON behind it, or a call in Python; for parameters in tags see
+`tag_marks`. A mark that may hold several of them has a row for each.
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import python_calls
+from .base import (
+    Begins,
+    Call,
+    Follow,
+    Format,
+    One,
+    Reader,
+    Source,
+    SpelledTools,
+    Where,
+    in_marks,
+    one_of,
+)
+from .json_calls import marked_envelope, object_text, read_calls
+from .literals import skip_space
+
+NAME_TAGS = ("name", "tool_name", "function_name", "function", "tool")
+
+NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
+_WORD = re.compile(r"[^\s<>(){}\[\]\"'`]+")
+_KEY = re.compile(r"[\w.-]*")
+_AFTER_MARK = ("<function", "<invoke ", "<tool_call>", "<server_name>")
+_AFTER_TAG = (*_AFTER_MARK, *(f"<{name}>" for name in NAME_TAGS))
+_AFTER_NAME = ("<arg_key", "<tool_sep", "</tool_call>", "<longcat_arg_key", "</longcat_tool_call>")
+
+
+def follow_call(text: str, pos: int, tools: SpelledTools) -> Begins:
+    """Behind a mark that prose may speak of: JSON, a tag, or a name and what can follow a name."""
+    at = skip_space(text, pos)
+    if at == len(text):
+        return Begins.MAYBE
+    if text[at] in "[{\"'`":
+        return Begins.YES
+    if text[at] == "<":
+        return one_of(text, at, (*_AFTER_TAG, *(f"<{name}>" for name in tools.schemas)))
+    name = _WORD.match(text, at)
+    at = skip_space(text, name.end()) if name else at
+    if at == len(text):
+        return Begins.MAYBE
+    if name is None or text[at] in "({[":
+        return Begins.NO if name is None else Begins.YES
+    if text[at] == "<":
+        return one_of(text, at, _AFTER_NAME)
+    key = _KEY.match(text, at)
+    at = key.end() if key else at
+    if at == len(text):
+        return Begins.MAYBE
+    return Begins.YES if text[at] == "=" and key and key.group() else Begins.NO
+
+
+def named(head: str, *stop: str, mark: str = "") -> One:
+    """Reads one call: a `head` with the group `name`, then a JSON object.
+
+    `stop`: what ends arguments that can't be read. `mark`: what stands around their texts.
+    """
+    each = re.compile(r"\s*+" + head)
+
+    def read(src: Source, pos: int) -> tuple[list[Call], int] | None:
+        found = each.match(src.text, pos)
+        if found is None:
+            return None
+        arguments, end = object_text(src, found.end(), stop, mark)
+        return [Call(found["name"], arguments)], end
+
+    return read
+
+
+def _json(*stop: str) -> One:
+    return lambda src, pos: read_calls(src, pos, stop, marked_envelope)
+
+
+def _row(
+    name: str, opener: str, *ends: str, stop: tuple[str, ...] = (), follow: Follow | None = None
+) -> Format:
+    """JSON behind a mark."""
+    read = in_marks(_json(opener, *ends, *stop), re.escape(opener), last=closers(*ends))
+    return Format(name, (opener,), read, follow=follow)
+
+
+def closers(*marks: str) -> str:
+    """A pattern for one of these, behind blanks."""
+    return r"\s*+(?:" + "|".join(map(re.escape, marks)) + ")"
+
+
+def _python(name: str, opener: str, closer: str, before: str = "") -> Format:
+    """Python behind a mark, each call behind `before`."""
+    begin = re.escape(opener) + r"\s*+" + before
+    read = in_marks(
+        python_calls.read_calls, begin, before and rf"\s*+,?\s*+{before}", closers(closer)
+    )
+    prose = opener.endswith((":", "=", "calls>", "l>")) and not opener.startswith("<|")
+    return Format(name, (opener,), read, follow=python_calls.follow if prose else None)
+
+
+# A mark, JSON with the name in it, and a mark: a speaker's header may stand before the first.
+
+_HEADED = in_marks(
+    _json("<|action_end|>", "<|message_sep|>", "<|end_message|>", "</s>"),
+    r"<\|action_start\|>\s*+<\|plugin\|>"
+    r"|<\|message_sep\|>\s*+function call\s*+<\|role_sep\|>"
+    r"|(?:<\|message_model\|>[^<]{0,200}+)?<\|content_invoke_tool_json\|>",
+    last=r"\s*+<\|(?:action_end|message_sep|end_message)\|>",
+)
+_GIGACHAT = ("</s>", "<|message_sep|>")
+_JSON_ROWS = (
+    _row("hermes_json", "<tool_call>", "</tool_call>", follow=follow_call),
+    _row("hunyuan_json", "<tool_calls>", "</tool_calls>", follow=follow_call),
+    _row("longcat", "<longcat_tool_call>", "</longcat_tool_call>", follow=follow_call),
+    _row("mistral", "[TOOL_CALLS]", "[/TOOL_CALLS]", "</s>"),
+    _row("llama_python_tag", "<|python_tag|>", stop=("<|eom_id|>", "<|eot_id|>")),
+    _row("gemma4", "<|tool_call>", "<tool_call|>"),
+    _row("granite", "<|tool_call|>", "<|/tool_call|>", stop=("<|end_of_text|>",)),
+    _row("granite20b", "<function_call>", "</function_call>", follow=follow_call),
+    _row("glaive", "<functioncall>", "</functioncall>", stop=("<|endoftext|>",)),
+    _row("phi4mini", "functools", stop=("<|end|>", "<|tool_call|>")),
+    _row("lm_studio", "[TOOL_REQUEST]", "[END_TOOL_REQUEST]"),
+    _row("nemotron", "<TOOLCALL>", "</TOOLCALL>"),
+    _row("command_r", "<|START_ACTION|>", "<|END_ACTION|>"),
+    _row("lfm2", "<|tool_call_start|>", "<|tool_call_end|>"),
+    _row("gigachat3", "<|function_call|>", stop=_GIGACHAT),
+    _row("gigachat3", "function call<|role_sep|>", stop=_GIGACHAT),
+    _row("apertus", "<|tools_prefix|>", "<|tools_suffix|>"),
+    Format("internlm2", ("<|action_start|>",), _HEADED),
+    Format("gigachat3", ("<|message_sep|>",), _HEADED),
+    Format("inkling", ("<|content_invoke_tool_json|>", "<|message_model|>"), _HEADED),
+)
+
+# Python in marks
+
+_PYTHON_ROWS = (
+    _python("llama_python_tag", "<|python_tag|>", "<|eom_id|>"),
+    _python("pythonic", "<|python_start|>", "<|python_end|>"),
+    _python("lfm2", "<|tool_call_start|>", "<|tool_call_end|>"),
+    _python("olmo3", "<function_calls>", "</function_calls>"),
+    _python("glm", "<tool_call>", "</tool_call>"),
+    _python("calling_tool_bracket", "[Calling tool:", "]"),
+    _python("calling_tool_bracket", "[Calling tool=", "]"),
+    _python("gemma4", "<|tool_call>", "<tool_call|>", r"(?:call\s*+:\s*+)?"),
+)
+
+# A name, and JSON behind it
+
+# DeepSeek's real tokens, and what tokenizers and transcripts make of them. R1 writes
+# `function<｜tool▁sep｜>name` and a fence; small models of its kind leave the first token out.
+_SPELLINGS = tuple((bar, gap) for bar in "｜|" for gap in ("▁", "_", "\\_", " "))
+DEEPSEEK_CALLS = tuple(f"<{bar}tool{gap}call{gap}begin{bar}>" for bar, gap in _SPELLINGS)
+_CALLS_BEGIN = tuple(
+    f"<{bar}tool{gap}calls{begin}{bar}>" for bar, gap in _SPELLINGS for begin in (f"{gap}begin", "")
+)
+
+
+def _token(*words: str) -> str:
+    return r"<[｜|]" + r"(?:▁|\\?_| )".join(words) + r"[｜|]>"
+
+
+DEEPSEEK_HEAD, DEEPSEEK_SEP = _token("tool", "call", "begin"), _token("tool", "sep")
+_deepseek = in_marks(
+    named(
+        # "function" is the kind of the call, not its name, where a name follows the separator. The
+        # first call's own token may be missing, a separator not as well.
+        rf"(?P<own>{DEEPSEEK_HEAD}\s*+)?(?:function\s*+{DEEPSEEK_SEP}\s*+(?=[^\s<{{`]))?{NAME}\s*+"
+        rf"(?:{DEEPSEEK_SEP}(?!\s*+<steptml:)"
+        rf"|(?(own)(?=\{{|```|{_token('tool', 'call', 'end')})|(?<=\n)(?=\{{|```)))",
+        *(f"<{bar}tool{gap}call" for bar, gap in _SPELLINGS),
+    ),
+    r"<[｜|]tool(?:▁|\\?_| )calls(?:(?:▁|\\?_| )begin)?[｜|]>\s*+",
+    r"\s*+" + _token("tool", "call", "end"),
+    r"\s*+" + _token("tool", "calls", "end"),
+)
+_kimi = in_marks(
+    named(
+        r"<\|tool_call_begin\|>\s*+(?:functions\.)?(?P<name>[^\s<>]{1,200}?)(?::\d+)?\s*+"
+        r"<\|tool_call_argument_begin\|>",
+        *("<|tool_call_end|>", "<|tool_call_begin|>", "<|tool_calls_section_end|>"),
+    ),
+    r"<\|tool_calls?_section_begin\|>",
+    r"\s*+<\|tool_call_end\|>",
+    r"\s*+<\|tool_calls?_section_end\|>",
+)
+_KIMI = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
+_mistral = in_marks(
+    named(
+        rf"(?:\[TOOL_CALLS\]\s*+)?{NAME}\s*+(?:\[CALL_ID\]\s*+[\w-]*+\s*+)?+"
+        r"(?:\[ARGS\]\s*+|(?=\{))",
+        *("[TOOL_CALLS]", "</s>", "[/TOOL_CALLS]"),
+    ),
+    last=closers("</s>", "[/TOOL_CALLS]"),
+)
+
+
+def _gemma(opener: str, closer: str, mark: str) -> Reader:
+    head = rf"(?:call\s*+:\s*+)?{NAME}\s*+(?=\{{)"
+    return in_marks(named(head, closer, mark=mark), re.escape(opener), r"\s*+,", closers(closer))
+
+
+def _follow_name(text: str, pos: int, tools: SpelledTools) -> Begins:
+    """A tool's name: `>>>` alone is a quote or a Python prompt."""
+    return python_calls.follow_name(text, pos, tools, "{")
+
+
+_LLAMA = r"<function=\s*+(?P<name>[^>\s][^>\n]{0,199}?)\s*+>(?=\s*+\{)"
+_NAMED_ROWS = (
+    Format("deepseek_v3", (*_CALLS_BEGIN, *DEEPSEEK_CALLS), _deepseek),
+    Format("kimi_k2", _KIMI, _kimi),
+    Format("mistral", ("[TOOL_CALLS]",), _mistral),
+    Format(
+        "functionary",
+        (">>>",),
+        in_marks(named(rf">>>{NAME}[ \t]*+\n?\s*+(?=\{{)", "\n>>>", "<|eot_id|>")),
+        Where.LINE,
+        _follow_name,
+    ),
+    Format(
+        "llama_function_tag",
+        ("<function=",),
+        in_marks(named(_LLAMA, "</function>", "<function="), end=closers("</function>")),
+    ),
+    Format("gemma4", ("<|tool_call>",), _gemma("<|tool_call>", "<tool_call|>", '<|"|>')),
+    Format(
+        "functiongemma",
+        ("<start_function_call>",),
+        _gemma("<start_function_call>", "<end_function_call>", "<escape>"),
+    ),
+)
+
+FORMATS = (*_JSON_ROWS, *_PYTHON_ROWS, *_NAMED_ROWS)

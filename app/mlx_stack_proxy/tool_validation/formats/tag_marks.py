@@ -1,0 +1,234 @@
+"""Formats that write parameters as tags, see `tagged`: one row each.
+
+Qwen3-Coder, Nemotron, Step 3.5 and Seed-OSS name the call `<function=name>`; MiniMax M2, DeepSeek's
+DSML, Step 3 and plain XML `<invoke name="…">`; MiniCPM 5 `<function name="…">`, also with the tags
+of the others, which models mix; GLM 4.x, LongCat and Hunyuan 3 write pairs of a key and a value,
+MiniMax M3 nested elements, Kimi K3 attributes; agents' templates have an element for the call.
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import python_calls
+from .base import Begins, Call, Format, One, Reader, Source, SpelledTools, in_marks
+from .literals import dumps, skip_space
+from .marks import (
+    DEEPSEEK_CALLS,
+    DEEPSEEK_HEAD,
+    DEEPSEEK_SEP,
+    NAME,
+    NAME_TAGS,
+    closers,
+    follow_call,
+)
+from .tagged import Tags, tagged
+from .typed import typed
+
+# What stands around an element for a call, in agents' own templates.
+WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
+_QUOTED = r"\"[^\"\n]*+\"|'[^'\n]*+'|[^\s>]++"
+
+_QWEN_TAGS = Tags(re.compile(r"<(?P<tag>parameter)=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>|(?=\n))"))
+_qwen = in_marks(
+    tagged(
+        # A line break stands for a forgotten `>`.
+        r"<function=\s*+(?P<name>[^>\n<]{1,200}?)[ \t]*(?:>|\n\s*+(?=<parameter=))",
+        _QWEN_TAGS,
+        ("</function>", "</tool_call>", "</seed:tool_call>"),
+    ),
+    "<(?:seed:)?tool_call>",
+    r"\s*+</function>",
+    r"\s*+</(?:seed:)?tool_call>",
+)
+
+_MINICPM = rf"<function\s++name\s*+=\s*+(?P<name>{_QUOTED})\s*+>\s*+(?:<arguments>\s*+)?"
+_MINICPM_ENDS = ("</function>", "</arguments>", "</tool_call>")
+_PARAM = rf"\s++name\s*+=\s*+(?P<key>{_QUOTED})\s*+>"
+
+
+def _minicpm(tag: str, trim: str, known_only: bool) -> Reader:
+    # The format's own reader leaves out parameters that the tool does not have.
+    tags = Tags(re.compile(f"<(?P<tag>{tag})" + _PARAM), trim=trim, known_only=known_only)
+    end = r"(?:\s*+</arguments>)?(?:\s*+</function>)?"
+    one = tagged(_MINICPM, tags, _MINICPM_ENDS)
+    return in_marks(one, r"<tool_call>", end, closers("</tool_call>"))
+
+
+_BEFORE = r"(?:[｜|]DSML[｜|]\s*+|\w++:)?"
+_AROUND = r"(?:function_calls|tool_calls?)>"
+_INVOKES = ("", "antml:", "steptml:", "｜DSML｜", "|DSML|")
+_invoke = in_marks(
+    tagged(
+        rf"<{_BEFORE}invoke\s++name\s*+=\s*+(?P<name>{_QUOTED})[^>\n]*+>",
+        Tags(
+            re.compile(
+                rf"<(?P<tag>{_BEFORE}parameter)\s++name\s*+=\s*+(?P<key>{_QUOTED})"
+                r"(?:\s+string\s*+=\s*+\"?(?P<kind>true|false)\"?)?[^>\n]*+>"
+            )
+        ),
+        (*(f"</{one}invoke>" for one in _INVOKES), "</tool_call>", "</minimax:tool_call>"),
+    ),
+    rf"<{_BEFORE}{_AROUND}|{DEEPSEEK_HEAD}\s*+(?:\w++\s*+{DEEPSEEK_SEP}\s*+)?",
+    rf"\s*+</{_BEFORE}invoke>",
+    rf"\s*+</{_BEFORE}{_AROUND}",
+)
+_BARE_INVOKES = (*(f"<{one}invoke name=" for one in _INVOKES[:3]), f"<{_INVOKES[1]}function_calls>")
+_DSML = tuple(
+    f"<{bar}DSML{bar}{rest}"
+    for bar in "｜|"
+    for rest in (
+        *(f"{gap}{kind}_calls>" for gap in ("", " ") for kind in ("function", "tool")),
+        "invoke name=",
+    )
+)
+
+
+def _pairs(prefix: str = "") -> One:
+    """GLM's, LongCat's and Hunyuan 3's; the name's tag may hold nothing else."""
+    parameter = (
+        rf"<(?P<tag>{prefix}arg_key)>(?P<key>[^<]{{0,200}}+)(?:</{prefix}arg_key>)?\s*+"
+        rf"(?:<{prefix}arg_value>)?"
+    )
+    return tagged(
+        rf"<{prefix}tool_call>\s*+{NAME}\s*+(?:<tool_sep>)?",
+        Tags(re.compile(parameter), f"</{prefix}arg_value>", "none"),
+        (f"</{prefix}tool_call>", f"<{prefix}tool_call>"),
+    )
+
+
+_PAIR = re.compile(r"""\s*+([\w.-]++)=("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++)""")
+_WORDS = re.compile(rf"\s*+{NAME}(?=\s++[\w.-]++=)")
+
+
+def _words(src: Source, pos: int) -> tuple[list[Call], int] | None:
+    """`name key=value key=value`, as models write in GLM's tag."""
+    head = _WORDS.match(src.text, pos)
+    if head is None:
+        return None
+    name, end = head["name"], head.end()
+    schema, properties = src.tools.schema(name), src.tools.properties(name)
+    values: dict[str, object] = {}
+    while (pair := _PAIR.match(src.text, end)) is not None:
+        raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
+        values[pair[1]] = typed(raw, properties.get(pair[1]), schema)
+        end = pair.end()
+    return [Call(name, dumps(values))], end
+
+
+_M3 = "]<]minimax[>["
+_minimax_m3 = in_marks(
+    tagged(
+        re.escape(_M3) + rf"<invoke\s++name\s*+=\s*+(?P<name>{_QUOTED})\s*+>",
+        Tags(
+            re.compile(re.escape(_M3) + r"<(?P<tag>(?P<key>[^<>/\n][^<>\n]{0,199}+))>"),
+            _M3 + "</{}>",
+            "none",
+            nested=True,
+        ),
+        (f"{_M3}</invoke>", f"{_M3}</tool_call>"),
+    ),
+    re.escape(f"{_M3}<tool_call>"),
+    closers(f"{_M3}</invoke>"),
+    closers(f"{_M3}</tool_call>"),
+)
+_ATTRIBUTES = r"(?:\s++\w++=\"[^\"]*+\")*+\s*+<\|sep\|>"
+_kimi_k3 = in_marks(
+    tagged(
+        rf"<\|open\|>call(?:\s++(?!tool=)\w++=\"[^\"]*+\")*+\s++tool=\"(?P<name>[^\"]*+)\"{_ATTRIBUTES}",
+        Tags(
+            re.compile(
+                r"<\|open\|>(?P<tag>argument)\s++key=\"(?P<key>[^\"]*+)\""
+                rf"(?:\s++type=\"(?P<kind>\w++)\")?{_ATTRIBUTES}"
+            ),
+            "<|close|>{}<|sep|>",
+            "none",
+        ),
+        ("<|close|>call<|sep|>", "<|close|>tools<|sep|>"),
+    ),
+    re.escape("<|open|>tools<|sep|>"),
+    closers("<|close|>call<|sep|>"),
+    closers("<|close|>tools<|sep|>"),
+)
+
+# One element for the call, with the tool's name and the arguments in it
+_ELEMENT = re.compile(
+    r"<(?P<tag>[A-Za-z_][\w.-]{0,199})"
+    r"(?:\s++name\s*+=\s*+(?P<key>\"[^\"\n]{1,200}\"|'[^'\n]{1,200}'|[^\s>]++))?\s*+>"
+)
+ELEMENTS = Tags(_ELEMENT, trim="element", named=True)
+_ENDS = tuple(f"</{one}>" for one in ("arguments", "parameters", *WRAPPERS))
+_TOOL_NAME = (
+    r"(?:<server_name>[^<\n]{0,200}+</server_name>\s*+)?"
+    rf"<(?P<by>{'|'.join(NAME_TAGS)})>\s*+(?P<name>[^<>\n]{{1,200}}?)\s*+</(?P=by)>"
+    r"(?:\s*+<(?:arguments|parameters)>)?"
+)
+_OWN = r"<(?P<name>[A-Za-z_][\w.-]{0,199})>"
+_ATTRIBUTE = rf"<(?:{'|'.join(WRAPPERS)})\s++name=\s*+(?P<name>{_QUOTED})\s*+>"
+_WRAPPED = rf"<(?:{'|'.join(WRAPPERS)})>"
+_wrapped, _own, _attribute = (
+    in_marks(
+        tagged(head, ELEMENTS, ends),
+        begin,
+        r"(?:\s*+</(?:arguments|parameters)>)?" + end,
+        rf"\s*+</(?:{'|'.join(WRAPPERS)})>",
+    )
+    for head, ends, begin, end in (
+        (_TOOL_NAME, _ENDS, _WRAPPED, ""),
+        (_OWN, ("</{}>", *_ENDS), _WRAPPED, r"(?:\s*+</(?!tool_|use_|function_)[\w.-]{1,200}+>)?"),
+        (_ATTRIBUTE, _ENDS, "", rf"(?:\s*+</(?:{'|'.join(WRAPPERS)})>)?"),
+    )
+)
+_WRAPPER_TAGS = tuple(f"<{one}>" for one in WRAPPERS)
+
+
+def _follow_attribute(text: str, pos: int, tools: SpelledTools) -> Begins:
+    """A tool's name in the wrapper's own tag."""
+    at = skip_space(text, pos)
+    return python_calls.follow_name(text, at + text.startswith(("'", '"'), at), tools, "\"'>")
+
+
+FORMATS = (
+    Format("qwen3_xml", ("<tool_call>",), _qwen, follow=follow_call),
+    Format("qwen3_xml", ("<seed:tool_call>", "<function="), _qwen),
+    *(
+        Format("minicpm5_xml", (opener,), _minicpm(*how), follow=follow)
+        for how in (("param", "element", True), ("parameter", "line", False))
+        for opener, follow in (("<function name=", None), ("<tool_call>", follow_call))
+    ),
+    Format("minimax_m2_invoke", ("<minimax:tool_call>",), _invoke),
+    Format("deepseek_dsml", _DSML, _invoke),
+    Format("invoke_xml", ("<function_calls>", "<tool_call>"), _invoke, follow=follow_call),
+    Format("invoke_xml", (*_BARE_INVOKES, *DEEPSEEK_CALLS), _invoke),
+    Format(
+        "glm", ("<tool_call>",), in_marks(_pairs(), end=closers("</tool_call>")), follow=follow_call
+    ),
+    Format(
+        "glm",
+        ("<tool_call>",),
+        in_marks(_words, "<tool_call>", closers("</tool_call>")),
+        follow=follow_call,
+    ),
+    Format(
+        "longcat",
+        ("<longcat_tool_call>",),
+        in_marks(_pairs("longcat_"), end=closers("</longcat_tool_call>")),
+        follow=follow_call,
+    ),
+    Format(
+        "hunyuan_v3",
+        ("<tool_calls>",),
+        in_marks(_pairs(), r"<tool_calls>\s*+", closers("</tool_call>"), closers("</tool_calls>")),
+        follow=follow_call,
+    ),
+    Format("minimax_m3", (f"{_M3}<tool_call>",), _minimax_m3),
+    Format("kimi_k3", ("<|open|>tools<|sep|>", "<|open|>call "), _kimi_k3),
+    Format("xml_elements", _WRAPPER_TAGS, _wrapped, follow=follow_call),
+    Format("xml_elements", _WRAPPER_TAGS, _own, follow=follow_call),
+    Format(
+        "xml_elements",
+        tuple(f"<{one} name=" for one in WRAPPERS),
+        _attribute,
+        follow=_follow_attribute,
+    ),
+)
