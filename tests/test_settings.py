@@ -202,6 +202,7 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
     assert retired(Settings(tiers=DEFAULT_TIERS)) == []
     loops = {
         "similarity_threshold": 0.5,
+        "compare": "output",
         "duplicate_threshold": 4,
         "tool_calls": {
             "key": "salient",
@@ -213,6 +214,7 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
     given = Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": loops})
     assert retired(given) == [
         "reliability.loop_detection.similarity_threshold",
+        "reliability.loop_detection.compare",
         "reliability.loop_detection.tool_calls.key",
         "reliability.loop_detection.tool_calls.same_error_warn",
         "reliability.loop_detection.tool_calls.frequency_overrides",

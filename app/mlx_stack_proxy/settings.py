@@ -395,7 +395,7 @@ class Settings:
 _LOOPS = "reliability.loop_detection"
 # Keys of rules that are gone, below which section. They are accepted, and do nothing.
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
-    _LOOPS: ("similarity_threshold",),
+    _LOOPS: ("similarity_threshold", "compare"),
     f"{_LOOPS}.tool_calls": (
         *("key", "identical_warn", "window", "require_no_progress", "same_error_warn"),
         *("frequency_warn", "frequency_hard", "frequency_overrides"),

@@ -1,7 +1,7 @@
 """When two tool calls are the same: a digest of the tool's name and of its arguments.
 
-The arguments count as canonical JSON, without the noise that a model writes anew each time: free
-text about the call, a fresh request id, a timestamp. What is left must still be something.
+The arguments count as canonical JSON, all of them: what tells free text about a call from what
+decides is its parameter's name, and a name proves nothing.
 """
 
 from __future__ import annotations
@@ -14,18 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from ..tool_validation.names import squash
-
 _LONG = 19  # digits: perhaps more than orjson's 64 bits
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
 _DIGIT: Final = re.compile(r"\d")
-# Parameters that coding agents' schemas have for these, without case and separators.
-_NOISE: Final = frozenset(
-    {"description", "explanation", "reason", "reasoning", "rationale", "thought", "thoughts"}
-    | {"requestid", "traceid", "correlationid", "invocationid", "idempotencykey", "nonce"}
-    | {"callid", "toolcallid", "timestamp", "ts", "now", "currenttime", "requestedat", "createdat"}
-)
-_LONGEST: Final = 32  # characters of the name of one of these
 _from_bytes: Final = int.from_bytes
 
 
@@ -38,14 +29,7 @@ class Call(NamedTuple):
 
 def read(name: str, arguments: Any) -> Call:
     """A call; ``arguments``: JSON text as on the wire, or what it holds."""
-    value = _parsed(arguments)
-    if isinstance(value, dict):
-        value = {key: one for key, one in value.items() if not _is_noise(key)} or value
-    return Call(name, digest(name, _canonical(value)))
-
-
-def _is_noise(parameter: str) -> bool:
-    return len(parameter) <= _LONGEST and squash(parameter) in _NOISE
+    return Call(name, digest(name, _canonical(_parsed(arguments))))
 
 
 def canonical(arguments: Any) -> str:

@@ -25,7 +25,7 @@ class Detector(Protocol):
 
 def repetition(history: History, rules: LoopDetectionSettings) -> Finding | None:
     """The newest turns go round: the same actions bring the same."""
-    return _going_round(history, runs.newest(history, _exactly(rules), rules), rules, 1)
+    return _going_round(history, runs.newest(history, runs.exactly, rules), rules, 1)
 
 
 def numbers(history: History, rules: LoopDetectionSettings) -> Finding | None:
@@ -57,22 +57,12 @@ def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may be one that has to be broken."""
-    if _early(rules) and overrides.fewest_laps(rules) == 2:
-        return True  # whatever came before it
-    for came, factor in ((_exactly(rules), 1), (runs.but_for_numbers, NUMBERS)):
+    for came, factor in ((runs.exactly, 1), (runs.but_for_numbers, NUMBERS)):
         run = runs.newest(history, came, rules)
         _, hard = overrides.repetition(run.tools, rules)
-        if run.circle(factor * hard, rules.max_period, early=_early(rules), foreseen=True):
+        if run.circle(factor * hard, rules.max_period, foreseen=True):
             return True
     return False
-
-
-def _exactly(rules: LoopDetectionSettings) -> runs.Came:
-    return runs.whatever if rules.compare == "output" else runs.exactly
-
-
-def _early(rules: LoopDetectionSettings) -> bool:
-    return rules.compare == "output"
 
 
 def _going_round(
@@ -80,10 +70,10 @@ def _going_round(
 ) -> Finding | None:
     judged = not history.pending.known
     limit = factor * overrides.repetition(run.tools, rules)[judged]
-    circle = run.circle(limit, rules.max_period, early=_early(rules))
+    circle = run.circle(limit, rules.max_period)
     if circle is None:
         return None
-    laps = circle.begun if judged and not _early(rules) else circle.made
+    laps = circle.begun if judged else circle.made
     return Finding(
         "repetition",
         State.CIRCUIT_BREAK if judged else State.WARNING,

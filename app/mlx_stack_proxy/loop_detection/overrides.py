@@ -16,12 +16,6 @@ def repetition(tools: Iterable[str], rules: LoopDetectionSettings) -> tuple[int,
     return warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
 
 
-def fewest_laps(rules: LoopDetectionSettings) -> int:
-    """The least number of laps at which anything is broken."""
-    own = [one.duplicate_threshold for one in rules.tool_calls.overrides.values()]
-    return min([rules.duplicate_threshold, *[laps for laps in own if laps is not None]])
-
-
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     """Same calls with the same result from which on a second tier's word counts no more."""
     return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)

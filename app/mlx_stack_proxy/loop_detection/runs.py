@@ -53,23 +53,20 @@ class Run:
         turns = self.task[self.start :]
         return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
 
-    def circle(
-        self, laps: int, max_period: int, *, early: bool = False, foreseen: bool = False
-    ) -> Circle | None:
+    def circle(self, laps: int, max_period: int, *, foreseen: bool = False) -> Circle | None:
         """The circle with which the newest turn goes on after so many laps, the first included.
 
-        Where there is no order in it, the same thing has to be done once more. ``early``: a lap
-        before its last turn. ``foreseen``: whatever the next reply does.
+        Where there is no order in it, the same thing has to be done once more. ``foreseen``:
+        whatever the next reply does.
         """
-        more = early + foreseen
         most = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
             length = self._matching(period, most)
-            if length and length + more > (laps - 1) * period:
+            if length and length + foreseen > (laps - 1) * period:
                 return Circle(period, self.task[len(self.keys) - length :])
         repeated = self.keys[self.start :][-_NEAR:]
         different = len(set(repeated))
-        if repeated and different <= max_period and self._often(repeated, foreseen) > laps - early:
+        if repeated and different <= max_period and self._often(repeated, foreseen) > laps:
             return Circle(different, self.task[self.start :])
         return None
 
@@ -104,17 +101,11 @@ def but_for_numbers(inputs: Inputs) -> int:
     return inputs.shape
 
 
-def whatever(inputs: Inputs) -> int:
-    """For ``compare: output``."""
-    return 0
-
-
 def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
     """The run that the newest turn is part of. ``came``: how results are compared."""
     if not history.repeats:
         return NO_RUN  # as nearly always
-    begin = max(history.task_start, len(history.turns) - _looks_back(rules))
-    turns = history.turns[begin:]
+    turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))
     first: dict[tuple[int, int | None], int] = {}
@@ -131,10 +122,6 @@ def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
     while start and _goes_on(turns[start - 1], rules) and first[keys[start - 1]] < start - 1:
         start -= 1
     return Run(turns, keys, start)
-
-
-def _looks_back(rules: LoopDetectionSettings) -> int:
-    return rules.window_size if rules.compare == "output" else 1 << 30
 
 
 def _goes_on(turn: Turn, rules: LoopDetectionSettings) -> bool:

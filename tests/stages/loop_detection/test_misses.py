@@ -43,12 +43,6 @@ def test_a_b_a_b() -> None:
     assert run.nearly[0] == 7, "what could not be taken back is held from there on, not before"
 
 
-def test_a_b_a_b_by_outputs_alone() -> None:
-    run = Run([TASK, *steps(*[A, B] * 5)], compare="output")
-    assert run.told[0] == (5, "repetition")
-    assert run.broken[0] == (6, "repetition")
-
-
 @pytest.mark.parametrize("period", [3, 5, 16])
 def test_longer_laps(period: int) -> None:
     lap = [("read_file", {"path": f"{n}.md"}, f"text {n}") for n in range(period)]
@@ -163,37 +157,6 @@ def cleared(messages: list[Json]) -> list[Json]:
         {**one, "content": "[Old tool result content cleared]"} if at in old else one
         for at, one in enumerate(messages)
     ]
-
-
-def test_a_new_description_does_not_make_it_another_call() -> None:
-    """deer-flow#1578."""
-    made = [
-        ("bash", {"command": "make", "description": f"Attempt {n} at the build"}, "make: red")
-        for n in range(7)
-    ]
-    run = Run([TASK, *steps(*made)])
-    assert run.told[0] == (4, "repetition")
-    assert run.broken[0] == (4, "repetition")
-    assert Run([TASK, *steps(*((n, a, f"{r} {i}") for i, (n, a, r) in enumerate(made)))]).is_silent
-
-
-def test_a_fresh_id_or_timestamp_does_not_either() -> None:
-    made = [
-        ("fetch", {"url": "http://a", "request_id": f"r{n}", "timestamp": n}, "404")
-        for n in range(6)
-    ]
-    assert Run([TASK, *steps(*made)]).broken[0] == (4, "repetition")
-
-
-@pytest.mark.parametrize("name", ["requestId", "request-id", "call_id", "traceId", "createdAt"])
-def test_whatever_the_id_is_called(name: str) -> None:
-    made = [("fetch", {"url": "http://a", name: f"r{n}"}, "404") for n in range(6)]
-    assert Run([TASK, *steps(*made)]).broken[0] == (4, "repetition")
-
-
-def test_what_a_tool_only_thinks_is_no_noise() -> None:
-    thoughts = [("think", {"thought": f"thought {n}"}, "ok") for n in range(9)]
-    assert Run([TASK, *steps(*thoughts)]).is_silent
 
 
 def test_surroundings_in_every_turn_do_not_start_a_new_count() -> None:

@@ -9,13 +9,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.loop_detection import detectors
-from mlx_stack_proxy.loop_detection.history import History, HistoryReader
+from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.wire.blocks import Blocks
 from tests.stages.loop_detection.histories import (
     TASK,
     Json,
     Run,
-    closed,
     rules,
     says,
     step,
@@ -95,7 +94,6 @@ OWN = st.fixed_dictionaries(
 CHANGES = st.fixed_dictionaries(
     {},
     optional={
-        "compare": st.just("output"),
         "duplicate_threshold": st.integers(2, 4),
         "max_period": st.integers(1, 4),
         "window_size": st.integers(1, 6),
@@ -145,17 +143,3 @@ def test_a_history_is_judged_alike_however_it_was_read(made: list[int], data: An
         reader.read("s", Blocks(copy.deepcopy(messages[:cut])))
     again = reader.read("s", Blocks(messages))
     assert list(detectors.findings(whole, SETTINGS)) == list(detectors.findings(again, SETTINGS))
-
-
-@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=14))
-def test_compare_output_is_the_plain_rule(said: list[str]) -> None:
-    """Outputs alone: with laps of one turn, the last three equal ones."""
-    messages: list[Json] = [TASK]
-    for at, text in enumerate(said[:-1]):
-        messages.append({"role": "assistant", "content": text})
-        messages.append({"role": "user", "content": f"Go on, {at}."})
-    reply = {"role": "assistant", "content": said[-1]}
-    whole: History = closed(messages, reply)
-    found = detectors.breaks(whole, rules(compare="output", max_period=1))
-    assert (found is not None) == (len(said) >= 3 and len(set(said[-3:])) == 1)
-    assert detectors.breaks(whole, SETTINGS) is None, "the user said something else each time"

@@ -51,7 +51,7 @@ def test_a_portable_line_that_comes_out_wrong_is_an_error(
     ("case", "options"),
     [
         (SAID, ("--set", "generation.min_laps=2", "--set", "generation.min_chars=100")),
-        (TWICE, ("--set", 'compare="output"', "--set", "duplicate_threshold=2")),
+        (LOOP, ("--set", "warn_threshold=9", "--set", "duplicate_threshold=9")),
     ],
 )
 def test_other_limits_say_something_else(
