@@ -139,7 +139,7 @@ class Committed:
         return self.other or bool(self.text)
 
 
-# What is kept for the post-mortem; docs/events.md says when, and what each tells.
+# What is kept for the post-mortem; docs/observability.md says when, and what each tells.
 EVENT_KINDS = (
     "loop_warning",
     "loop_break",
