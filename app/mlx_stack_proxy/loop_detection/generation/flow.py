@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from ...settings import GenerationSettings
-from ...tool_validation.formats.table import REASONING
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ...wire.thoughts import REASONING
 from .fences import Fences
 from .found import Found, RepeatedCall, Rule
 from .limits import Place
