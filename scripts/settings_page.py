@@ -57,11 +57,11 @@ _HEAD = """# Settings: every key
 <!-- Made by `make references`; to change it, see scripts/settings_page.py. -->
 
 How to work with them: [configuration.md](configuration.md). All of them as a file:
-[config.example.yaml](../config.example.yaml). The values in force: `mlx-stack-proxy check
---settings`.
+[config.example.yaml](../config.example.yaml). The values in force:
+`mlx-stack-proxy check --settings`.
 
-Of each key: its default; what it takes; whether a change takes effect while the proxy runs
-([reload](configuration.md#a-change-while-it-runs)) or needs a restart; what it does; why its
+Of each key: its default; what it takes; "restart" if a change needs one, else it takes effect
+while the proxy runs ([how](configuration.md#a-change-while-it-runs)); what it does; why its
 default is what it is: a source, a measurement, or "Judgement". `name#123` is an issue of the
 project of that name; "the original design" is the one that this proxy was asked for with.
 Measured, where no page is named: on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux
@@ -212,7 +212,7 @@ def _entry(key: Key, why: str) -> str:
     place = key.place
     default = place.get("default")
     shown = "no default" if default is None else f"`{_word(default)}`"
-    facts = " · ".join([shown, takes(place), "restart" if key.needs_restart else "reload"])
+    facts = ", ".join([shown, takes(place), *(["**restart**"] if key.needs_restart else [])])
     what = _VALUES.sub("", place["description"]).removesuffix(".")
     return f"### `{key.name}`\n\n{facts}\n\n{what[0].upper()}{what[1:]}. *Why:* {why}\n"
 
