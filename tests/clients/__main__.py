@@ -36,6 +36,7 @@ SETTINGS = {
     "context_window": 200_000,
 }
 MOST_LAPS = 12  # docs/loops.md: identical calls are broken sooner
+FAILED = (b"event: error", b"event: response.failed")
 
 
 def say(text: str) -> None:
@@ -54,7 +55,7 @@ class Run:
 
     def wrong(self, without: Run | None) -> Iterator[str]:
         """What is not as it should be; `without`: the run in which no mistake was made."""
-        errors = [one for one in self.asked if b"event: error" in one.reply]
+        errors = [one for one in self.asked if any(end in one.reply for end in FAILED)]
         yield from (f"an error in a stream: {bytes(one.reply[-400:])!r}" for one in errors)
         if self.mistake == LOOP:
             yield from self._loop_wrong()
@@ -104,13 +105,13 @@ async def main(args: argparse.Namespace) -> int:
     chosen = [one for one in AGENTS if not args.only or one.folder in args.only]
     names = [name for name in MISTAKES if not args.mistake or name in (*args.mistake, "none")]
     environments = [(one, installed(one, args.fresh)) for one in chosen]
-    lines, right = [], True
+    right = True
     with tempfile.TemporaryDirectory(prefix="clients-") as name:
         folder = Path(name)
         say("starting the scripted model servers and LiteLLM")
         async with ScriptedStack(folder / "stack", SETTINGS) as stack:
             for agent, environment in environments:
-                without = None
+                without, lines = None, []
                 for mistake in names:
                     one = await run(agent, mistake, stack, environment, folder)
                     wrong = list(one.wrong(without))
@@ -124,7 +125,7 @@ async def main(args: argparse.Namespace) -> int:
                 version = environment.version(agent.package)
                 print(f"{agent.title} {version}, {datetime.now(UTC):%Y-%m-%d}\n")
                 print("| mistake | made | requests | |\n|---|---|---|---|")
-                print("\n".join(lines))
+                print("\n".join(lines), end="\n\n")
     return 0 if right else 1
 
 

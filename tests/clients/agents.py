@@ -83,4 +83,37 @@ CLAUDE_CODE = Agent(
     failed=_claude_failed,
 )
 
-AGENTS = (CLAUDE_CODE,)
+
+def _codex_turns(home: Path) -> list[Turn]:
+    commands = ("printf 'quokka\\n' > made.txt", "cat made.txt", "wc -c made.txt")
+    return [*(Use("exec_command", {"cmd": one}) for one in commands), Say(SAID)]
+
+
+def _codex_failed(body: Json) -> bool:
+    """A command that ran says how it ended; whatever else a call's result says is an error."""
+    results = [item for item in body["input"] if item.get("type") == "function_call_output"]
+    return any("exited with code 0" not in str(item["output"]) for item in results)
+
+
+CODEX = Agent(
+    title="Codex",
+    folder="codex",
+    package="@openai/codex",
+    install="npm install -g --no-audit --no-fund @openai/codex",
+    path="/v1/responses",
+    turns=_codex_turns,
+    command=" ".join(
+        (
+            "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -m auto",
+            "-c model_provider=local -c 'model_providers.local.name=\"local\"'",
+            '-c "model_providers.local.base_url=\\"$URL/v1\\""',
+            "-c model_providers.local.wire_api=responses",
+            "-c model_providers.local.env_key=OPENAI_API_KEY",
+            f'"{ASKED}"',
+        )
+    ),
+    variables=lambda url: {"URL": url, "OPENAI_API_KEY": "local"},
+    failed=_codex_failed,
+)
+
+AGENTS = (CLAUDE_CODE, CODEX)

@@ -90,11 +90,16 @@ def test_the_bounds_of_an_exchange(now: float, calls: int, goes_on: bool, verdic
     assert isinstance(found, Retry) is goes_on
 
 
-def test_after_text_that_went_out_one_retry_is_all() -> None:
-    whole = after(INVALID_REASON, committed=Committed("Let me look."))
-    assert isinstance(step(whole, INVALID), Retry)
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [(INVALID_REASON, INVALID), ("loop_detected", LOOP)]
+)
+    ("reason", "verdict"), [(INVALID_REASON, INVALID), ("loop_detected", LOOP)]
+)
+def test_after_text_that_went_out_one_retry_is_all(reason: str, verdict: Verdict) -> None:
+    whole = after(reason, committed=Committed("Let me look."))
+    assert isinstance(step(whole, verdict), Retry)
     whole.text_retried = True
-    assert isinstance(step(whole, INVALID), Fail)
+    assert isinstance(step(whole, verdict), Fail)
 
 
 def test_reasoning_that_went_out_limits_nothing() -> None:

@@ -75,16 +75,32 @@ async def test_a_call_whose_arguments_go_round_is_stopped_too(
     assert "quokka" in response.text
 
 
-async def test_after_text_a_stream_ends_with_the_error(
+async def test_after_text_the_next_tiers_call_joins_it(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
+    good = Reply.sse(ROLE, data(chunk(call_delta(0))), data(chunk({}, finish="tool_calls")), DONE)
+    upstream.will(endless({"content": STUCK}), good)
+    response = await ask(proxy, stream=True, tools=TOOLS)
+    assert text_of(response.content).startswith(STUCK)
+    assert finishes(response) == ["tool_calls"]
+    assert '"name":"look"' in response.text.replace('": ', '":')
+    first, second = upstream.calls
+    assert await first.left_within(SECOND)
+    assert "repeated the same text" in str(messages_of(second)[-1]["content"])
+
+
+async def test_after_text_a_second_loop_ends_the_stream_with_the_error(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.will(endless({"content": STUCK}))
+    upstream.will(endless({"content": STUCK}), endless({"content": STUCK}))
     response = await ask(proxy, stream=True)
     error = error_in(response.content)
     assert error["type"] == "loop_detected"
     assert error["detector"] == "generation"
     assert error["repeats"] == 10
     assert len(text_of(response.content)) <= len(STUCK) + 400
+    assert len(upstream.calls) == 2
     assert await upstream.calls[0].left_within(SECOND)
 
 

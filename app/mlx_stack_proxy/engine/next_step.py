@@ -213,7 +213,7 @@ class _Rules:
             return failed
         if verdict.believed and verdict.believable:
             return Deliver()  # two tiers agreed on it; the one that is left needs no other's word
-        if self.text_is_out:
+        if self.text_is_out and exchange.text_retried:
             return failed
         before = exchange.model_failure
         if (
