@@ -93,8 +93,6 @@ def test_the_bounds_of_an_exchange(now: float, calls: int, goes_on: bool, verdic
 @pytest.mark.parametrize(
     ("reason", "verdict"), [(INVALID_REASON, INVALID), ("loop_detected", LOOP)]
 )
-    ("reason", "verdict"), [(INVALID_REASON, INVALID), ("loop_detected", LOOP)]
-)
 def test_after_text_that_went_out_one_retry_is_all(reason: str, verdict: Verdict) -> None:
     whole = after(reason, committed=Committed("Let me look."))
     assert isinstance(step(whole, verdict), Retry)

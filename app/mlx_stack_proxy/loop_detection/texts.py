@@ -11,6 +11,8 @@ MAX_TEXT: Final = 65_536  # characters of a result whose numbers are looked at
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
+# What Codex puts before what a command brought: a fresh id, and how long it took.
+_OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
 _BEFORE_DIGITS: Final = string.ascii_letters + "_"
 
 
@@ -27,6 +29,12 @@ def without_numbers(text: str) -> str:
         return text
     *words, last = _NUMBER.split(text)
     return "#".join([*[one.rstrip(_BEFORE_DIGITS) for one in words], last])
+
+
+def brought_in(text: str) -> str:
+    """What a result brings: all of it, but for what its agent says of that one run."""
+    run = _OF_ITS_RUN.match(text)
+    return text[run.end() :] if run else text
 
 
 def action_in(text: str) -> str:

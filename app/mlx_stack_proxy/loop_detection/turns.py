@@ -10,7 +10,7 @@ from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys, told_calls
 from .call_keys import Call, digest
-from .texts import action_in, collapse, without_numbers
+from .texts import action_in, brought_in, collapse, without_numbers
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
@@ -202,7 +202,7 @@ def _size(turn: Turn) -> int:
 
 
 def _result(content: Any) -> Result:
-    text = collapse(text_of(content))
+    text = collapse(brought_in(text_of(content)))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]

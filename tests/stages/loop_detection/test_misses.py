@@ -35,6 +35,16 @@ def test_the_same_call_again_and_again() -> None:
     assert [number for number, _ in run.broken] == [4, 5, 6, 7, 8], "and again at once"
 
 
+def test_a_result_that_says_of_its_run_what_is_new_each_time() -> None:
+    """Codex: 310 equal calls of the real one, until its time was over."""
+    brought = "Chunk ID: {:06x}\nWall time: 0.{:04} seconds\n"
+    brought += "Process exited with code 0\nOutput:\nquokka\n"
+    made = [("exec_command", {"cmd": "cat a"}, brought.format(n * 77_777, n)) for n in range(1, 9)]
+    assert Run([TASK, *steps(*made)]).broken[0] == (4, "repetition")
+    moving = [(name, given, f"{said}{said[10:16]}") for name, given, said in made]
+    assert Run([TASK, *steps(*moving)]).is_silent, "what it brought is compared"
+
+
 def test_a_b_a_b() -> None:
     """opencode#47759."""
     run = Run([TASK, *steps(*[A, B] * 5)])
