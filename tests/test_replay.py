@@ -105,7 +105,7 @@ def test_a_cut_call_is_said_to_be_dropped() -> None:
     cut = called('{"query": "x')
     cut["choices"][0]["finish_reason"] = "length"
     cut["choices"][0]["message"]["content"] = " ".join(f"word{n}" for n in range(60))
-    whole = {"request": {**REQUEST, "max_tokens": 9}, "reply": cut}
+    whole = {"request": {**REQUEST, "max_tokens": 400}, "reply": cut}
     assert replayed(whole)[0]["reason"] == "half a call was dropped"
     assert replayed(record(cut))[0]["reason"] == "half a call was dropped"
 
