@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
 from fastapi import FastAPI
 
@@ -33,14 +32,13 @@ from .telemetry.journal import Journal
 from .telemetry.metrics import Metrics
 
 
-def create_app(settings: Settings, transport: Any = None) -> Edge:
-    """The ASGI app. ``transport``: an httpx transport in place of the network, for tests."""
-    return build_app(build_services(settings, transport))
+def create_app(settings: Settings) -> Edge:
+    """The ASGI app."""
+    return build_app(build_services(settings))
 
 
 def build_services(
     settings: Settings,
-    transport: Any = None,
     wall_clock: Callable[[], float] = time.time,
     memory: MemoryProbe | None = None,
 ) -> Services:
@@ -48,7 +46,7 @@ def build_services(
 
     ``memory``: a probe in place of the one for this machine, for tests.
     """
-    upstream = Upstream(settings.upstream, transport)
+    upstream = Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
     journal = Journal(store)
@@ -63,7 +61,7 @@ def build_services(
         journal=journal,
         tier_states=tier_states,
         comebacks=Comebacks(settings, upstream, tier_states),
-        cloud=_cloud(settings, transport),
+        cloud=_cloud(settings),
         memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
@@ -142,13 +140,13 @@ def _shed(services: Services) -> None:
     services.queues.shed(critical and action == "shed")
 
 
-def _cloud(settings: Settings, transport: Any) -> Cloud | None:
+def _cloud(settings: Settings) -> Cloud | None:
     given = settings.reliability.escalation.cloud_fallback
     if given is None or not given.enabled or not settings.reliability.escalation.cloud:
         return None
     most = given.max_tokens_per_hour
     log.get().info("cloud", provider=given.provider, model=given.model, max_tokens_per_hour=most)
-    return Cloud(given, transport)
+    return Cloud(given)
 
 
 def change(services: Services, settings: Settings) -> None:
@@ -160,7 +158,7 @@ def change(services: Services, settings: Settings) -> None:
     built = stages.build(settings, services.stages)
     cloud = services.cloud
     if _of_cloud(before) != _of_cloud(settings):
-        cloud = _cloud(settings, None)
+        cloud = _cloud(settings)
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
     services.tier_states.adapt(settings)

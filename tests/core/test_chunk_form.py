@@ -22,7 +22,6 @@ from tests.support.replies import (
     chunk,
     completion,
     data,
-    stream_bytes,
     text_chunks,
     usage_chunk,
 )
@@ -329,37 +328,6 @@ def test_no_chunk_is_too_odd(odd: Any) -> None:
             content = choice["delta"].get("content")
             assert is_delta(without(choice["delta"], "content"))
             assert content is None or isinstance(content, (str, list, dict))
-
-
-# What is like a chunk that was read, but for its text
-
-
-@pytest.mark.parametrize("compact", [True, False])
-@pytest.mark.parametrize("name", ["a role in each", "a message", "no object", "no index"])
-def test_a_form_that_was_brought_once_is_not_looked_for_again(
-    name: str, compact: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, text, _, end, _ = SAME_REPLY[name]
-
-    def frame(payload: Json) -> bytes:
-        separators = (",", ":") if compact else (", ", ": ")
-        text = json.dumps(payload, separators=separators, ensure_ascii=False)
-        return b"data: " + text.encode() + b"\n\n"
-
-    texts = ['a "quoted" wörd', "x", "\\n"]
-    more = [json.loads(json.dumps(text).replace("Hello", json.dumps(one)[1:-1])) for one in texts]
-    one, usual = attempt(), attempt()
-    got = one.feed(frame(first), 0.0) + one.feed(frame(text), 0.0)
-    with monkeypatch.context() as patched:
-        patched.setattr("mlx_stack_proxy.wire.chunk_reader.read_frame", None)
-        got += b"".join(one.feed(frame(each), 0.0) for each in more)
-    got += one.feed(frame(end) + DONE, 0.0)
-    got += one.rest()
-    expected = [ROLE, A, *(chunk({"content": each}) for each in texts), END]
-    sent = [json.loads(event[6:]) for event in got.split(b"\n\n")[:-2]]
-    assert said(sent) == said(expected)
-    relayed(usual, [stream_bytes(expected)])
-    assert one.reply.choices[0].text == usual.reply.choices[0].text
 
 
 def test_choices_that_nobody_may_ask_for_are_left_out() -> None:

@@ -12,9 +12,10 @@ import respx
 
 from mlx_stack_proxy.engine import model_list
 from mlx_stack_proxy.engine.model_list import FRESH_SECONDS, RETRY_SECONDS, ModelList, names_in
-from mlx_stack_proxy.engine.upstream import Upstream, UpstreamError
+from mlx_stack_proxy.engine.upstream import UpstreamError
 from mlx_stack_proxy.settings import UpstreamSettings
 from tests.support.clock import Clock
+from tests.support.mocked_upstream import MockedUpstream
 from tests.support.waiting import settled
 
 MODELS = "http://litellm.test:4000/v1/models"
@@ -38,9 +39,9 @@ def router() -> respx.MockRouter:
 @pytest.fixture
 def make(router: respx.MockRouter, clock: Clock) -> Callable[..., ModelList]:
     def made(key: str | None = "k", handler: Any = None) -> ModelList:
-        transport = httpx.MockTransport(handler or router.async_handler)
         settings = UpstreamSettings(base_url="http://litellm.test:4000")
-        return ModelList(Upstream(settings, transport), key, clock)
+        upstream = MockedUpstream(settings, handler or router.async_handler)
+        return ModelList(upstream, key, clock)
 
     return made
 

@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 from aiohttp.client_reqrep import ClientRequest
 
-from mlx_stack_proxy.engine import transport
-from mlx_stack_proxy.engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
+from mlx_stack_proxy.engine.upstream import (
+    CHAT_HEADERS,
+    CHAT_PATH,
+    IDLE_SECONDS,
+    Upstream,
+    UpstreamError,
+)
 from mlx_stack_proxy.settings import UpstreamSettings
-from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer
 from tests.support.waiting import until
 
 OK = Reply.json({"ok": True})
@@ -56,7 +61,7 @@ def test_idle_connections_are_kept_for_less_than_uvicorn_keeps_them() -> None:
     from uvicorn import Config
 
     theirs = Config(app="").timeout_keep_alive
-    assert 0 < transport.IDLE_SECONDS < theirs - 1
+    assert 0 < IDLE_SECONDS < theirs - 1
 
 
 async def test_a_connection_is_used_again(upstream: ScriptedServer, edge: Upstream) -> None:
@@ -80,15 +85,15 @@ async def test_one_that_was_closed_unseen_is_not_used_again(
 
 
 class Breaking:
-    """The connection breaks as a request's body is about to be written. ``at``: which request's."""
+    """The connection breaks as a request's body is about to be written. ``at``: which requests'."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *at: int) -> None:
         self.calls = 0
         theirs = ClientRequest.write_bytes
 
         async def write(request: ClientRequest, writer: Any, conn: Any, *more: Any) -> None:
             self.calls += 1
-            if self.calls == at:
+            if self.calls in at:
                 conn.protocol.transport.abort()
             await theirs(request, writer, conn, *more)
 
@@ -102,7 +107,7 @@ async def test_what_was_not_written_is_sent_on_a_new_connection(
     content: bytes | Body, upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.always(OK)
-    Breaking(monkeypatch, at=2)
+    Breaking(monkeypatch, 2)
     assert await ask(edge) == 200
     assert await ask(edge, content) == 200
     whole = [call for call in upstream.calls if call.whole.is_set()]
@@ -114,38 +119,20 @@ async def test_a_body_that_is_gone_is_not_sent_again(
     upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.always(OK)
-    Breaking(monkeypatch, at=2)
+    Breaking(monkeypatch, 2)
     await ask(edge)
     with pytest.raises(UpstreamError):
         await ask(edge, Body(b"{", b"}", kept=False))
 
 
-async def test_it_is_tried_once_more_and_not_on_another_old_one(
-    upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on = asyncio.Event()
-    upstream.will(*[Reply(200, (), (Wait(go_on), b"ok"), "chunked")] * 3)
-    several = [asyncio.create_task(ask(edge)) for _ in range(3)]
-    for _ in several:
-        await upstream.next_call()
-    go_on.set()
-    await asyncio.gather(*several)
-    before = set(upstream.connections)
-    assert len(before) == 3
-    upstream.always(OK)
-    Breaking(monkeypatch, at=1)
-    assert await ask(edge) == 200
-    assert len(set(upstream.connections) - before) == 1
-
-
-async def test_on_a_new_connection_nothing_is_tried_again(
+async def test_it_is_tried_once_more_and_no_more(
     upstream: ScriptedServer, edge: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upstream.always(OK)
-    breaking = Breaking(monkeypatch, at=1)
+    breaking = Breaking(monkeypatch, 1, 2)
     with pytest.raises(UpstreamError):
         await ask(edge)
-    assert breaking.calls == 1
+    assert breaking.calls == 2
 
 
 @pytest.mark.parametrize("end", [CLOSE, RESET], ids=["closed", "reset"])

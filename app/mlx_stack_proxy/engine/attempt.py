@@ -15,22 +15,12 @@ import orjson
 
 from ..errors import INVALID_REQUEST
 from ..token_budget.budgets import spent_by
-from ..wire import sse
+from ..wire import sse, surrogates
 from ..wire.chunk_form import ChunkForm
-from ..wire.chunk_reader import ChunkReader
-from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, render
+from ..wire.chunks import Chunk, MalformedChunk, chunks_of_completion, made, read_frame, render
 from ..wire.client_view import ClientView
 from ..wire.completion import CompletionBuilder, apply_mended
-from ..wire.events import (
-    Event,
-    Finish,
-    OtherDelta,
-    RefusalDelta,
-    TextDelta,
-    Tick,
-    UpstreamErrorEvent,
-    Usage,
-)
+from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, Tick, UpstreamErrorEvent, Usage
 from ..wire.reply import Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
@@ -87,7 +77,7 @@ class Attempt:
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
-        self._chunks = ChunkReader(self._form)
+        self._halves: surrogates.Halves = {}
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         identity = committed.identity if committed else {}
         self._view = self._view_with(identity)
@@ -161,13 +151,10 @@ class Attempt:
         """Take bytes of an event stream; the bytes that may go out now."""
         out: list[bytes] = []
         try:
-            frames = self._reader.feed(data)
-            at = 0
-            while at < len(frames) and not self.done and self.verdict is None:
-                taken = self._take_at_once(frames, at) if len(frames) > 1 else 0
-                if not taken:
-                    self._take(self._chunks.read(frames[at]), now, out)
-                at += taken or 1
+            for frame in self._reader.feed(data):
+                if self.done or self.verdict is not None:
+                    break
+                self._take(self._read(frame), now, out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = UpstreamFailed("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]
@@ -196,7 +183,7 @@ class Attempt:
         rest = self._reader.finish()
         if rest is not None and not self.over:
             try:
-                self._take(self._chunks.read(sse.ended(rest)), now, out)
+                self._take(self._read(sse.ended(rest)), now, out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -252,6 +239,9 @@ class Attempt:
             whole["mlx_stack"] = metadata
         return self._view.completion(whole)
 
+    def _read(self, frame: sse.Frame) -> Chunk:
+        return read_frame(frame, self._halves, self._form)
+
     def _take(self, chunk: Chunk, now: float, out: list[bytes]) -> None:
         if chunk.done:
             self._end_of_stream()
@@ -270,24 +260,6 @@ class Attempt:
         if released:
             self._let_out(released, out)
 
-    def _take_at_once(self, frames: Sequence[sse.Frame], start: int) -> int:
-        """Take texts that came at once, for a client that gets all at once; how many.
-
-        Only as many as no stage could decide anything by, so that it is the same as one by one.
-        """
-        builder, chunks = self._builder, self._chunks
-        if builder is None or not chunks.text_alone or not chunks.is_like(frames[start].raw):
-            return 0
-        pieces = builder.text_pieces(chunks.choice)
-        if pieces is None:
-            return 0
-        texts = chunks.texts(frames, start, self._pipeline.room(chunks.choice))
-        if texts:
-            self._pipeline.take_at_once(chunks.choice, texts)
-            self.reply.add_texts(chunks.choice, texts)
-            pieces += texts
-        return len(texts)
-
     def _show(self, event: Event) -> Verdict | None:
         """Take an event in, and let the stages see it."""
         self.reply.apply(event)
@@ -305,12 +277,6 @@ class Attempt:
         if builder is None:
             self._gate.hold(chunk)
             return
-        if chunk.unread and self._chunks.text_alone:
-            event = chunk.events[0]
-            pieces = builder.text_pieces(self._chunks.choice)
-            if isinstance(event, TextDelta) and pieces is not None:
-                pieces.append(event.text)
-                return
         payload = chunk.payload
         if payload is not None:
             if len(chunk.raw) > 2 * _DEEP and _brackets(chunk.raw) > _DEEP:
@@ -362,9 +328,6 @@ class Attempt:
         for chunk in released:
             if self.identity is None and chunk.payload is not None:
                 self.identity = {k: chunk.payload.get(k) for k in ("id", "created")}
-            if chunk.unread and view.only_usage:
-                out.append(chunk.raw)
-                continue
             if not self._other_out:
                 self._other_out = any(isinstance(event, _OTHER) for event in chunk.events)
             out.append(view.frame(chunk))

@@ -6,7 +6,6 @@ the rest of the attempt, and the reply goes on.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -29,18 +28,6 @@ class StageState:
     def on_event(self, event: Event) -> Verdict | None:
         """While the reply comes; a verdict ends the attempt at once."""
         return None
-
-    def room(self, choice: int) -> int:
-        """How many characters of a choice's text may come before anything is decided by them.
-
-        Pieces that come in one read, for a client that doesn't stream, and have no more in all are
-        given to :meth:`take_at_once` in place of :meth:`on_event`. A watch that looks at a text
-        when it has 128 characters, and has 100 of them, has room for 27. 0: it sees each piece.
-        """
-        return 0
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
-        """Do what :meth:`on_event` would with each of these pieces, for which there was room."""
 
     def text_hold(self) -> TextHold | None:
         """What knows how much of the reply's text may flow while it comes; None: all."""
@@ -117,24 +104,6 @@ class Pipeline:
             if verdict is not None:
                 return verdict
         return None
-
-    def room(self, choice: int) -> int:
-        """The least room that a stage has."""
-        least = sys.maxsize
-        for name, state in self._event_handlers:
-            try:
-                least = min(least, state.room(choice))
-            except Exception as error:
-                self._leave_out(name, state, error)
-        return least
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
-        """Give the stages such pieces."""
-        for name, state in self._event_handlers:
-            try:
-                state.take_at_once(choice, texts)
-            except Exception as error:
-                self._leave_out(name, state, error)
 
     def text_hold(self) -> TextHold | None:
         """The first stage's that has one."""

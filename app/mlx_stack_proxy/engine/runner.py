@@ -393,5 +393,4 @@ class Run:
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:
-    reason = "timeout" if error.timed_out else "server_error"
-    return UpstreamFailed(reason, error.message, refused=error.refused)  # type: ignore[arg-type]
+    return UpstreamFailed("server_error", error.message, refused=error.refused)

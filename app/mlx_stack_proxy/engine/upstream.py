@@ -1,9 +1,17 @@
-"""LiteLLM over HTTP: the only module, with ``transport.py``, that imports httpx.
+"""LiteLLM over HTTP: the only module that imports aiohttp.
 
-Requests go straight to an httpx transport: a client's redirects, cookies and environment proxies
-have no place here, and cost more than the request itself. The transport is aiohttp's, by a few
-lines of ours: what a general one translates that no request of ours has costs a tenth of a whole
-exchange (benchmarks/performance.md). Library errors become :class:`UpstreamError` at this edge.
+A server closes a connection that was idle for too long, and may do so at the moment at which the
+next request is sent on it. Four things keep that from the client:
+
+- We keep an idle connection for a shorter time than usual servers do (``IDLE_SECONDS``).
+- A connection that the server has closed, or written to, while it was idle is not taken again.
+- A request that could not be written to its end is sent once more, if its body is still there: no
+  server can have acted on it.
+- What was written to its end may have been acted on, and is not sent again. (For methods that are
+  idempotent aiohttp does so once, as RFC 9110, 9.2.2 lets it.)
+
+Redirects, cookies and the environment's proxies have no place here. aiohttp's errors become
+:class:`UpstreamError` at this edge.
 """
 
 from __future__ import annotations
@@ -11,21 +19,23 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import ssl
+import re
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
+from functools import partial
+from typing import Any, Literal, Protocol
 
 import aiohttp
-import httpx
+from aiohttp.connector import Connection
+from multidict import CIMultiDict
 from yarl import URL
 
 from ..settings import UpstreamSettings
 from .headers import RawHeaders
-from .transport import CALL_ID, KNOWN, URL_AS_OURS, Arriving, Content, Pieces, Transport, as_ours
 
 CHAT_PATH = "/v1/chat/completions"
+CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, and gives it back
 _LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
 # What every chat completion says of its own body, and of what it takes.
 CHAT_HEADERS: RawHeaders = [
@@ -33,10 +43,17 @@ CHAT_HEADERS: RawHeaders = [
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
+# What aiohttp says where nobody else does; then it is not to be said at all.
+_AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 # Transfer codings; what is packed by one is not to be taken as it is.
 _UNDERSTOOD = (b"", b"chunked")
+_TARGET = re.compile(r"[!-~]{0,65536}")
+CONNECT_SECONDS = 5.0
+IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
+READ_BUFFER = 64 * 1024
 MAX_BODY = 64 * 1024 * 1024
+_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
 
 
 @dataclass
@@ -45,7 +62,6 @@ class UpstreamError(Exception):
 
     message: str
     refused: bool = False
-    timed_out: bool = False
 
     def __str__(self) -> str:
         return self.message
@@ -58,22 +74,25 @@ class BadTarget(ValueError):
     """A path and query that no URL can hold: too long, or with bytes that may not be there."""
 
 
+class Pieces(Protocol):
+    """A request's body that comes piece by piece."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    def rewind(self) -> bool:
+        """Whether all that came so far is still there; then the next iteration begins with it."""
+
+
 class Response:
     """An upstream answer whose body is still to be read. Close it in any case."""
 
-    __slots__ = ("_next", "_stream", "headers", "status")
+    __slots__ = ("_next", "_response", "headers", "status")
 
-    def __init__(self, response: httpx.Response) -> None:
-        stream = response.stream
-        self._next: Callable[[], Awaitable[bytes]]
-        if isinstance(stream, Arriving):
-            self._next = stream.read
-        else:
-            assert isinstance(stream, httpx.AsyncByteStream)
-            self._next = _reader(aiter(stream))
-        self._stream = stream
-        self.status = response.status_code
-        self.headers = tuple([(k.lower(), v) for k, v in response.headers.raw])
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._next: Callable[[], Awaitable[bytes]] = response.content.readany
+        self.status = response.status
+        self.headers = tuple([(k.lower(), v) for k, v in response.raw_headers])
 
     def header(self, name: bytes) -> bytes:
         for key, value in self.headers:
@@ -96,8 +115,8 @@ class Response:
         """What comes next of the body; nothing at its end. Raises :class:`UpstreamError`."""
         try:
             return await self._next()
-        except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError) as error:
-            raise _translated(error) from error
+        except _FAILURES as error:
+            raise translated(error) from error
 
     async def read(self, limit: int = MAX_BODY, *, cut: bool = False) -> bytes:
         """The body, or with ``cut`` its first ``limit`` bytes. Raises :class:`UpstreamError`."""
@@ -112,7 +131,7 @@ class Response:
 
     async def drain(self) -> None:
         """Read what little is left, so that the connection can serve the next request."""
-        if isinstance(self._stream, Arriving) and self._stream.ended:
+        if self._response.content.at_eof():
             return
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
@@ -131,36 +150,56 @@ class Response:
             patience.cancel()
 
     async def aclose(self) -> None:
+        """Give the connection back, or end it where the body was not read to its end."""
         try:
-            await self._stream.aclose()
-        except (httpx.HTTPError, aiohttp.ClientError, OSError, RuntimeError):
+            self._response.release()
+            await self._response.wait_for_close()
+        except _FAILURES:
             pass
 
 
-def _reader(body: AsyncIterator[bytes]) -> Callable[[], Awaitable[bytes]]:
-    async def read() -> bytes:
-        return await anext(body, b"")
+class _Connector(aiohttp.TCPConnector):
+    """aiohttp's, which takes no idle connection that the server has closed, or written to."""
 
-    return read
+    async def _get(self, key: Any, traces: Any) -> Connection | None:
+        while (found := await super()._get(key, traces)) is not None:
+            if not _has_news(found):
+                return found
+            found.close()
+        return None
+
+
+def _has_news(connection: Connection) -> bool:
+    """Whether something has come on an idle connection that the event loop has not seen yet."""
+    transport = connection.transport
+    socket = transport.get_extra_info("socket") if transport is not None else None
+    if socket is None:
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class Upstream:
-    """The connection pool to LiteLLM. ``transport``: another httpx transport, for tests."""
+    """The connection pool to LiteLLM."""
 
-    def __init__(
-        self, settings: UpstreamSettings, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
+    def __init__(self, settings: UpstreamSettings) -> None:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
-        self._transport = transport
-        self._target = lru_cache(KNOWN)(self._at)
-        self._normalised = lru_cache(KNOWN)(httpx.Headers)
+        self._session: aiohttp.ClientSession | None = None
 
-    def _open(self) -> httpx.AsyncBaseTransport:
-        if self._transport is None:
-            context = ssl.create_default_context() if self._base.startswith("https") else False
-            self._transport = Transport(self._limit, context)
-        return self._transport
+    def _open(self) -> aiohttp.ClientSession:
+        """Made at its first use, for it belongs to the event loop that runs then."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=_Connector(limit=self._limit, keepalive_timeout=IDLE_SECONDS),
+                skip_auto_headers=_AUTOMATIC,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_BUFFER,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            )
+        return self._session
 
     async def send(
         self,
@@ -176,24 +215,35 @@ class Upstream:
         ``target``: path and query. ``call_id``: what LiteLLM is to call it in its logs. Raises
         :class:`UpstreamError`, :class:`BadTarget`.
         """
-        url, ours = self._target(target)
-        request = httpx.Request(
-            method,
-            url,
-            headers=self._normalised(tuple(headers)),
-            stream=Content(content) if content else httpx.ByteStream(b""),
-            extensions={URL_AS_OURS: ours},
-        )
+        if not _TARGET.fullmatch(target):
+            raise BadTarget("the path is too long, or has characters that no URL has")
+        url = URL(self._base + target, encoded=True)
+        said = CIMultiDict((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers)
         if call_id is not None:
-            request.headers[CALL_ID] = call_id
+            said[CALL_ID] = call_id
         try:
-            response = Response(await self._open().handle_async_request(request))
-        except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
-            raise _translated(error) from error
+            response = Response(await self._ask(method, url, said, content))
+        except (aiohttp.ClientError, OSError) as error:
+            raise translated(error) from error
         if response.header(b"transfer-encoding").lower() not in _UNDERSTOOD:
             await response.aclose()
             raise UpstreamError("an answer in a transfer coding that nobody asked for")
         return response
+
+    async def _ask(
+        self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | Pieces | None
+    ) -> aiohttp.ClientResponse:
+        """Ask, and once more where the request can't have arrived whole."""
+        ask = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
+        sent = aiohttp.UploadTracker()
+        try:
+            return await ask(data=content or None, upload_tracker=sent)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if _is_written(sent) or not _can_begin_anew(content):
+                raise
+        return await ask(data=content or None)
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""
@@ -203,30 +253,30 @@ class Upstream:
         """Of the server at ``url``: "unwell" says so, by a 5xx; "gone" takes no connection."""
         try:
             async with asyncio.timeout(seconds):
-                request = httpx.Request("GET", url)
-                response = await self._open().handle_async_request(request)
-                await response.aclose()
-                return "well" if response.status_code < 500 else "unwell"
-        except (httpx.HTTPError, aiohttp.ClientError, OSError, TimeoutError) as error:
-            return "gone" if _translated(error).refused else "silent"
-        except (httpx.InvalidURL, ValueError):  # a port, or a host, that can't be
+                async with self._open().get(url, allow_redirects=False) as response:
+                    return "well" if response.status < 500 else "unwell"
+        except ValueError:  # a port, or a host, that can't be
             return "silent"
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return "gone" if translated(error).refused else "silent"
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether LiteLLM itself answers within ``seconds``."""
         return await self.answers(self._base + _LIVENESS_PATH, seconds)
 
-    def _at(self, target: str) -> tuple[httpx.URL, URL]:
-        """Where a path and query lead, for httpx and for our transport."""
-        try:
-            url = httpx.URL(self._base + target)
-        except httpx.InvalidURL as error:
-            raise BadTarget(str(error)) from None
-        return url, as_ours(url)
-
     async def aclose(self) -> None:
-        if self._transport is not None:
-            await self._transport.aclose()
+        if self._session is not None:
+            await self._session.close()
+
+
+def _is_written(sent: aiohttp.UploadTracker) -> bool:
+    """Whether all of a request that failed was given to the system."""
+    written = sent.upload_complete
+    return written.done() and written.exception() is None
+
+
+def _can_begin_anew(content: bytes | Pieces | None) -> bool:
+    return content is None or isinstance(content, bytes) or content.rewind()
 
 
 _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
@@ -246,26 +296,18 @@ def _unconnected(error: Exception, cause: BaseException) -> str:
     return "the connection was refused"
 
 
-def _translated(error: Exception) -> UpstreamError:
+def translated(error: Exception) -> UpstreamError:
+    """What an error of aiohttp's, or of the system's, means for who asked."""
     cause = error.__cause__ or error
     # aiohttp keeps its errors where they were raised: with a traceback, all of the request, too.
     error.__traceback__ = cause.__traceback__ = None
-
-    def is_a(*kinds: type[Exception]) -> bool:
-        # aiohttp's own come of the system's; a general transport's come of aiohttp's.
-        return isinstance(error, kinds) or isinstance(cause, kinds)
-
-    if is_a(httpx.ConnectError, aiohttp.ClientConnectorError, ConnectionRefusedError):
+    if isinstance(error, (aiohttp.ClientConnectorError, ConnectionRefusedError)):
         return UpstreamError(_unconnected(error, cause), refused=True)
-    if is_a(aiohttp.ServerDisconnectedError):
+    if isinstance(error, aiohttp.ServerDisconnectedError):
         return UpstreamError("the connection was closed before an answer came")
-    if is_a(aiohttp.ServerTimeoutError):
+    if isinstance(error, aiohttp.ServerTimeoutError):
         return UpstreamError("no connection within the time limit", refused=True)
     # A RuntimeError is aiohttp's, where nobody waited for the body while its connection closed.
-    if is_a(aiohttp.ClientPayloadError, RuntimeError):
+    if isinstance(error, (aiohttp.ClientPayloadError, RuntimeError)):
         return UpstreamError("the connection broke off inside the answer")
-    if isinstance(error, httpx.TimeoutException) and not isinstance(
-        cause, (ConnectionError, aiohttp.ClientConnectionError)
-    ):
-        return UpstreamError("the connection timed out", timed_out=True)
     return UpstreamError(f"the connection failed ({type(cause).__name__})")

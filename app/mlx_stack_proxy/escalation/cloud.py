@@ -18,15 +18,12 @@ SCOPE = "cloud"  # the budget's name in the store
 
 
 class Cloud:
-    """``limits``: its hourly cap. ``transport``: another httpx transport, for tests."""
+    """``limits``: its hourly cap."""
 
-    def __init__(self, settings: CloudFallbackSettings, transport: object = None) -> None:
+    def __init__(self, settings: CloudFallbackSettings) -> None:
         self._settings = settings
         self.limits = (Limit(SCOPE, settings.max_tokens_per_hour, rolling=True),)
-        self.upstream = Upstream(
-            UpstreamSettings(base_url=settings.base_url),
-            transport,  # type: ignore[arg-type]
-        )
+        self.upstream = Upstream(UpstreamSettings(base_url=settings.base_url))
 
     def headers(self) -> RawHeaders:
         headers = [*CHAT_HEADERS]

@@ -8,7 +8,6 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Final
 
 from ..engine import hints
@@ -149,12 +148,6 @@ class _State(StageState):
 
     def on_event(self, event: Event) -> Verdict | None:
         return self._watch.on_event(event)
-
-    def room(self, choice: int) -> int:
-        return self._watch.room(choice)
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
-        self._watch.take_at_once(choice, texts)
 
     def mend(self, reply: Reply) -> None:
         self._watch.mend(reply)

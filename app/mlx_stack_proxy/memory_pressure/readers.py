@@ -325,10 +325,10 @@ def _text(path: Path) -> str | None:
 class HostMemory:
     """What ``mlx-stack-proxy pressure --serve`` says on the machine around a container."""
 
-    def __init__(self, url: str, transport: Any = None) -> None:
+    def __init__(self, url: str) -> None:
         self.name = "host"  # not where it is: that is told to whoever asks
         self.cpu_seconds = HTTP_CPU
-        self._upstream = Upstream(UpstreamSettings(base_url=url), transport)
+        self._upstream = Upstream(UpstreamSettings(base_url=url))
 
     async def read(self) -> Reading:
         async with asyncio.timeout(HOST_SECONDS):

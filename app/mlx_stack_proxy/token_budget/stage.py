@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 
 from ..engine.exchange import Exchange, Incident, Request
 from ..engine.pipeline import StageState
@@ -75,16 +74,6 @@ class _Count:
             return None
         return 0 if self._pieces > room or known > room else starts[room - known]
 
-    def room(self, limit: int) -> int:
-        """How many characters may come before their words are to be counted."""
-        return max(min(2 * limit - self.chars - 1, limit - self._pieces), 0)
-
-    def take_at_once(self, texts: Sequence[str]) -> None:
-        """Count pieces with no more characters than that in all."""
-        self._pieces = self.tokens = self._pieces + len(texts)
-        self.chars += sum(map(len, texts))
-        self._unread += texts
-
     def _read(self) -> tuple[int, list[int]]:
         """The words before the last piece, and where in it some begin."""
         known, starts = self._words, []
@@ -126,13 +115,6 @@ class _Written:
             if found is not None and self.end is None:
                 self.end = before + len(event.text[:found].rstrip())
 
-    def room(self, limit: int) -> int:
-        """How many characters of text may come that can't pass the limit."""
-        return self._text.room(max(limit - self._thoughts.tokens - self._others, 0))
-
-    def take_at_once(self, texts: Sequence[str]) -> None:
-        self._text.take_at_once(texts)
-
 
 class _State(StageState):
     def __init__(self, stage: Budget, exchange: Exchange) -> None:
@@ -155,17 +137,6 @@ class _State(StageState):
             return None
         over = sum(one.tokens for one in self._written.values()) > self._sent * self._choices
         return Cut("max_output_tokens", "length") if over else None
-
-    def room(self, choice: int) -> int:
-        """A piece is a token at least, and has a character at least."""
-        if not self._sent:
-            return sys.maxsize
-        written = self._written.get(choice)
-        return 0 if written is None else written.room(self._sent)
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
-        if self._sent:
-            self._written[choice].take_at_once(texts)
 
     def mend(self, reply: Reply) -> None:
         """Take out what is too much, as far as it is not out yet.

@@ -9,6 +9,7 @@ into form before (``chunk_form``).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,40 +37,18 @@ class MalformedChunk(ValueError):
     """An event's data is neither a JSON object nor ``[DONE]``."""
 
 
+@dataclass(slots=True)
 class Chunk:
     """One frame and what it means.
 
     ``raw``: the bytes to relay. ``payload``: the parsed object; None for comments and ``[DONE]``.
-    ``done``: it is ``[DONE]``. ``unread``: it is a piece of text and nothing else, and is parsed
-    when somebody asks for the payload.
+    ``done``: it is ``[DONE]``.
     """
 
-    __slots__ = ("_payload", "done", "events", "raw", "unread")
-
-    def __init__(
-        self,
-        raw: bytes,
-        payload: dict[str, Any] | None,
-        events: Sequence[Event],
-        done: bool = False,
-        unread: bool = False,
-    ) -> None:
-        self.raw = raw
-        self._payload = payload
-        self.events = events
-        self.done = done
-        self.unread = unread
-
-    @property
-    def payload(self) -> dict[str, Any] | None:
-        if self.unread:
-            self.payload = orjson.loads(self.raw.removeprefix(b"data: "))
-        return self._payload
-
-    @payload.setter
-    def payload(self, payload: dict[str, Any] | None) -> None:
-        self._payload = payload
-        self.unread = False
+    raw: bytes
+    payload: dict[str, Any] | None
+    events: Sequence[Event]
+    done: bool = False
 
 
 def read_frame(

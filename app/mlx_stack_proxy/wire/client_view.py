@@ -14,11 +14,10 @@ class ClientView:
     """Turns chunks into the bytes for one client.
 
     ``identity``: top-level fields that every chunk must carry, for a stream that another attempt
-    began. ``only_usage``: nothing else of a chunk is ever changed. ``encoder``: of a client that
-    speaks another dialect.
+    began. ``encoder``: of a client that speaks another dialect.
     """
 
-    __slots__ = ("_encoder", "_identity", "_legacy", "_strip_usage", "only_usage")
+    __slots__ = ("_encoder", "_identity", "_legacy", "_strip_usage")
 
     def __init__(
         self,
@@ -32,7 +31,6 @@ class ClientView:
         self._identity = identity
         self._strip_usage = not include_usage
         self._legacy = legacy_functions
-        self.only_usage = not (identity or self._legacy or encoder)
 
     def frame(self, chunk: Chunk) -> bytes:
         """The bytes of a chunk; those that came in where nothing had to change, maybe none.

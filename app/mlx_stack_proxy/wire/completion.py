@@ -48,16 +48,6 @@ class CompletionBuilder:
         if payload.get("usage") is not None:
             self._usage = payload["usage"]
 
-    def text_pieces(self, choice: int) -> list[str] | None:
-        """A choice's text, to be added to; None where it has not begun.
-
-        For chunks that are like one that was taken before, but for their text, where that adds
-        nothing else (:func:`adds_text_alone`).
-        """
-        known = self._choices.get(choice)
-        pieces = known["message"].get("content") if known is not None else None
-        return pieces if type(pieces) is _Pieces else None
-
     def _add_choice(self, choice: dict[str, Any], position: int) -> None:
         index = index_of(choice, position)
         known = self._choices.setdefault(index, {"index": index, "message": {}})
@@ -80,27 +70,6 @@ class CompletionBuilder:
         if self._usage is not None:
             whole["usage"] = self._usage
         return whole
-
-
-def adds_text_alone(payload: dict[str, Any]) -> bool:
-    """Whether a second chunk like this one would add no more than its text to what is built.
-
-    Token ids, say, that are the same in both would be twice in the whole.
-    """
-    for choice in payload["choices"]:
-        if not isinstance(choice, dict):
-            continue
-        for part in (choice, choice.get("delta")):
-            if isinstance(part, dict) and any(map(_grows, part, part.values())):
-                return False
-    return True
-
-
-def _grows(key: str, value: Any) -> bool:
-    """Whether a field that is the same in two chunks is another in the whole."""
-    if not value or key in ("delta", "content"):
-        return False
-    return isinstance(value, (list, dict)) or (isinstance(value, str) and key not in _WHOLE_STRINGS)
 
 
 def apply_mended(whole: dict[str, Any], reply: Reply) -> None:

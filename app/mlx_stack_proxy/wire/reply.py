@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import orjson
@@ -182,13 +182,6 @@ class Reply:
             self._unfinished.add(index)
             self.finished = False
         return found
-
-    def add_texts(self, choice: int, texts: Sequence[str]) -> None:
-        """Take in pieces of text, as :meth:`apply` would each."""
-        add = self.choice(choice).add_text
-        for text in texts:
-            add(text)
-        self.pieces += len(texts)
 
     def _finish(self, event: Finish) -> None:
         """Take in a finish. A choice has one, at its end: one that finishes again is written anew.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from ...engine.exchange import Exchange, Incident, Request
@@ -149,16 +149,6 @@ class ReplyWatch:
         if flow.length < flow.due or (found := flow.look()) is None:
             return None
         return self._verdict(found, event.choice, reasoning=kind is ReasoningDelta)  # type: ignore[union-attr]
-
-    def room(self, choice: int) -> int:
-        """How many characters of text may come before it is looked at."""
-        flow = self._texts.get(choice)
-        return 0 if flow is None else max(flow.due - flow.length - 1, 0)
-
-    def take_at_once(self, choice: int, texts: Sequence[str]) -> None:
-        flow = self._texts[choice]
-        flow.waiting += texts
-        flow.length += sum(map(len, texts))
 
     def mend(self, reply: Reply) -> None:
         """Take what repeats out of the reply, and end what was cut."""
