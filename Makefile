@@ -91,7 +91,7 @@ ablate: $(DEV)  ## what recorded cases lose without each format, repair, doubt a
 limits: $(DEV)  ## honest files that other limits on repeating text would cut, and how far a loop gets
 	@$(BIN)/python -m tests.bench.loop_limits $(ARGS)
 
-faults: $(DEV)  ## what each fault comes to for each client: the table of docs/faults.md
+faults: $(DEV)  ## what each fault comes to for each client: the table of benchmarks/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 frameworks: $(DEV)  ## the snippets of docs/agents.md as printed, with the real frameworks; downloads them

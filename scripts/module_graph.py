@@ -27,6 +27,35 @@ LAYERS = (
     ),
     ("basics",),
 )
+ROOMS = ("loop_detection", "tool_validation", "token_budget", "memory_pressure", "escalation")
+# The same at the grain of modules, from the bottom up: a module imports from its own floor and from
+# those below it, but one room never from another. A module stands where it is named, else where
+# its folder is.
+FLOORS: tuple[tuple[str, ...], ...] = (
+    ("basics",),
+    ("wire",),
+    (  # the engine's plain data, and the way to LiteLLM
+        *(
+            f"engine.{name}"
+            for name in ("exchange", "session_id", "verdicts", "steps", "deadlines")
+        ),
+        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
+        *(f"engine.{name}" for name in ("transport", "upstream", "background", "rate_limit")),
+    ),
+    ("state", "telemetry"),
+    ROOMS,
+    (  # the loop, and what of the rooms and of telemetry works with an exchange's services
+        "engine",
+        "escalation.moves",
+        "loop_detection.ask_judge",
+        *(f"token_budget.{name}" for name in ("books", "reservation", "passthrough_books")),
+        *(f"telemetry.{name}" for name in ("accounts", "observers", "failure_capture", "traces")),
+    ),
+    ("main", "server"),
+    ("operator",),
+)
+# Loop detection counts the calls that a model writes as text, and tool validation reads them.
+BETWEEN_ROOMS = frozenset({("loop_detection.generation", "tool_validation")})
 WIRING = frozenset(["main", "reload", "settings_schema", "stages"])
 FOLDERS = frozenset(part for layer in LAYERS for part in layer) - {"main", "basics"}
 
@@ -41,15 +70,28 @@ def part_of(module: str) -> str:
     return "main" if name in WIRING else "basics"
 
 
-def imports() -> Counter[tuple[str, str]]:
-    """How often modules of one part import those of another."""
+def floor_of(module: str) -> int:
+    """The number of the floor on which a module of the package stands."""
+    inside = module.partition(".")[2]
+    floors = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+    return floors.get(inside, floors[part_of(module)])
+
+
+def edges() -> Iterator[tuple[str, str]]:
+    """Which module of the package imports which."""
     modules = {name_of(path): path for path in APP.rglob("*.py")}
-    found: Counter[tuple[str, str]] = Counter()
     for module, path in modules.items():
         for other in imported(module, path, modules):
-            edge = part_of(module), part_of(other)
-            if edge[0] != edge[1]:
-                found[edge] += 1
+            yield module, other
+
+
+def imports() -> Counter[tuple[str, str]]:
+    """How often modules of one part import those of another."""
+    found: Counter[tuple[str, str]] = Counter()
+    for module, other in edges():
+        edge = part_of(module), part_of(other)
+        if edge[0] != edge[1]:
+            found[edge] += 1
     return found
 
 

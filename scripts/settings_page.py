@@ -8,8 +8,10 @@ default is what it is from `docs/settings-reasons.yaml`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from mlx_stack_proxy.settings_schema import shipped
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = DOCS / "settings.md"
 REASONS = DOCS / "settings-reasons.yaml"
+RETIRED = "Retired."  # the reason of a key that does nothing any more
 ANY = "NAME"  # in place of a tier's name
 _TEXTS = {
     r"^https?://[^/\s]+": "URL",
@@ -30,6 +33,8 @@ _TEXTS = {
     r"^(auto|off|https?://\S+)$": "`auto`, `off` or a URL",
     r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$": "a tier's name",
 }
+# Where a description begins with the values: what a key takes is said before it.
+_VALUES = re.compile(r"^\w+(?: \| [\w ]+)+: ")
 # What is said of a section before its keys.
 _NOTES = {
     (
@@ -52,17 +57,19 @@ _HEAD = """# Settings: every key
 <!-- Made by `make references`; to change it, see scripts/settings_page.py. -->
 
 How to work with them: [configuration.md](configuration.md). All of them as a file:
-[config.example.yaml](../config.example.yaml). The values in force, and where each comes from:
+[config.example.yaml](../config.example.yaml). The values in force:
 `mlx-stack-proxy check --settings`.
 
-Of each key: its default; what it takes; whether a change takes effect while the proxy runs
-([reload](configuration.md#a-change-while-it-runs)) or needs a restart; its environment variable,
-which is stronger than the file (lists and mappings as JSON). Then what it does, and why its default
-is what it is: a source, a measurement with the page that has it, or "Judgement", where there is
-neither. deer-flow, gemini-cli, opencode and OpenHands are the public projects of these names,
-`name#123` is an issue of theirs; "the original design" is the one that this proxy was asked for
-with. Measured, where no page is named: on 2 virtual cores (Intel Xeon at 2.5 GHz, shared host,
-Linux 6.18, CPython 3.11) in November 2026.
+Of each key: its default; what it takes; "restart" if a change needs one, else it takes effect
+while the proxy runs ([how](configuration.md#a-change-while-it-runs)); what it does; why its
+default is what it is: a source, a measurement, or "Judgement". `name#123` is an issue of the
+project of that name; "the original design" is the one that this proxy was asked for with.
+Measured, where no page is named: on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux
+6.18, CPython 3.11), November 2026.
+
+The environment is stronger than the file. A key's variable is `MLX_STACK_` and the key in
+capitals, with two underscores for each dot: `MLX_STACK_SERVER__PORT`. Lists and mappings are
+given as JSON.
 """
 
 
@@ -126,9 +133,9 @@ def takes(place: Mapping[str, Any]) -> str:
         return " or ".join(f"`{_word(one)}`" for one in place["enum"])
     match place.get("type"):
         case "boolean":
-            return "`true` or `false`"
+            return "boolean"
         case "integer":
-            return "whole number" + _range(place)
+            return "integer" + _range(place)
         case "number":
             return "number" + _range(place)
         case "array":
@@ -158,10 +165,10 @@ def _mapping(place: Mapping[str, Any]) -> str:
 def _range(place: Mapping[str, Any]) -> str:
     least, most = place.get("minimum"), place.get("maximum")
     if least is not None and most is not None:
-        return f" from {_word(least)} to {_word(most)}"
+        return f" {_word(least)} to {_word(most)}"
     if "exclusiveMinimum" in place:
-        return f" above {_word(place['exclusiveMinimum'])}"
-    return f" from {_word(least)} on" if least is not None else ""
+        return f" > {_word(place['exclusiveMinimum'])}"
+    return f" ≥ {_word(least)}" if least is not None else ""
 
 
 def _word(value: Any) -> str:
@@ -187,23 +194,27 @@ def page() -> str:
     """The text of docs/settings.md."""
     known = reasons()
     lines = [_HEAD]
-    section: tuple[str, ...] = ()
-    for key in keys():
-        if key.path[:-1] != section:
-            section = key.path[:-1]
-            lines.append(f"## {'.'.join(section)}\n")
-            lines += [_NOTES[section]] if section in _NOTES else []
-        lines.append(_entry(key, known[key.name]["why"]))
+    for section, several in groupby(keys(), key=lambda key: key.path[:-1]):
+        lines.append(f"## {'.'.join(section)}\n")
+        lines += [_NOTES[section]] if section in _NOTES else []
+        retired = []
+        for key in several:
+            if known[key.name]["why"] == RETIRED:
+                retired.append(f"`{key.path[-1]}`")
+            else:
+                lines.append(_entry(key, known[key.name]["why"]))
+        if retired:
+            lines.append(f"Retired, accepted and ignored: {', '.join(retired)}.\n")
     return "\n".join(lines)
 
 
 def _entry(key: Key, why: str) -> str:
     place = key.place
     default = place.get("default")
-    shown = "no default" if default is None else f"default `{_word(default)}`"
-    facts = [shown, takes(place), "restart" if key.needs_restart else "reload", f"`{key.variable}`"]
-    said = f"*What:* {place['description'].removesuffix('.')}.\n\n*Why:* {why}"
-    return f"### `{key.name}`\n\n{' · '.join(facts)}\n\n{said}\n"
+    shown = "no default" if default is None else f"`{_word(default)}`"
+    facts = ", ".join([shown, takes(place), *(["**restart**"] if key.needs_restart else [])])
+    what = _VALUES.sub("", place["description"]).removesuffix(".")
+    return f"### `{key.name}`\n\n{facts}\n\n{what[0].upper()}{what[1:]}. *Why:* {why}\n"
 
 
 if __name__ == "__main__":

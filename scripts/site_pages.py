@@ -21,7 +21,13 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "deploy/grafana/README.md": "dashboard.md",
+    "benchmarks/ablation.md": "benchmark-ablation.md",
+    "benchmarks/agents.md": "benchmark-agents.md",
+    "benchmarks/faults.md": "benchmark-faults.md",
+    "benchmarks/frameworks.md": "benchmark-frameworks.md",
     "benchmarks/loops.md": "benchmark-loops.md",
+    "benchmarks/performance.md": "benchmark-performance.md",
+    "benchmarks/scaling.md": "benchmark-scaling.md",
     "benchmarks/tool-calls.md": "benchmark-tool-calls.md",
 }
 _SOURCES = {page: source for source, page in PAGES.items()}

@@ -1,4 +1,4 @@
-"""The registry against docs/metrics.md, both ways."""
+"""The registry against docs/observability.md, both ways."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.support.forced_memory import ForcedMemory
 from tests.support.running_proxy import proxy_config
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "metrics.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
 ROW = re.compile(r"^\| `((?:mlx_stack|process)_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
 
-# What docs/metrics.md promises to those who watch.
+# What docs/observability.md promises to those who watch.
 PROMISED = {
     "mlx_stack_requests_total": {"tier", "outcome"},
     "mlx_stack_attempts_total": {"tier", "result"},

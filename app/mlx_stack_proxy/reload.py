@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import settings_source
-from .engine import tasks
+from . import settings_source, tasks
 from .frozen import frozen
 from .section import keys_of
 from .settings import Settings

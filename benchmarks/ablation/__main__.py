@@ -2,7 +2,7 @@
 
     make ablate                                # the corpora, in a minute or two
     make ablate ARGS=--trajectories            # also real agents' runs, for doubts and detectors
-    make ablate ARGS="--kind doubt --write"    # one kind; and the table into docs/ablation.md
+    make ablate ARGS="--kind doubt --write"    # one kind; and the table into benchmarks/ablation.md
 
 A row is ``proven`` where something is lost without it, and ``unproven`` where nothing is.
 """
@@ -19,7 +19,7 @@ from benchmarks.ablation import corpora, trajectories
 from benchmarks.ablation.rows import Row, rows
 from tests.bench.corpora import CORPORA
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "ablation.md"
+PAGE = Path(__file__).resolve().parents[1] / "ablation.md"
 SHOWN = 3  # ids of cases in a cell
 HEAD = ("kind", "row", "cases lost without it", "cases that come right without it", "agents' runs")
 
@@ -31,7 +31,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--kind", help="only rows of this kind: format, repair, doubt …")
     parser.add_argument("--trajectories", action="store_true", help="replay agents' runs, too")
     parser.add_argument("--sample", type=int, default=10, help="one run in so many (default: 10)")
-    parser.add_argument("--write", action="store_true", help=f"write docs/{PAGE.name} anew")
+    parser.add_argument("--write", action="store_true", help=f"write benchmarks/{PAGE.name} anew")
     return parser.parse_args(given)
 
 

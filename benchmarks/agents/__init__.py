@@ -1,6 +1,6 @@
 """Does the proxy make a weak model reliable?
 
-`python -m benchmarks.agents`; what came out: docs/benchmark-agents.md.
+`python -m benchmarks.agents`; what came out: benchmarks/agents.md.
 
 Real models, a real LiteLLM, the real proxy, and a plain agent loop with the OpenAI SDK:
 

@@ -55,7 +55,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--minutes", type=float, default=14.5, help="slices are made smaller to end by then")
     add("--quick", action="store_true", help="two small rounds without LiteLLM and growth")
     add("--write", type=Path, nargs="*", default=[], metavar="FILE", help="pages with the markers")
-    add("--images", type=Path, default=Path("docs/images"), metavar="FOLDER")
+    add("--images", type=Path, default=Path("benchmarks/images"), metavar="FOLDER")
     add("--json", type=Path, metavar="FILE", help="write every round's values")
     add("--profile", action="store_true", help="where the proxy's time goes, at the end")
     options = parser.parse_args(argv)

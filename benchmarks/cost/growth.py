@@ -16,8 +16,7 @@ from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.samples import Samples
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import SessionDelta, Settlement, StoreError
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
 from tests.bench import load, servers
 from tests.bench.servers import Server
 

@@ -2,5 +2,5 @@
 
 What decides is the real thing: ``core/next_step.py``, ``core/ladder.py``, ``core/breaker.py``,
 ``proxy/tier_queue.py`` and the settings. Simulated are the agents, the tiers' servers and the time.
-`docs/scaling.md` has what came of it.
+`benchmarks/scaling.md` has what came of it.
 """

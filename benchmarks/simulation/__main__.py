@@ -1,4 +1,4 @@
-"""``python -m benchmarks.simulation [--real] [--write FILE] [--plot FILE]``: of docs/scaling.md.
+"""``python -m benchmarks.simulation [--real] [--write FILE] [--plot FILE]``: benchmarks/scaling.md.
 
 ``--real``: the same agents against the real proxy and scripted upstreams, in real time.
 """

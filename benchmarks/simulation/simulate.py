@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulation import virtual_time
 from benchmarks.simulation.world import Agent, Machine, Server, Turn, World, reply_of
-from mlx_stack_proxy.engine.exchange import AttemptRecord, ClientRequest, Controls, Exchange
+from mlx_stack_proxy.engine.exchange import AttemptRecord, ClientRequest, Controls, Exchange, Route
 from mlx_stack_proxy.engine.failures import reason_of
 from mlx_stack_proxy.engine.next_step import LASTING, after_waiting, next_step
 from mlx_stack_proxy.engine.session_id import SessionId
@@ -18,7 +18,6 @@ from mlx_stack_proxy.escalation import ladder
 from mlx_stack_proxy.escalation.breaker import Breakers
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.tier_queue import QueueTimeout, TierQueues
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.state.store import Sticky
 

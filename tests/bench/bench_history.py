@@ -17,9 +17,8 @@ import time
 import tracemalloc
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.server.process import GC_YOUNG_OBJECTS

@@ -15,8 +15,7 @@ import psutil
 from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
 from mlx_stack_proxy.loop_detection.memory import Sessions
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import SessionDelta, Settlement
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
 from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS, tool_set
 from mlx_stack_proxy.wire.blocks import Blocks
 from tests.bench.bench_history import MESSAGES, transcript

@@ -89,8 +89,7 @@ def a_request_pays() -> None:
     one, view, begin = exchange(client_request(size=100)), TierView(), Start("fast")
 
     def whole() -> None:
-        one.pressure = probe.pressure
-        ladder.relieved(one, settings, view, begin)
+        ladder.relieved(one, settings, view, begin, sustained=probe.pressure.sustained)
         if probe.pressure.level:
             response_headers.of_pressure(probe.pressure)
 

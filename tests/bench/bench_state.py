@@ -30,8 +30,7 @@ import uvloop
 from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import SessionDelta, Settlement, Sticky, Store
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, Sticky, Store
 from tests.support.redis_server import RedisServer
 
 ROUNDS = 10

@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.reply import Reply, ToolCall

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected, Verdict
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch, watch_maker
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.events import TextDelta

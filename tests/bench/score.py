@@ -18,10 +18,9 @@ from typing import Any
 
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, Verdict
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.sse import DONE_FRAME, data_frame
 from tests.bench import score_mutations, score_text_calls

@@ -12,9 +12,11 @@ def test_a_command_names_no_folder_of_this_machine(tmp_path: Path) -> None:
         "--json",
         str(tmp_path / "found.json"),
         "--write",
-        "docs/performance.md",
+        "benchmarks/performance.md",
         "--only",
         "a,b",
     ]
     told = machine.command("benchmarks.cost", typed)
-    assert told == ("python -m benchmarks.cost --json FILE --write docs/performance.md --only a,b")
+    assert told == (
+        "python -m benchmarks.cost --json FILE --write benchmarks/performance.md --only a,b"
+    )

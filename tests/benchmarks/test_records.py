@@ -85,7 +85,7 @@ def test_a_table_is_of_the_tasks_that_all_its_columns_have_done(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("page", "marker"),
-    [("docs/benchmark-agents.md", report.MARKER), ("README.md", report.MARKER_SHORT)],
+    [("benchmarks/agents.md", report.MARKER), ("README.md", report.MARKER_SHORT)],
 )
 def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
     text = (ROOT / page).read_text()

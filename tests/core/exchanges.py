@@ -8,10 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request
+from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.session_id import SessionId
-from mlx_stack_proxy.escalation.tiers import Route
 
 Json = dict[str, Any]
 USER = {"role": "user", "content": "hello"}

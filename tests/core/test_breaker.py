@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.escalation.breaker import MAX_COOLDOWN_SECONDS, Breakers, BreakerState
+from mlx_stack_proxy.escalation.breaker import MAX_COOLDOWN_SECONDS, Breakers
 from mlx_stack_proxy.settings import DegradeSettings
+from mlx_stack_proxy.state.store import BreakerState
 
 RULES = DegradeSettings(failures=3, cooldown_seconds=30)
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Controls
-from mlx_stack_proxy.escalation.tiers import Route
+from mlx_stack_proxy.engine.exchange import Controls, Route
 from mlx_stack_proxy.settings import TokenBudgetSettings
 from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.state.store import Limit
 from mlx_stack_proxy.token_budget import budgets
-from mlx_stack_proxy.token_budget.budgets import Limit, Spent
+from mlx_stack_proxy.token_budget.budgets import Spent
 from mlx_stack_proxy.wire.events import TextDelta, Usage
 from mlx_stack_proxy.wire.reply import Reply
 from tests.core.exchanges import client_request, exchange

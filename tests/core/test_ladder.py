@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Controls, Exchange
+from mlx_stack_proxy.engine.exchange import Controls, Exchange, Route
 from mlx_stack_proxy.escalation import ladder
 from mlx_stack_proxy.escalation.ladder import Start, TierView
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Level, Pressure
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
@@ -241,8 +240,9 @@ def relieved(
         }
     )
     whole = whole or complex_request()
-    whole.pressure = pressure
-    return ladder.relieved(whole, found, view or TierView(), Start(begin))
+    return ladder.relieved(
+        whole, found, view or TierView(), Start(begin), sustained=pressure.sustained
+    )
 
 
 def complex_request(size: int = LONG, *, controls: Controls | None = None, **body: Any) -> Exchange:

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import AttemptRecord, Committed, Controls, Exchange
+from mlx_stack_proxy.engine.exchange import AttemptRecord, Committed, Controls, Exchange, Route
 from mlx_stack_proxy.engine.failures import reason_of
 from mlx_stack_proxy.engine.next_step import after_waiting
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Step
@@ -20,7 +20,6 @@ from mlx_stack_proxy.engine.verdicts import (
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.escalation.ladder import TierView
-from mlx_stack_proxy.escalation.tiers import Route
 from mlx_stack_proxy.settings import EscalationReason
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.core.stepping import (

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.engine.exchange import Route
 from mlx_stack_proxy.escalation.tiers import (
     NoSuchTier,
-    Route,
     is_listed,
     named_by_client,
     named_tier,

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from scripts.module_graph import APP, FOLDERS, LAYERS, imports
+from scripts.module_graph import (
+    APP,
+    BETWEEN_ROOMS,
+    FLOORS,
+    FOLDERS,
+    LAYERS,
+    ROOMS,
+    edges,
+    floor_of,
+    imports,
+    part_of,
+)
 from scripts.pictures import FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +89,21 @@ def test_the_picture_names_modules() -> None:
 def test_no_import_goes_upwards() -> None:
     rank = {part: number for number, layer in enumerate(LAYERS) for part in layer}
     assert [edge for edge in imports() if rank[edge[0]] > rank[edge[1]]] == []
+
+
+def test_no_module_imports_from_a_floor_above() -> None:
+    upwards = [edge for edge in edges() if floor_of(edge[0]) < floor_of(edge[1])]
+    assert upwards == []
+
+
+def test_one_room_knows_no_other() -> None:
+    floor = FLOORS.index(ROOMS)
+    across = {
+        (module.partition(".")[2].rpartition(".")[0], part_of(other))
+        for module, other in edges()
+        if floor_of(module) == floor_of(other) == floor and part_of(module) != part_of(other)
+    }
+    assert across == BETWEEN_ROOMS
 
 
 def test_each_part_of_the_package_stands_in_a_layer() -> None:

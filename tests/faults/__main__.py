@@ -1,4 +1,4 @@
-"""`make faults`: all faults at all places, as the markdown of docs/faults.md.
+"""`make faults`: all faults at all places, as the markdown of benchmarks/faults.md.
 
 python -m tests.faults > table.md
 python -m tests.faults --only upstream

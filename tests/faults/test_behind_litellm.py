@@ -1,6 +1,6 @@
 """Model servers that fail behind a real LiteLLM, with the configuration that ships.
 
-A part of the table of docs/faults.md; `make faults` has all of it.
+A part of the table of benchmarks/faults.md; `make faults` has all of it.
 """
 
 from __future__ import annotations

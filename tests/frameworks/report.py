@@ -1,4 +1,4 @@
-"""What was seen of each framework, as the table of docs/agents.md."""
+"""What was seen of each framework, as the table of benchmarks/frameworks.md."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from mlx_stack_proxy.state.store import Limit
 from mlx_stack_proxy.token_budget import budget_lines
 from mlx_stack_proxy.token_budget.budget_lines import BudgetLines, Place
-from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.support.waiting import settled
 
 HOUR, SESSION = Limit("hour", 100, rolling=True), Limit("session:a", 50, rolling=False)

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.escalation.breaker import BreakerState
-from mlx_stack_proxy.state.store import StoreError
+from mlx_stack_proxy.state.store import BreakerState, StoreError
 from mlx_stack_proxy.telemetry.journal import Journal
 
 

@@ -6,12 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
-from mlx_stack_proxy.escalation.breaker import Breakers, BreakerState
+from mlx_stack_proxy.escalation.breaker import Breakers
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, Learnt
 from mlx_stack_proxy.escalation.tier_states import TierStates
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.store import BreakerState
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.core.exchanges import client_request
 

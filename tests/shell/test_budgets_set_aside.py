@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import StoreError
+from mlx_stack_proxy.state.store import Limit, StoreError
 from mlx_stack_proxy.token_budget import budget_lines
-from mlx_stack_proxy.token_budget.budgets import Limit
 from mlx_stack_proxy.token_budget.reservation import Reservation
 from tests.shell.asking import ask, checked_error, frames
 from tests.shell.conftest import StartProxy

@@ -192,7 +192,7 @@ async def test_many_leave_at_once(upstream: ScriptedServer, start_proxy: StartPr
 
 async def test_on_a_path_that_passes_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
     upstream.will(Reply.sse(b"data: 1\n\n", SILENCE))
-    async with proxy.client.stream("POST", "/v1/responses", json={"input": "x"}) as response:
+    async with proxy.client.stream("POST", "/v1/completions", json={"prompt": "x"}) as response:
         async for piece in response.aiter_raw():
             assert piece == b"data: 1\n\n"
             break

@@ -330,5 +330,5 @@ async def test_a_stop_ends_it_and_does_not_wait_for_it(
 
 
 def test_every_kind_is_documented() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "events.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text("utf-8")
     assert [kind for kind in EVENT_KINDS if f"| `{kind}` |" not in page] == []

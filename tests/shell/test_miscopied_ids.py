@@ -33,7 +33,7 @@ async def test_the_next_tiers_goes_out_in_its_stead(
     assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
     upstream.will(text_stream("Done."))
     await ask(proxy, messages=ASKED, tools=TOOLS)
-    assert asked(upstream)[2:] == ["standard"], "the session stays there"
+    assert asked(upstream)[2:] == ["fast"], "a doubt doesn't hold the session there"
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ async def test_a_download_flows_while_it_comes(
     events = (b"event: response.created\ndata: {}\n\n", b"data: [DONE]\n\n")
     upstream.will(Reply.sse(events[0], Wait(go_on), events[1]))
     seen = b""
-    async with proxy.client.stream("POST", "/v1/responses", json={"input": "x"}) as response:
+    async with proxy.client.stream("POST", "/v1/completions", json={"prompt": "x"}) as response:
         async for piece in response.aiter_raw():
             seen += piece
             if seen == events[0]:

@@ -148,7 +148,7 @@ async def test_who_is_cut_off_by_the_end_is_told(
         assert await proxy.ended() == 0
 
 
-RESPONSES = "/v1/responses"
+RESPONSES = "/v1/completions"
 
 
 async def test_what_passes_through_is_broken_off_and_no_fault(

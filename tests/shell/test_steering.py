@@ -161,7 +161,7 @@ async def test_what_passes_through_has_it_too(
     proxy = await start_proxy(KEYS)
     upstream.always(lambda _: Reply.raw(SILENCE))
     asked = {"model": "m", "input": "x", "timeout": 0.3}
-    response = await proxy.client.post("/v1/embeddings", json=asked, headers=CLIENT)
+    response = await proxy.client.post("/v1/completions", json=asked, headers=CLIENT)
     checked_error(response, 504, "all_tiers_failed")
     assert await upstream.calls[0].left_within(10)
     assert "timeout" not in upstream.calls[0].json()
@@ -172,7 +172,7 @@ async def test_with_another_key_what_passes_through_is_litellms_to_time(
 ) -> None:
     upstream.will(Reply.json({"ok": True}))
     asked = {"model": "m", "input": "x", "timeout": 1e-9}
-    response = await proxy.client.post("/v1/embeddings", json=asked, headers={**CLIENT, **HEADER})
+    response = await proxy.client.post("/v1/completions", json=asked, headers={**CLIENT, **HEADER})
     assert response.status_code == 200
     assert upstream.calls[0].json() == asked
     assert upstream.calls[0].header("x-litellm-timeout") == "0.001"

@@ -15,10 +15,11 @@ from mlx_stack_proxy.tool_validation.names import DRESSINGS
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tool-calls.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"`([a-z][a-z0-9_]*)`", PAGE))
+PACKAGE = ROOT / "app" / "mlx_stack_proxy"
+READERS = [PACKAGE / "wire" / name for name in ("json_text.py", "lenient_json.py")]
 SOURCES = {
     path: path.read_text(encoding="utf-8")
-    for folder in ("app/mlx_stack_proxy/tool_validation", "app/mlx_stack_proxy/tool_validation")
-    for path in sorted((ROOT / folder).rglob("*.py"))
+    for path in (*sorted((PACKAGE / "tool_validation").rglob("*.py")), *READERS)
 }
 # How the code names a rule, and a kind of failure.
 RULE = re.compile(

@@ -15,8 +15,7 @@ from typing import Any
 
 from mlx_stack_proxy.state import keeper
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import SessionDelta, StoreError
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, SessionDelta, StoreError
 
 TOKENS = 7
 SIZES: dict[str, Any] = {

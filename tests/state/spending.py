@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mlx_stack_proxy.state.store import Reserved, SessionDelta, Store
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, Reserved, SessionDelta, Store
 
 NOW = 1_780_000_020.0  # a third into a minute
 HOUR = 3600.0

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import EventQuery, SessionDelta, Settlement, Sticky, Store
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import EventQuery, Limit, SessionDelta, Settlement, Sticky, Store
 from tests.state.conftest import MAX_SESSIONS, NOW, TTL, WINDOW_SIZE, redis_store
 from tests.support.redis_server import RedisServer
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from mlx_stack_proxy.escalation.breaker import BreakerState
 from mlx_stack_proxy.state.image import MOST_ENTRIES, MOST_EVENTS, MOST_EVENTS_WAITING, Image
 from mlx_stack_proxy.state.ledger import Ledger
-from mlx_stack_proxy.state.store import SessionDelta
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import BreakerState, Limit, SessionDelta
 
 LIMITS = [Limit("hour", 100, rolling=True), Limit("session:a", 100, rolling=False)]
 ONE_TURN = SessionDelta(turns=1)

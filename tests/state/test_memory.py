@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from mlx_stack_proxy.state import ledger
 from mlx_stack_proxy.state.memory import MemoryStore
 from mlx_stack_proxy.state.rolling_hour import RollingHour
-from mlx_stack_proxy.state.store import EventQuery, SessionDelta
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import EventQuery, Limit, SessionDelta
 
 NOW = 1_780_000_020.0
 EVENTS: dict[str, Any] = {"events_ttl": 100.0, "max_events": 3, "clock": lambda: NOW}

@@ -11,11 +11,17 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from mlx_stack_proxy.escalation.breaker import BreakerState
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import EventQuery, NotSent, Reserved, SessionDelta, StoreError
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import (
+    BreakerState,
+    EventQuery,
+    Limit,
+    NotSent,
+    Reserved,
+    SessionDelta,
+    StoreError,
+)
 from tests.state.conftest import (
     EVENTS_TTL,
     MAX_EVENTS,

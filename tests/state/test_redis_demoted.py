@@ -12,8 +12,7 @@ from redis.exceptions import ReadOnlyError, ResponseError
 
 from mlx_stack_proxy.state import redis_connections, redis_link
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import SessionDelta, Settlement, StoreError
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
 from mlx_stack_proxy.unique import unique
 from tests.state.conftest import NOW, redis_store
 from tests.support.redis_server import RedisServer

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.escalation.breaker import BreakerState
 from mlx_stack_proxy.state.redis import RedisStore
-from mlx_stack_proxy.state.store import EventQuery, SessionDelta
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import BreakerState, EventQuery, Limit, SessionDelta
 from tests.state.conftest import NOW, MakeStore
 from tests.support.redis_server import RedisServer
 

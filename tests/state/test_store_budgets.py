@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.store import Refused, Reserved, Store
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, Refused, Reserved, Store
 from tests.state.conftest import TTL
 from tests.state.spending import HOUR, NOW, ONE_TURN, hour_limit, session_limit, spend, used
 

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.escalation.breaker import BreakerState
 from mlx_stack_proxy.state.store import (
     MOST_TOKENS,
+    BreakerState,
     EventQuery,
+    Limit,
     Reserved,
     SessionDelta,
     SessionState,
@@ -18,7 +19,6 @@ from mlx_stack_proxy.state.store import (
     Sticky,
     Store,
 )
-from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.conftest import MAX_SESSIONS, TTL, WINDOW_SIZE
 from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend, used
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.tool_validation.formats.scanner import ROWS
-from mlx_stack_proxy.tool_validation.formats.table import REASONING, REASONING_ENDS, SHOWN
+from mlx_stack_proxy.tool_validation.formats.table import SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
+from mlx_stack_proxy.wire.thoughts import REASONING, REASONING_ENDS
 from tests.tool_calls.floods import MARKERS
 from tests.tool_calls.test_text_samples import EACH, JSON, MARKED, TOOLS
 

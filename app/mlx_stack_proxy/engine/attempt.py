@@ -85,12 +85,12 @@ class Attempt:
         )
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
-        self._usage_check = UsageCheck(request, self.reply)
+        self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._chunks = ChunkReader(self._form)
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         identity = committed.identity if committed else {}
-        self._view = ClientView(exchange.request, identity, self._encoder)
+        self._view = self._view_with(identity)
 
     @property
     def committed(self) -> Committed | None:
@@ -103,7 +103,16 @@ class Attempt:
 
     def go_on_from(self, committed: Committed) -> None:
         """Another attempt's beginning has gone out, though none of its text: this one follows."""
-        self._view = ClientView(self._client_request, committed.identity, self._encoder)
+        self._view = self._view_with(committed.identity)
+
+    def _view_with(self, identity: dict[str, Any]) -> ClientView:
+        request = self._client_request
+        return ClientView(
+            identity,
+            include_usage=request.include_usage,
+            legacy_functions=request.legacy_functions,
+            encoder=self._encoder,
+        )
 
     @property
     def timing(self) -> tuple[bool, bool, float | None]:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Final
 
-from . import tasks
+from .. import tasks
 
 MAX_TASKS: Final = 8  # at a time
 

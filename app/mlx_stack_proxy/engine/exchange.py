@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..escalation.tiers import Route
 from ..frozen import frozen, frozen_with_dict
-from ..memory_pressure.pressure import NO_PRESSURE, Pressure
+from ..settings import Settings
 from ..wire.blocks import Blocks, messages_in
 from ..wire.dialect import Outgoing
 from ..wire.prompt_size import estimate_of
@@ -77,6 +76,33 @@ class ClientRequest:
 
 
 @frozen
+class Route:
+    """Where an exchange may go.
+
+    ``tiers``: the tiers from the start on, forward only; empty for a model that passes through.
+    ``model``: LiteLLM's model group for a pass-through. ``unknown_model``: the client named a model
+    that nobody lists, and gets the chain instead. ``direct``: the cloud tiers among them that
+    LiteLLM doesn't list, and ``cloud_fallback`` reaches. ``cheaper``: where ``policy: escalate``
+    sends a session whose budget is used up, ``downgrade_tier`` before the next cheapest.
+    """
+
+    tiers: tuple[str, ...]
+    model: str = ""
+    unknown_model: bool = False
+    direct: frozenset[str] = frozenset()
+    cheaper: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> str:
+        """The tier asked for; or the model that passes through, which is its own tier."""
+        return self.tiers[0] if self.tiers else self.model
+
+    def is_cloud(self, tier: str, settings: Settings) -> bool:
+        """Whether a call on this tier leaves the machine."""
+        return tier in self.tiers and not settings.tiers[tier].local
+
+
+@frozen
 class Controls:
     """What the client's ``X-MLX-Stack-*`` request headers ask for."""
 
@@ -139,7 +165,7 @@ class Committed:
         return self.other or bool(self.text)
 
 
-# What is kept for the post-mortem; docs/events.md says when, and what each tells.
+# What is kept for the post-mortem; docs/observability.md says when, and what each tells.
 EVENT_KINDS = (
     "loop_warning",
     "loop_break",
@@ -211,7 +237,6 @@ class Exchange:
     - ``capped``: cloud tiers that the hour's cap has no more tokens for.
     - ``spent``: tiers whose own budget is used up, so that another is to take the exchange.
     - ``inquiry``: what a stage wants a model to be asked after it.
-    - ``pressure``: how short memory was when its start was chosen.
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
     - ``began``: when its session did, by the store; None: that could not be asked.
     - ``outgoing``: the reply in the client's own dialect; None for chat completions.
@@ -251,7 +276,6 @@ class Exchange:
     spent: frozenset[str] = frozenset()
     capped: frozenset[str] = frozenset()
     inquiry: Inquiry | None = None
-    pressure: Pressure = NO_PRESSURE
     outgoing: Outgoing | None = None
 
     @property

@@ -3,7 +3,7 @@
 Requests go straight to an httpx transport: a client's redirects, cookies and environment proxies
 have no place here, and cost more than the request itself. The transport is aiohttp's, by a few
 lines of ours: what a general one translates that no request of ours has costs a tenth of a whole
-exchange (docs/performance.md). Library errors become :class:`UpstreamError` at this edge.
+exchange (benchmarks/performance.md). Library errors become :class:`UpstreamError` at this edge.
 """
 
 from __future__ import annotations

@@ -14,27 +14,9 @@ from dataclasses import replace
 
 from ..frozen import frozen
 from ..settings import DegradeSettings
+from ..state.store import ROUNDING, BreakerState
 
 MAX_COOLDOWN_SECONDS = 600.0
-ROUNDING = 1.0  # seconds; a clock that is put back by less does no harm
-
-
-@frozen
-class BreakerState:
-    """``failures``: in a row. ``degraded_until``: 0 where it is not. ``cooldown``: the last one."""
-
-    failures: int = 0
-    degraded_until: float = 0.0
-    cooldown: float = 0.0
-
-    @property
-    def degraded(self) -> bool:
-        return self.degraded_until > 0
-
-    def until(self, now: float) -> float:
-        """When the cool-down ends; 0.0 where it was to have ended before it could begin."""
-        left = self.degraded_until - now
-        return self.degraded_until if left <= self.cooldown + ROUNDING else 0.0
 
 
 HEALTHY = BreakerState()

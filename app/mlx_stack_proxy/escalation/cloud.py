@@ -11,7 +11,7 @@ import os
 from ..engine.headers import RawHeaders
 from ..engine.upstream import CHAT_HEADERS, Upstream
 from ..settings import CloudFallbackSettings, UpstreamSettings
-from ..token_budget.budgets import Limit
+from ..state.store import Limit
 
 CHAT_PATH = "/chat/completions"
 SCOPE = "cloud"  # the budget's name in the store

@@ -84,13 +84,15 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     return Start(min(fitting, key=lambda tier: view.passed_over[tier]), reason)
 
 
-def relieved(exchange: Exchange, settings: Settings, view: TierView, begin: Start) -> Start | None:
+def relieved(
+    exchange: Exchange, settings: Settings, view: TierView, begin: Start, *, sustained: bool
+) -> Start | None:
     """Where a complex request starts instead of ``begin`` while memory has been short for long.
 
-    The first tier on its way that is not on this machine. None: it isn't complex, the client named
-    a tier by header, or no such tier may take it now.
+    ``sustained``: it has. The first tier on its way that is not on this machine. None: it isn't
+    complex, the client named a tier by header, or no such tier may take it now.
     """
-    if not exchange.pressure.sustained or not _is_complex(exchange.request, settings):
+    if not sustained or not _is_complex(exchange.request, settings):
         return None
     tiers = exchange.route.tiers
     if exchange.controls.tier is not None or not may_escalate(exchange, settings):

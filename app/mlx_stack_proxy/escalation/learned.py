@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from ..engine.exchange import ClientRequest
 from ..engine.verdicts import UpstreamFailed
-from .breaker import ROUNDING
+from ..state.store import ROUNDING
 
 # Other models may be put behind a tier while we run, and an error may have meant something else:
 # one call in ten minutes that fails at once is a small price for finding out.

@@ -53,8 +53,8 @@ def _begin(services: Services, exchange: Exchange, books: Books) -> tuple[Start,
         cheaper = ladder.downgraded(exchange, settings, view)
         if cheaper is not None:
             return cheaper, True
-    exchange.pressure = services.memory.pressure
-    other = ladder.relieved(exchange, settings, view, begin)
+    sustained = services.memory.pressure.sustained
+    other = ladder.relieved(exchange, settings, view, begin, sustained=sustained)
     return other or begin, False
 
 

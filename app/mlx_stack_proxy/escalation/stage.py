@@ -14,7 +14,7 @@ from ..engine.exchange import Exchange
 from ..engine.pipeline import StageState
 from ..engine.verdicts import EmptyResponse, UpstreamFailed
 from ..settings import Settings
-from ..tool_validation import thoughts
+from ..wire import thoughts
 from ..wire.reply import ChoiceReply, Reply
 
 # Replies with a usage of the server's own before one without it says anything; how many of them

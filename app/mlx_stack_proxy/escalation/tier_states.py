@@ -12,10 +12,10 @@ from typing import Any
 from ..engine.exchange import ClientRequest
 from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
-from ..state.store import Store
+from ..state.store import BreakerState, Store
 from ..telemetry import log
 from ..telemetry.journal import Journal
-from .breaker import HEALTHY, Breakers, BreakerState, TierCall
+from .breaker import HEALTHY, Breakers, TierCall
 from .ladder import TierView
 from .learned import Learnt
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
-from ..frozen import frozen
+from ..engine.exchange import Route
 from ..settings import Settings
 
 AUTO = "auto"
@@ -20,33 +20,6 @@ class NoSuchTier(ValueError):
     def __init__(self, message: str, param: str) -> None:
         self.param = param
         super().__init__(message)
-
-
-@frozen
-class Route:
-    """Where an exchange may go.
-
-    ``tiers``: the tiers from the start on, forward only; empty for a model that passes through.
-    ``model``: LiteLLM's model group for a pass-through. ``unknown_model``: the client named a model
-    that nobody lists, and gets the chain instead. ``direct``: the cloud tiers among them that
-    LiteLLM doesn't list, and ``cloud_fallback`` reaches. ``cheaper``: where ``policy: escalate``
-    sends a session whose budget is used up, ``downgrade_tier`` before the next cheapest.
-    """
-
-    tiers: tuple[str, ...]
-    model: str = ""
-    unknown_model: bool = False
-    direct: frozenset[str] = frozenset()
-    cheaper: tuple[str, ...] = ()
-
-    @property
-    def first(self) -> str:
-        """The tier asked for; or the model that passes through, which is its own tier."""
-        return self.tiers[0] if self.tiers else self.model
-
-    def is_cloud(self, tier: str, settings: Settings) -> bool:
-        """Whether a call on this tier leaves the machine."""
-        return tier in self.tiers and not settings.tiers[tier].local
 
 
 def is_listed(model: str, listed: Collection[str]) -> bool:

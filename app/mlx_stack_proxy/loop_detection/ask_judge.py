@@ -14,12 +14,12 @@ import orjson
 
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.exchange import ClientRequest, Exchange, Inquiry
+from ..engine.exchange import ClientRequest, Exchange, Inquiry, Route
 from ..engine.headers import RawHeaders
 from ..engine.services import Services
 from ..engine.upstream import CHAT_PATH, Response, UpstreamError
 from ..escalation.tier_queue import QueueTimeout
-from ..escalation.tiers import Route, cloud_allowed
+from ..escalation.tiers import cloud_allowed
 from ..memory_pressure.pressure import Level
 from ..state.store import StoreError
 from ..telemetry import accounts, log

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import orjson
+
+from ..wire.blocks import walked
 
 _LONG = 19  # digits: perhaps more than orjson's 64 bits
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
@@ -62,21 +63,3 @@ def _canonical(value: Any) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
         return walked(value)
-
-
-def walked(value: Any) -> bytes:
-    """The same for what orjson can't write: long numbers, lone surrogates, deep nesting."""
-    parts: list[str] = []
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, Mapping):
-            parts.append(f"{{{len(one)}")
-            for key in sorted(one, key=str, reverse=True):
-                left += (one[key], key)
-        elif isinstance(one, (list, tuple)):
-            parts.append(f"[{len(one)}")
-            left += reversed(one)
-        else:
-            parts.append(repr(one))
-    return " ".join(parts).encode("utf-8", "surrogatepass")

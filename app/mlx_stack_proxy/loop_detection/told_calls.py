@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ..tool_validation.json_text import Unreadable
-from ..tool_validation.lenient_json import Reader
 from ..wire.chunks import text_of
+from ..wire.json_text import Unreadable
+from ..wire.lenient_json import Reader
 
 MAX_TEXT: Final = 65_536  # characters of the calls; longer ones stay text
 _HEAD: Final = "Calling tools:\n["

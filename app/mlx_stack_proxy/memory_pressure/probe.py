@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..engine import tasks
+from .. import tasks
 from ..settings import MemoryPressureSettings
 from ..telemetry import log
 from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading

@@ -27,7 +27,7 @@ from .. import stages
 from ..engine import client_request, correction
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.exchange import AttemptRecord, Controls, Exchange
+from ..engine.exchange import AttemptRecord, Controls, Exchange, Route
 from ..engine.failures import as_data, reason_of
 from ..engine.next_step import next_step
 from ..engine.pipeline import Stage
@@ -37,7 +37,6 @@ from ..engine.upstream_answers import completion_in
 from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
 from ..errors import ProxyError
 from ..escalation.ladder import TierView
-from ..escalation.tiers import Route
 from ..frozen import frozen
 from ..printable import printable
 from ..settings import Settings

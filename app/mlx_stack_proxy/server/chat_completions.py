@@ -16,7 +16,7 @@ import orjson
 
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
-from ..engine.exchange import ClientRequest, Controls, Exchange
+from ..engine.exchange import ClientRequest, Controls, Exchange, Route
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
 from ..engine.response_headers import of_pressure
@@ -199,7 +199,7 @@ class ChatCompletions:
         model: str,
         controls: Controls,
         request: Incoming,
-    ) -> tiers.Route:
+    ) -> Route:
         models = services.models
         authorization = request.headers.get("authorization")
         if authorization is None and (key := given_key(request)):
@@ -217,7 +217,7 @@ class ChatCompletions:
             self._say_unknown(model, route)
         return route
 
-    def _say_unknown(self, model: str, route: tiers.Route) -> None:
+    def _say_unknown(self, model: str, route: Route) -> None:
         name = model[:128]  # one of a body's whole length would stay in memory
         if name not in self._said_unknown:
             self._said_unknown.add(name)

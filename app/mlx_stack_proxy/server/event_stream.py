@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 from fastapi import Response
 
-from ..engine import tasks
+from .. import tasks
 from ..engine.downstream import EVENT_STREAM, Send
 from ..engine.services import Services
 from ..engine.watch import Receive

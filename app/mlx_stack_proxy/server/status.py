@@ -9,10 +9,9 @@ from .. import __version__
 from ..engine.services import Services
 from ..escalation.cloud import SCOPE as CLOUD
 from ..settings import Settings
-from ..state.store import Refused, StoreError
+from ..state.store import Limit, Refused, StoreError
 from ..telemetry import accounts
 from ..telemetry.metrics import Metrics
-from ..token_budget.budgets import Limit
 
 _NO_FAILURE = ("ok", "client_left", "client_error")  # of the tier's
 

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ..escalation.breaker import BreakerState
 from . import rows
 from .ledger import Changes, Ledger
 from .rows import Batch, Contents
-from .store import StoreError
+from .store import BreakerState, StoreError
 
 # In one transaction: they are made in the event loop, and are parameters of one statement, of which
 # SQLite before 3.32 takes 999.

@@ -10,9 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
-from ..token_budget.budgets import ESTIMATED, Limit
 from .rolling_hour import RollingHour
-from .store import MOST_TOKENS, Refused, Reserved, SessionDelta, SessionState, Settlement, Sticky
+from .store import (
+    ESTIMATED,
+    MOST_TOKENS,
+    Limit,
+    Refused,
+    Reserved,
+    SessionDelta,
+    SessionState,
+    Settlement,
+    Sticky,
+)
 
 SPARE_PURSES = 1_000  # counts kept that belong to no session here: parents', crashed ones'
 STEP = 8  # idle sessions forgotten by one call, so that no call pays for a whole night

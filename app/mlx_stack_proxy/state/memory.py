@@ -7,10 +7,18 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..escalation.breaker import BreakerState
-from ..token_budget.budgets import Limit
 from .ledger import Ledger
-from .store import EventQuery, Refused, Reserved, SessionDelta, Sessions, SessionState, Settlement
+from .store import (
+    BreakerState,
+    EventQuery,
+    Limit,
+    Refused,
+    Reserved,
+    SessionDelta,
+    Sessions,
+    SessionState,
+    Settlement,
+)
 
 MOST_EVENTS = 10_000  # whatever the settings say: they lie in memory
 

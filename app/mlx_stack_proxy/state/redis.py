@@ -20,16 +20,16 @@ from typing import Any, TypeVar
 
 import orjson
 
-from ..engine import tasks
-from ..escalation.breaker import BreakerState
+from .. import tasks
 from ..frozen import frozen
-from ..token_budget.budgets import Limit
 from . import redis_link
 from .redis_link import RedisLink, Script
 from .rows import pack, unpack
 from .store import (
     MOST_TOKENS,
+    BreakerState,
     EventQuery,
+    Limit,
     NotSent,
     Refused,
     Reserved,

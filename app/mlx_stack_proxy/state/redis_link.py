@@ -25,7 +25,7 @@ from redis.exceptions import (
 )
 from redis.exceptions import TimeoutError as RedisTimeout
 
-from ..engine import tasks
+from .. import tasks
 from ..telemetry import log
 from .patience import Patience
 from .redis_connections import Connections, Demoted

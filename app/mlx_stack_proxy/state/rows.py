@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import orjson
 
-from ..escalation.breaker import BreakerState
 from .ledger import Purse
 from .rolling_hour import RollingHour
-from .store import SessionState, Sticky
+from .store import BreakerState, SessionState, Sticky
 
 Entry = tuple[str, str, str]  # name, kind, content
 

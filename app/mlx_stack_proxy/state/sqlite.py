@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..escalation.breaker import BreakerState
-from ..token_budget.budgets import Limit
 from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
 from .state_file import StateFile
 from .store import (
+    BreakerState,
     EventQuery,
+    Limit,
     Refused,
     Reserved,
     SessionDelta,

@@ -8,15 +8,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ..escalation.breaker import BreakerState
 from ..frozen import frozen
-from ..token_budget.budgets import Limit
 
 # No count is more: JSON's numbers, Lua's and SQL's hold it exactly. What passes it has been counted
 # wrong, and is to be nobody else's trouble.
 MOST_TOKENS = 2**53 - 1
+ROUNDING = 1.0  # seconds; a clock that is put back by less does no harm
+# Follows a session's scope: what of its tokens no upstream has counted.
+ESTIMATED = ":estimated"
+
+
+class Limit(NamedTuple):
+    """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
+
+    ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:
+    tokens; None only counts.
+    """
+
+    scope: str
+    most: int | None
+    rolling: bool
+
+
+@frozen
+class BreakerState:
+    """``failures``: in a row. ``degraded_until``: 0 where it is not. ``cooldown``: the last one."""
+
+    failures: int = 0
+    degraded_until: float = 0.0
+    cooldown: float = 0.0
+
+    @property
+    def degraded(self) -> bool:
+        return self.degraded_until > 0
+
+    def until(self, now: float) -> float:
+        """When the cool-down ends; 0.0 where it was to have ended before it could begin."""
+        left = self.degraded_until - now
+        return self.degraded_until if left <= self.cooldown + ROUNDING else 0.0
 
 
 class StoreError(Exception):

@@ -13,7 +13,7 @@ from ..token_budget.budgets import Spent
 from . import log
 from .metrics import OTHER
 
-# What stages report → the event it is kept as (docs/events.md), and what its labels are there.
+# What stages report → the event that is kept (docs/observability.md), and its labels there.
 _EVENTS = {
     "tool_call_invalid": ("tool_call_invalid", ("failure",)),
     "tool_call_repaired": ("tool_call_repaired", ("repair",)),

@@ -10,8 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..escalation.breaker import BreakerState
-from ..state.store import Store, StoreError
+from ..state.store import BreakerState, Store, StoreError
 from . import log
 
 

@@ -1,4 +1,4 @@
-"""What is counted (docs/metrics.md). Labels are bounded: never a session, a path or free text."""
+"""What is counted (docs/observability.md). Labels are bounded: no session, path or free text."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
-from ..state.store import SessionDelta, SessionState, Settlement, Sticky, StoreError
+from ..state.store import Limit, SessionDelta, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..wire.reply import Reply
 from . import budgets
-from .budgets import Limit, Spent
+from .budgets import Spent
 from .prompt_costs import Measured, measured
 from .reservation import Reservation, no_truth
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from .budgets import Limit
+from ..state.store import Limit
 
 LOOK_SECONDS: Final = 0.25  # between two tries of whoever is first that nothing has called
 

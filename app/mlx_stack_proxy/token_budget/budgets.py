@@ -8,34 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from math import ceil
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ..engine.exchange import ClientRequest, Exchange
 from ..engine.verdicts import Rejected
 from ..frozen import frozen
 from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
+from ..state.store import ESTIMATED, Limit
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, estimate_prompt_tokens
 from ..wire.reply import Reply
 
-# Follows a session's scope: what of its tokens no upstream has counted.
-ESTIMATED = ":estimated"
 MIN_ROOM = 256  # tokens asked for even where the estimate says that the window is full
 # When to come again whom only others' reservations stood in the way: any of them may end.
 WAITED_RETRY_SECONDS = 5
 
 Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
-
-
-class Limit(NamedTuple):
-    """One budget. ``scope`` names it, e.g. ``session:<hash>``, ``hour``, ``key:<hash>``.
-
-    ``rolling``: over the last 60 minutes, to the minute; else since the session began. ``most``:
-    tokens; None only counts.
-    """
-
-    scope: str
-    most: int | None
-    rolling: bool
 
 
 @frozen

@@ -12,12 +12,11 @@ from typing import Any
 
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
-from ..state.store import NotSent, Refused, SessionDelta, Settlement, StoreError
+from ..state.store import Limit, NotSent, Refused, SessionDelta, Settlement, StoreError
 from ..telemetry import accounts, log
 from ..unique import unique
 from . import budgets
 from .budget_lines import Place
-from .budgets import Limit
 
 SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
 

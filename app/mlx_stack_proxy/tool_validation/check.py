@@ -17,8 +17,8 @@ from typing import Any, Final
 import orjson
 
 from ..frozen import frozen
+from ..wire.json_text import Unreadable, parse, write
 from . import explain
-from .json_text import Unreadable, parse, write
 from .names import MAX_NAME, resolve, split_glm_markup
 from .repair.loss import keeps_everything
 from .repair.shape import Mender

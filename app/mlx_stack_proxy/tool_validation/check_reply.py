@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..frozen import frozen
+from ..wire.json_text import Unreadable, parse, write
+from ..wire.thoughts import behind_thoughts
 from . import explain
 from .check import DEFAULT_OPTIONS, Failure, Options
-from .json_text import Unreadable, parse, write
 from .repair.loss import keeps_everything
 from .repair.shape import Mender
 from .repair.text import read
 from .schemas import CompiledSchema, reply_schema
-from .thoughts import behind_thoughts
 
 
 @frozen

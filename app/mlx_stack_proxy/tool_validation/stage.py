@@ -21,6 +21,7 @@ from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..unique import call_id
 from ..wire.reply import ChoiceReply, Reply, ToolCall
+from ..wire.thoughts import behind_thoughts
 from . import explain
 from .check import Options, check_call
 from .check_reply import check_response_format
@@ -31,7 +32,6 @@ from .formats.literals import json_object
 from .miscopied_ids import Ids
 from .schemas import ToolSet, tool_set
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
-from .thoughts import behind_thoughts
 from .tool_choice import NOTHING, read_choice
 from .unread import unread_call
 

@@ -11,13 +11,13 @@ import itertools
 import re
 from typing import Final
 
+from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
 from .formats.base import Call, Source, SpelledTools, Tools
 from .formats.context import region_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.literals import dumps, json_members, json_object
 from .formats.scanner import Scanner
-from .thoughts import behind_thoughts
 
 MAX_TEXT: Final = 8_000  # characters; a longer one is an answer, whatever stands in it
 MAX_TRIED: Final = 8  # places where JSON or Python may begin

@@ -14,8 +14,6 @@ from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
-from ..loop_detection.call_keys import walked
-
 BLOCK: Final = 32  # messages that are known again together
 KNOWN: Final = 4096  # blocks of which something is remembered: some 300 transcripts of 400 messages
 _SYSTEM: Final = ("system", "developer")
@@ -100,3 +98,21 @@ def dumped(value: Any) -> bytes:
         return orjson.dumps(value)
     except (TypeError, ValueError):  # a lone surrogate, deep nesting, or what never came from JSON
         return walked(value)
+
+
+def walked(value: Any) -> bytes:
+    """The same for what orjson can't write: long numbers, lone surrogates, deep nesting."""
+    parts: list[str] = []
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            parts.append(f"{{{len(one)}")
+            for key in sorted(one, key=str, reverse=True):
+                left += (one[key], key)
+        elif isinstance(one, (list, tuple)):
+            parts.append(f"[{len(one)}")
+            left += reversed(one)
+        else:
+            parts.append(repr(one))
+    return " ".join(parts).encode("utf-8", "surrogatepass")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engine.exchange import ClientRequest
 from . import legacy
 from .chunks import Chunk, made, render
 from .dialect import Encoder
@@ -22,12 +21,17 @@ class ClientView:
     __slots__ = ("_encoder", "_identity", "_legacy", "_strip_usage", "only_usage")
 
     def __init__(
-        self, request: ClientRequest, identity: Mapping[str, Any], encoder: Encoder | None = None
+        self,
+        identity: Mapping[str, Any],
+        *,
+        include_usage: bool,
+        legacy_functions: bool,
+        encoder: Encoder | None = None,
     ) -> None:
         self._encoder = encoder
         self._identity = identity
-        self._strip_usage = not request.include_usage
-        self._legacy = request.legacy_functions
+        self._strip_usage = not include_usage
+        self._legacy = legacy_functions
         self.only_usage = not (identity or self._legacy or encoder)
 
     def frame(self, chunk: Chunk) -> bytes:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from ..engine.exchange import Request
 from ..settings import Settings, TierSettings
 from .field_forms import whole_number
 from .reply import Reply
@@ -64,13 +63,15 @@ def window_of(tier: TierSettings | None, settings: Settings) -> int:
 class UsageCheck:
     """One reply's. After one ``usage`` that can't be true, no other of it is believed (``failed``).
 
-    ``reply``: what came before the usage that is checked.
+    ``body``: the request that is sent. ``window``: its model's, in tokens. ``reply``: what came
+    before the usage that is checked.
     """
 
-    __slots__ = ("_reply", "_request", "failed")
+    __slots__ = ("_body", "_reply", "_window", "failed")
 
-    def __init__(self, request: Request, reply: Reply) -> None:
-        self._request = request
+    def __init__(self, body: Mapping[str, Any], window: int, reply: Reply) -> None:
+        self._body = body
+        self._window = window
         self._reply = reply
         self.failed = False
 
@@ -87,7 +88,7 @@ class UsageCheck:
 
         ``written``: bytes that came. A server that keeps no limit may have written so many tokens.
         """
-        body, window = self._request.body, self._request.window
+        body, window = self._body, self._window
         choices = body.get("n") or 1
         limit = body.get("max_tokens") or body.get("max_completion_tokens")
         most = window if limit is None else min(limit + SLACK, window)

@@ -115,7 +115,8 @@ def test_a_page_without_markers_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "marker"), [("docs/performance.md", report.MARKER), ("README.md", report.MARKER_SHORT)]
+    ("page", "marker"),
+    [("benchmarks/performance.md", report.MARKER), ("README.md", report.MARKER_SHORT)],
 )
 def test_the_pages_that_are_written_have_the_markers(page: str, marker: str) -> None:
     text = (ROOT / page).read_text()

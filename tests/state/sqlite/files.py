@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.store import SessionDelta, StoreError
-from mlx_stack_proxy.token_budget.budgets import Limit
+from mlx_stack_proxy.state.store import Limit, SessionDelta, StoreError
 from tests.state.reading import contents
 
 ONE_TURN = SessionDelta(turns=1)

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.escalation.breaker import BreakerState
 from mlx_stack_proxy.state import keeper, state_file
 from mlx_stack_proxy.state.rows import Batch
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
+    BreakerState,
     EventQuery,
+    Limit,
     SessionDelta,
     SessionState,
     Settlement,
     Sticky,
     StoreError,
 )
-from mlx_stack_proxy.token_budget.budgets import Limit
 from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
 from tests.state.reading import contents
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows

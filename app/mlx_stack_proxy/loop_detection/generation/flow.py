@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from ...settings import GenerationSettings
-from ...tool_validation.formats.table import REASONING
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+from ...wire.thoughts import REASONING
 from .fences import Fences
 from .found import Found, RepeatedCall, Rule
-from .limits import Place
+from .limits import Place, characters
 from .periods import BLOCK, Periods
 from .phrases import Phrases
 from .sentences import Sentences
@@ -27,22 +27,6 @@ from .written_calls import WrittenCalls
 FIRST: Final = 2 * BLOCK
 LEAST_KEPT: Final = 2048  # characters; a sentence may be that long
 _OPENERS = tuple(REASONING)
-
-
-class Whitespace:
-    """Whitespace without end, which constrained decoding falls into (vLLM and others)."""
-
-    __slots__ = ("_most",)
-
-    def __init__(self, rules: GenerationSettings) -> None:
-        self._most = rules.max_trailing_whitespace
-
-    def look(self, text: str, offset: int, end: int) -> Found | None:
-        if not text[end - 1].isspace() or not text[max(end - self._most - 1, 0) : end].isspace():
-            return None
-        start = len(text[:end].rstrip())
-        too_much = end - start > self._most
-        return Found("whitespace", offset + start, offset + end, " ") if too_much else None
 
 
 class Thinking:
@@ -114,13 +98,12 @@ def _thinking(about: About) -> Detector:
 
 # The rules, in the order in which they are asked. Each can be left out by itself.
 DETECTORS: Final[dict[Rule, Callable[[About], Detector]]] = {
-    "whitespace": lambda about: Whitespace(about.rules),
     "period": _periods,
     "phrase": lambda about: Phrases(about.rules, about.fences),
-    "sentences": lambda about: Sentences(about.rules, about.late),
+    "sentences": lambda about: Sentences(about.rules, about.late, about.fences),
     "reasoning": _thinking,
 }
-IN_ARGUMENTS: Final = ("whitespace", "period")
+IN_ARGUMENTS: Final = ("period",)
 
 
 class Flow:
@@ -207,10 +190,27 @@ class Flow:
             return found
         if periods.due > upto:
             self.due = min(self.due, periods.due)
-        if self._calls is not None:
-            # Calls that repeat are a text that goes round too, but the first ones can be delivered.
-            return self._calls.look(upto, periods.laps, now=found is not None) or found
-        return found
+        return found if self._calls is None else self._beside_calls(found, upto, periods.laps)
+
+    def _beside_calls(
+        self, found: Found | None, upto: int, laps: int
+    ) -> Found | RepeatedCall | None:
+        """What of it counts in a text that may hold calls.
+
+        Calls that repeat are a text that goes round too, but the first ones can be delivered. What
+        is written into a call is arguments.
+        """
+        assert self._calls is not None
+        repeated = self._calls.look(upto, laps, found)
+        if repeated is not None or found is None or not self._calls.is_open:
+            return repeated or found
+        return found if self._is_too_much_written(found) else None
+
+    def _is_too_much_written(self, found: Found) -> bool:
+        if found.rule != "period":
+            return found.rule == "reasoning"
+        enough = characters(self._about.rules, "arguments", len(found.lap), late=False)
+        return found.end - found.start >= enough
 
     def _forget(self, end: int) -> None:
         """Drop what no rule looks back to from ``end`` on."""

@@ -6,7 +6,7 @@ from typing import Literal
 
 from ...frozen import frozen
 
-Rule = Literal["period", "phrase", "whitespace", "sentences", "reasoning"]
+Rule = Literal["period", "phrase", "sentences", "reasoning"]
 
 
 @frozen

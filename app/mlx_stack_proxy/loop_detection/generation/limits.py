@@ -2,7 +2,7 @@
 
 ``laps`` of it, and ``characters`` in all. A text's own row holds the settings ``min_laps`` and
 ``min_chars``; what is no prose may rightly repeat itself for longer, and a file that a call writes
-for longer still. Beyond the tool-call limit a reply is to end soon: half of it is enough there.
+for longer still. Beyond the tool-call limit a text is to end soon: less of it is enough there.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ TABLE: Final[dict[Place, Enough]] = {
     "arguments": Enough(3, 8000),
 }
 LATE: Final = Enough(3, 200)  # of a text beyond the tool-call limit
-LATE_SHARE: Final = 2  # elsewhere one in so many characters is enough there
 # A lap of more than 1,000 characters is hardly meant three times.
 LONG: Final = Enough(3, 0)
 LONG_PERIOD: Final = 1000
@@ -45,11 +44,10 @@ PHRASE: Final = Enough(9, 49)
 PHRASE_OF: Final = 400  # the ``min_chars`` that it belongs to
 PHRASE_LENGTH, PHRASE_DISTANCE, PHRASE_KINDS = 50, 75, 2
 PHRASE_A_LAP: Final = 2.5  # so often ``min_laps`` are the ten times
-# Sentences of which none is new: how often each was said, to the letter or but for one word of at
-# least so many, among so many last ones; and the characters of all.
+# Sentences that are the same but for one word: so many of them, of so many words each.
 SENTENCES: Final = Enough(4, 1000)
-REMEMBERED, REMEMBERED_WORDS = 128, 32
-LEAST_WORDS: Final = 4
+LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
+LEAST_WORDS, MOST_WORDS = 4, 40
 # Signs: one word alone, or fewer letters and marks of prose among the characters than this.
 LETTERS: Final = 0.85
 DIFFERENT: Final = 7  # characters, at least, in what is more than a ruler
@@ -60,16 +58,16 @@ _WORD = re.compile(r"\w++")
 @lru_cache(maxsize=4096)
 def characters(rules: GenerationSettings, place: Place, period: int, *, late: bool) -> int:
     """How long a text of this period may get, in characters."""
+    text = _of_text(rules, period)
+    if late and place == "text":
+        return min(text, max(LATE.laps * period, LATE.characters))
     row = TABLE[place]
-    if not late:
-        return max(_of_text(rules, period), row.laps * period, row.characters)
-    least = min(_of_text(rules, period), max(LATE.laps * period, LATE.characters))
-    return max(least, row.laps * period, row.characters // LATE_SHARE)
+    return max(text, row.laps * period, row.characters)
 
 
 def said(rules: GenerationSettings, *, late: bool) -> int:
-    """The characters in which no sentence may be new."""
-    return max(rules.min_chars, SENTENCES.characters) // (LATE_SHARE if late else 1)
+    """The characters of sentences that are the same but for one word."""
+    return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
 
 
 def _of_text(rules: GenerationSettings, period: int) -> int:

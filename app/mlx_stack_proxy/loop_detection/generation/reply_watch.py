@@ -24,7 +24,7 @@ from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
 from .calls import NativeCalls, Repeats
 from .flow import Flow
-from .found import Found, RepeatedCall, Rule
+from .found import Found, RepeatedCall
 from .written_calls import WrittenCalls
 
 DETECTOR = "generation"
@@ -288,16 +288,8 @@ def _tools(exchange: Exchange, rescues: bool) -> Tools:
     return {name: tools.schema(name) or {} for name in tools.names}
 
 
-_SAID: Final[dict[Rule, str]] = {
-    "period": "{laps}x",
-    "phrase": "{laps}x",
-    "whitespace": "{laps} characters of whitespace",
-    "sentences": "{laps} characters of nothing new",
-}
-
-
 def _loop(found: Found) -> LoopDetected:
-    what = _SAID[found.rule].format(laps=found.laps)
+    what = f"{found.laps}x"
     if len(found.lap) > 1:
         what += f", every {len(found.lap)} characters"
     return LoopDetected(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...engine import tasks
+from ... import tasks
 from . import guarded_process
 from .children import ChildSpec
 from .console import Console, shown

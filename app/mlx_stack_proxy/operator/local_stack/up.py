@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...engine import tasks
+from ... import tasks
 from ...server import open_files
 from ...settings import ServerSettings
 from . import children, configs, ports, probes

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ..json_text import Unreadable
-from ..lenient_json import Reader
+from ...wire.json_text import Unreadable
+from ...wire.lenient_json import Reader
 from .base import Source
 
 # Deeper values than this are no arguments of a tool; the limit keeps readers shallow.

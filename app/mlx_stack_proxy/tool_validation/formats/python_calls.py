@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ..json_text import Unreadable
-from ..lenient_json import Reader
+from ...wire.json_text import Unreadable
+from ...wire.lenient_json import Reader
 from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where
 from .literals import BRACKETS, MAX_NESTING, dumps, skip_space
 

@@ -7,12 +7,13 @@ import re
 from dataclasses import dataclass
 
 from ...frozen import frozen
+from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from . import context, elements, patterns
 from .base import Begins, Format, SpelledTools, Where, begins_reply
 from .context import Region
 from .elements import OwnElements
-from .table import FORMATS, REASONING, REASONING_ENDS, SHOWN
+from .table import FORMATS, SHOWN
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.

@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..json_text import Unreadable
+from ...wire.json_text import Unreadable
+from ...wire.lenient_json import Reader
 from ..json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
-from ..lenient_json import Reader
 from ..references import look_up
 from .literals import BRACKETS
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ..json_text import Unreadable
-from ..lenient_json import Reader
+from ...wire.json_text import Unreadable
+from ...wire.lenient_json import Reader
 from ..names import squash
 
 

@@ -23,8 +23,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ...frozen import frozen
-from ..json_text import Unreadable, check_depth, parse_exactly
-from ..lenient_json import Reader
+from ...wire.json_text import Unreadable, check_depth, parse_exactly
+from ...wire.lenient_json import Reader
 
 MAX_LEADING: Final = 300
 MAX_COPIES: Final = 8

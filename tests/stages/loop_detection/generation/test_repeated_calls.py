@@ -10,13 +10,20 @@ import pytest
 
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.verdicts import Cut, Verdict
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, Verdict
 from mlx_stack_proxy.loop_detection.generation import written_calls
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.loop_detection.generation.found import Found
-from mlx_stack_proxy.settings import DEFAULT_TIERS, GenerationSettings, Settings
+from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
+from mlx_stack_proxy.settings import (
+    DEFAULT_TIERS,
+    GenerationSettings,
+    LoopDetectionSettings,
+    Settings,
+)
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
+from mlx_stack_proxy.wire.events import TextDelta
 from mlx_stack_proxy.wire.sse import DONE_FRAME
 from tests.core.exchanges import attempt, client_request, exchange
 from tests.support.replies import chunk, completion, data, usage_chunk
@@ -300,7 +307,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
     text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
     for at in range(0, len(text), 64):
         watch.take(text[at : at + 64])
-        assert watch.look(at + 64, 9, now=False) is None
+        assert watch.look(at + 64, 9, None) is None
     assert 0 < read <= 6 * len(text)
 
 
@@ -322,3 +329,33 @@ def test_a_call_spoken_of_is_none() -> None:
         reply = Reply([ROLE, *parts, chunk({}, "stop")], tools=tools)
         assert reply.text == text
         assert not reply.was_cut
+
+
+ROWS = "".join(f"<tr><td>{'x' * 90}</td></tr>\n" for _ in range(40))  # 4.5 KB
+PAGE = json.dumps({"path": "a.html", "content": f"<table>\n{ROWS}</table>"})
+WRITE = [{"type": "function", "function": {"name": "write_file", "parameters": {}}}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('<tool_call>{"name": "write_file", "arguments": ', "}</tool_call>"),
+        ('[TOOL_CALLS][{"name": "write_file", "arguments": ', "}]"),
+        ("<function=write_file><parameter=content>", "</parameter></function>"),
+    ],
+)
+def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> None:
+    """A page of 40 equal rows was cut as a text that goes round after 400 characters."""
+
+    def watched(text: str) -> Verdict | None:
+        watch = ReplyWatch(exchange(client_request(tools=WRITE)), LoopDetectionSettings())
+        verdicts = (
+            watch.on_event(TextDelta(0, text[at : at + 7])) for at in range(0, len(text), 7)
+        )
+        return next((one for one in verdicts if one is not None), None)
+
+    assert watched(before + PAGE + after) is None
+    assert isinstance(watched(before + ROWS * 9), LoopDetected), "a file without end"
+    stuck = "Let me wait for the answer. " * 80
+    assert isinstance(watched(before + PAGE + after + stuck), LoopDetected), "prose behind it"
+    assert isinstance(watched(stuck + before + PAGE + after), LoopDetected), "and before it"

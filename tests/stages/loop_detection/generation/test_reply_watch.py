@@ -263,7 +263,7 @@ def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
 
 # The tool-call limit
 
-LONG_CALL = '{"command": "cat > a.py <<EOF' + prose(9000) + "x = 1\\n" * 900 + 'EOF"}'
+LONG_CALL = '{"command": "cat > a.py <<EOF' + prose(9000) + "x = 1\\n" * 1_200 + 'EOF"}'
 
 
 @pytest.mark.parametrize(
@@ -292,9 +292,8 @@ def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
     """Issue: 25 of 2,272 turns of an agent that has only `bash` were cut in the midst."""
     late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
     assert late.on_event(ToolCallDelta(0, 0, "c", "bash", json.dumps(prose(60_000)))) is None
-    found = []
-    for limit in (8192, sys.maxsize):
-        watch = ReplyWatch(exchange(), LoopDetectionSettings(), late=limit)
-        found.append(watch.on_event(ToolCallDelta(0, 0, "c", "bash", LONG_CALL)))
-    assert isinstance(found[0], LoopDetected)
-    assert found[1] is None
+    rows = json.dumps(prose(9000) + f"<tr><td>{'x' * 90}</td></tr>\n" * 40)
+    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
+    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", rows)) is None
+    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
+    assert isinstance(late.on_event(ToolCallDelta(0, 0, "c", "bash", LONG_CALL)), LoopDetected)
