@@ -11,7 +11,7 @@ def get_order(order_id: str) -> str:
     return json.dumps({"order_id": order_id, **ORDER})
 
 
-set_default_openai_api("chat_completions")  # its default, /v1/responses, is not guarded
+set_default_openai_api("chat_completions")  # or its default: /v1/responses is guarded, too
 set_tracing_disabled(True)  # else it sends traces to OpenAI
 agent = Agent(name="Clerk", model="auto", tools=[get_order])
 print(Runner.run_sync(agent, "Look up order A-1043.").final_output)

@@ -16,12 +16,12 @@ def agent_of(model: ScriptedModel, **more: Any) -> Any:
     agents.set_tracing_disabled(True)
     agents.set_default_openai_client(model.async_client(), use_for_tracing=False)
 
-    @agents.function_tool  # type: ignore[untyped-decorator]
     def weather(city: str) -> str:
         """The weather in a city."""
         return f"Rain in {city}."
 
-    return agents.Agent(name="Bo", instructions="Be brief.", tools=[weather], model="fast", **more)
+    tools = [agents.function_tool(weather)]
+    return agents.Agent(name="Bo", instructions="Be brief.", tools=tools, model="fast", **more)
 
 
 def script() -> ScriptedModel:

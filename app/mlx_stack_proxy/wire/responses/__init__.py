@@ -25,4 +25,5 @@ RESPONSES = Dialect(
     encoder=ResponseStream,
     whole=whole,
     error=error_reply,
+    own_headers=(b"x-codex-",),
 )

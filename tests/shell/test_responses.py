@@ -1,0 +1,101 @@
+"""``/v1/responses`` through the proxy: guarded like chat completions, each error costs one try."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import openai
+import pytest
+
+from tests.support.replies import chunk, litellm_error, stream, text_stream
+from tests.support.running_proxy import RunningProxy, running_proxy
+from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
+from tests.wire.responses.made import call, events
+from tests.wire.responses.test_openai_sdk import WEATHER
+
+ASKED: dict[str, Any] = {"model": "fast", "input": "How is Oslo?", "tools": [WEATHER]}
+
+
+def said(name: str, arguments: str) -> Reply:
+    return stream(
+        [chunk({"role": "assistant"}), chunk(call(name, arguments)), chunk({}, "tool_calls")]
+    )
+
+
+GOOD = said("weather", '{"city":"Oslo"}')
+BAD = said("wether", '{"town":"Oslo"}')
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedServer) -> AsyncIterator[RunningProxy]:
+    changes = {"reliability.tool_validation.max_retries": 1, "stream.keepalive_seconds": 0.2}
+    async with running_proxy(upstream.url, changes) as running:
+        yield running
+
+
+def client_of(proxy: RunningProxy) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="k")
+
+
+async def test_a_wrong_call_is_mended_before_the_client_sees_it(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(BAD, GOOD)
+    async with client_of(proxy).responses.stream(**ASKED) as found:
+        async for _ in found:
+            pass
+        (item,) = (await found.get_final_response()).output
+    assert (item.type, getattr(item, "arguments", "")) == ("function_call", '{"city":"Oslo"}')
+
+
+async def test_unstreamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(text_stream("Rain."))
+    found = await client_of(proxy).responses.create(model="fast", input="Hi")
+    assert found.output_text == "Rain."
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_calls_that_stay_wrong_are_400_once(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(BAD)
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client_of(proxy).responses.create(stream=streamed, **ASKED)
+    assert refused.value.response.headers["x-should-retry"] == "false"
+    assert refused.value.type == "tool_validation_failed"
+    assert len(upstream.calls) == 2
+
+
+async def test_a_failure_behind_a_sign_of_life_ends_the_stream_as_one(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    alive = asyncio.Event()
+    upstream.will(Reply.sse(Wait(alive), RESET))
+    body, came = {**ASKED, "stream": True}, b""
+    async with proxy.client.stream("POST", "/v1/responses", json=body) as response:
+        async for piece in response.aiter_bytes():
+            came += piece
+            alive.set()
+    found = events(came)
+    assert found[-1]["type"] == "response.failed"
+    assert found[-1]["response"]["error"]["code"] == "invalid_prompt"
+
+
+async def test_a_prompt_that_fits_nowhere(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    sentence = "This model's maximum context length is 4096 tokens. However, you requested 9000"
+    upstream.always(litellm_error(400, sentence))
+    response = await proxy.client.post("/v1/responses", json={**ASKED, "stream": True})
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+async def test_the_thread_is_the_session_and_what_is_left_out_is_said(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream("Rain."))
+    body = {**ASKED, "tools": [WEATHER, {"type": "web_search"}]}
+    response = await proxy.client.post("/v1/responses", json=body, headers={"thread-id": "t-1"})
+    assert response.headers["x-mlx-stack-session"].startswith("thread-id;")
+    assert response.headers["x-mlx-stack-left-out"] == "web_search"
