@@ -12,7 +12,7 @@ from typing import Final, Protocol
 from ..settings import LoopDetectionSettings
 from . import overrides, runs
 from .call_keys import digest
-from .finding import Finding, State, times
+from .finding import Finding, times
 from .history import History
 
 # So many laps whose results differ in numbers alone count as one: it may be a poll that moves.
@@ -47,12 +47,9 @@ def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding
             yield found
 
 
-def breaks(history: History, rules: LoopDetectionSettings) -> Finding | None:
-    """The loop that the newest turn closes, if one is to be broken."""
-    for found in findings(history, rules):
-        if found.level is State.CIRCUIT_BREAK:
-            return found
-    return None
+def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
+    """The loop that the newest turn, a reply, closes, if there is one: it is to be broken."""
+    return next(findings(closed, rules), None)
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
@@ -76,12 +73,11 @@ def _going_round(
     laps = circle.begun if judged else circle.made
     return Finding(
         "repetition",
-        State.CIRCUIT_BREAK if judged else State.WARNING,
         laps,
         next(iter(_tools(circle)), ""),
         f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
         _hint(circle, laps),
-        circle.turns[0].place,
+        tuple([turn.place for turn in circle.turns[: -1 if judged else None]]),
         sure=factor == 1,
         length=len(circle.turns),
     )

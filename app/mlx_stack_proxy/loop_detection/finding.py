@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from ..frozen import frozen
-
-
-class State(IntEnum):
-    """How things stand with a session."""
-
-    NORMAL = 0
-    WARNING = 1  # the next request gets a hint
-    CIRCUIT_BREAK = 2  # the reply is not delivered as it is
 
 
 @frozen
@@ -21,18 +11,18 @@ class Finding:
 
     ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
     ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
-    tell the model. ``place``: where in the transcript the run began. ``sure``: no result moved,
-    not even a number in it. ``length``: turns of the run. ``confidence``: a judge's, from 0 to 1;
-    ``reasoning``: what it said to it, where that may be kept.
+    tell the model. ``run``: the places of the run's turns, as far as the transcript has them.
+    ``sure``: no result moved, not even a number in it. ``length``: turns of the run.
+    ``confidence``: a judge's, from 0 to 1; ``reasoning``: what it said to it, where that may be
+    kept.
     """
 
     detector: str
-    level: State
     repeats: int
     tool: str
     pattern: str
     hint: str
-    place: int
+    run: tuple[int, ...]
     sure: bool = True
     length: int = 0
     confidence: float | None = None

@@ -19,7 +19,7 @@ from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.chunks import text_of
-from .finding import Finding, State
+from .finding import Finding
 from .history import History
 
 MAX_SHOWN: Final = 600  # characters of one message
@@ -158,12 +158,11 @@ def found(
     turn = history.turns[-1]
     return Finding(
         "judge",
-        State.CIRCUIT_BREAK,
         _length(history),
         "",
         f"{task_of(history) & (2**64 - 1):016x}",
         hint,
-        turn.place,
+        (turn.place,),
         confidence=answer.confidence,
         reasoning=answer.reasoning if quotes else "",
     )

@@ -8,7 +8,7 @@ costs a hint given twice.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -17,7 +17,7 @@ from .finding import Finding
 from .history import History
 from .judge import Schedule
 
-MAX_RUNS: Final = 64  # of one session, of which something is remembered
+MAX_RUNS: Final = 256  # turns of one session's runs, of which something is remembered
 
 
 _K = TypeVar("_K", bound=Hashable)
@@ -33,15 +33,25 @@ class Few(OrderedDict[_K, _V]):
         if len(self) > MAX_RUNS:
             self.popitem(last=False)
 
+    def of(self, run: Sequence[_K]) -> _V | None:
+        """What was set for a turn of this run. It is of the newest one from now on.
+
+        The oldest turns of a long run are forgotten.
+        """
+        for place in reversed(run):
+            if place in self:
+                self[run[-1]] = self[place]
+                return self[place]
+        return None
+
 
 @dataclass(slots=True)
 class Remembered:
     """One session. ``has_transcript``: its client resends what was said.
 
     ``began``: when the store first saw it; None: not known yet.
-    ``told``: (detector, where its run began) → the transcript as it stood when the hint was given.
-    ``broken``: where a run began → how long it was when it was broken.
-    ``asked``: where a run of the same calls began about which another tier was asked.
+    By a turn of the run, ``told``: the transcript as it stood when the detector's hint was given;
+    ``broken``: how long it was when it was broken; ``asked``: another tier was, about its calls.
     ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
     one, until it is broken.
     """
@@ -50,7 +60,7 @@ class Remembered:
     began: float | None = None
     told: Few[tuple[str, int], int] = field(default_factory=Few)
     broken: Few[int, int] = field(default_factory=Few)
-    asked: Few[int, None] = field(default_factory=Few)
+    asked: Few[int, bool] = field(default_factory=Few)
     schedules: Few[int, Schedule] = field(default_factory=Few)
     judged: Few[int, Finding] = field(default_factory=Few)
 
@@ -60,18 +70,19 @@ class Remembered:
         Each run is told once; the same request again (a retry, a client's second try) is told
         again.
         """
-        key = (found.detector, found.place)
-        first = key not in self.told
-        if first:
-            self.told[key] = history.place
-        return first, self.told[key] == history.place
+        run = [(found.detector, place) for place in found.run]
+        told = self.told.of(run)
+        if told is None:
+            self.told[run[-1]] = history.place
+        return told is None, told in (None, history.place)
 
     def is_believed(self, found: Finding) -> bool:
         """Whether a run goes on whose broken reply was delivered after all.
 
         That is what two tiers that agree come to.
         """
-        return found.length > self.broken.get(found.place, found.length)
+        before = self.broken.of(found.run)
+        return before is not None and found.length > before
 
 
 class Sessions:

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Final
 
 from ..settings import LoopDetectionSettings
-from .finding import Finding, State
+from .finding import Finding
 from .history import History
 from .turn import Turn
 
@@ -39,7 +39,8 @@ def wanted(history: History, written: int, rules: LoopDetectionSettings) -> Find
     if any(turn.inputs.results != results for turn in run[:-1]):
         return None
     tool = new.calls[0].name
-    return Finding("repetition", State.WARNING, 2, tool, f"{new.action:016x}", "", run[-1].place)
+    places = tuple([turn.place for turn in reversed(run)])
+    return Finding("repetition", 2, tool, f"{new.action:016x}", "", places)
 
 
 def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:

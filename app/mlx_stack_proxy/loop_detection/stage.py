@@ -127,7 +127,7 @@ class _State(StageState):
         self._watch.on_request(request)
         exchange = self._exchange
         if isinstance(doubt := exchange.asked_about, LoopDetected):
-            self._stage.remembered(exchange).asked[doubt.place] = None
+            self._stage.remembered(exchange).asked[doubt.place] = True
             detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
             labels = doubt.detector, "second_opinion"
             exchange.incidents.append(Incident("loop_warning", labels, detail))
@@ -183,7 +183,7 @@ class _State(StageState):
             return []
         remembered = self._stage.remembered(self._exchange)
         due: list[Finding] = []
-        for one in sorted(found, key=lambda one: -one.level):
+        for one in found:
             first, tell = remembered.tell(one, self._history)
             if not tell:
                 continue
@@ -216,7 +216,8 @@ class _State(StageState):
 
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
-        believable = bool(choice.tool_calls) and not self._is_exhausted(closed, found)
+        acts = bool(choice.tool_calls) or not found.sure
+        believable = acts and not self._is_exhausted(closed, found)
         believed = believable and remembered.is_believed(found)
         if believed:
             self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
@@ -250,7 +251,7 @@ class _State(StageState):
         if found is None:
             return None
         asked = self._stage.remembered(self._exchange).asked
-        if self._exchange.asked_about is None and found.place in asked:
+        if self._exchange.asked_about is None and asked.of(found.run):
             return None
         return LoopDetected(
             found.detector,
@@ -258,7 +259,7 @@ class _State(StageState):
             _message(found),
             pattern=found.pattern,
             doubt=True,
-            place=found.place,
+            place=found.run[-1],
         )
 
     def _stop(self, reply: Reply, index: int, found: Finding) -> None:
@@ -274,7 +275,7 @@ class _State(StageState):
         if found is self._judged:
             remembered.judged.pop(judge.task_of(self._history), None)
         else:
-            remembered.broken[found.place] = found.length
+            remembered.broken[found.run[-1]] = found.length
 
     @property
     def _is_kept(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Final
 MAX_TEXT: Final = 65_536  # characters of a result whose numbers are looked at
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
+_CALL_ID: Final = re.compile(r"'id': '[^']*+', ")
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
 # What Codex puts before what a command brought: a fresh id, and how long it took.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
@@ -50,6 +51,12 @@ def action_in(text: str) -> str:
     return visible.strip()
 
 
+def _told_calls(text: str) -> str:
+    """Calls as a client tells them, in Python's words, without their ids."""
+    begin = text.rfind("Calling tools:\n[")
+    return _CALL_ID.sub("", text[begin:]) if begin >= 0 else ""
+
+
 def _last_fence(text: str) -> str:
     parts = text.split("```")
     if len(parts) < 2:
@@ -75,6 +82,7 @@ def _last_code(text: str) -> str:
 
 # By the agent that was recorded with it, or whose public prompt asks for it.
 _COMMANDS: Final[dict[str, Callable[[str], str]]] = {
+    "smolagents' ToolCallingAgent: Calling tools": _told_calls,
     "SWE-agent, mini-swe-agent: the last fence": _last_fence,
     "ReAct, as in LangChain: Action, Action Input": _last_action,
     "smolagents' CodeAgent: code": _last_code,

@@ -31,7 +31,7 @@ class Inputs:
     with numbers and without.
     ``results``: those answers, in the order of its ``calls``; None where none came. ``user``: a
     user message is among it. ``known`` False: nothing can have come yet. ``starts_task``: the user
-    speaks first of all, or after an agent that made calls has ended without one.
+    speaks first of all, after an agent that made calls has ended without one, or as at first.
     ``interjected``: the user speaks beside tool results, where the input before had none of his.
     """
 
@@ -51,7 +51,7 @@ NOTHING_YET: Final = Inputs(known=False)
 class Turn:
     """``inputs`` and the assistant's output.
 
-    ``action``: what was done, as a digest: the calls without their noise, else the command in the
+    ``action``: what was done, as a digest: the calls, else the command in the
     text, else the text, blanks apart. ``calls``: in an order of their own, whichever they came in.
     ``place``: names what the assistant has said up to and with this turn, whatever the client has
     since taken out of its inputs; this process's own.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
 from ..wire.chunks import text_of
-from . import call_keys, told_calls
+from . import call_keys
 from .call_keys import Call, digest
 from .texts import action_in, brought_in, collapse, without_numbers
 from .turn import Inputs, Result, Turn
@@ -72,7 +73,6 @@ class Transcript:
         "_ids",
         "_inputs",
         "_shown",
-        "_told",
         "_user_beside_results",
         "size",
         "task_start",
@@ -85,7 +85,6 @@ class Transcript:
         self.size = 0
         self._shown = shown
         self._inputs: list[_Input] = []
-        self._told = False  # whether the last assistant message told its calls as text
         self._acts = False  # whether calls were made in the task at hand
         self._came: Inputs | None = None  # what they come to, once somebody has asked
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
@@ -94,16 +93,8 @@ class Transcript:
 
     def copy(self) -> Transcript:
         """As it stands now."""
-        new = Transcript(self._shown)
-        new.turns = self.turns
-        new.task_start = self.task_start
-        new.size = self.size
-        new._inputs = list(self._inputs)
-        new._told = self._told
-        new._acts = self._acts
-        new._came = self._came
-        new._ids = self._ids  # never changed in place
-        new._user_beside_results = self._user_beside_results
+        new = copy.copy(self)
+        new._inputs = list(self._inputs)  # all else is never changed in place
         return new
 
     def add(self, message: Mapping[str, Any]) -> None:
@@ -115,8 +106,6 @@ class Transcript:
             identity = message.get("tool_call_id")
             is_tool = role in ("tool", "function")
             content = message.get("content")
-            if self._told and not is_tool and (told := told_calls.result(content)) is not None:
-                content, is_tool = told, True
             result = _result(content)
             name = "tool" if is_tool else "user"
             self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
@@ -148,14 +137,27 @@ class Transcript:
                 others.append(one.result)
                 user = user or one.role == "user"
         came = results if answered else others
+        shape = digest(*[str(one.shape if one else 0) for one in came])
         return Inputs(
             digest(*[str(one.digest if one else 0) for one in came]),
-            digest(*[str(one.shape if one else 0) for one in came]),
+            shape,
             tuple(results),
             user,
-            starts_task=user and (last is None or (self._acts and not last.calls)),
+            starts_task=user and self._begins(shape),
             interjected=user and answered and self._user_beside_results is False,
         )
+
+    def _begins(self, shape: int) -> bool:
+        """Whether what the user says, of this shape, begins a task.
+
+        It does first of all, after an agent that made calls has ended without one, and where it
+        is asked once more what began the task at hand: a heartbeat.
+        """
+        if not self.turns:
+            return True
+        asked = self.turns[self.task_start].inputs
+        again = asked.starts_task and asked.shape == shape
+        return again or (self._acts and not self.turns[-1].calls)
 
     def _place_of(self, one: _Input, position: int, results: Sequence[Result | None]) -> int | None:
         """Which call of the last assistant message an input answers."""
@@ -175,9 +177,7 @@ class Transcript:
             self._user_beside_results = inputs.user
         text = text_of(message.get("content"))
         made = _calls(message)
-        text, told = (text, []) if made else told_calls.split(text)
-        self._told = bool(told)
-        calls = [(_read(call), call.get("id")) for call in made or told]
+        calls = [(_read(call), call.get("id")) for call in made]
         if len(calls) > 1:
             calls.sort(key=lambda pair: pair[0])
         self._take(output(text, [call for call, _ in calls], inputs, last))

@@ -312,6 +312,12 @@ def test_a_user_who_asks_for_the_same_each_time_may_get_the_same_again(said: str
     assert not run.nearly
 
 
+@pytest.mark.parametrize("answer", ["HEARTBEAT_OK", "```\nnothing to do\n```"])
+def test_a_heartbeat_within_one_transcript(answer: str) -> None:
+    """The fourth one ended in 422."""
+    assert Run([user("HEARTBEAT 12:01"), says(answer)] * 6).is_silent
+
+
 def test_tools_that_only_say_ok_are_broken_no_earlier() -> None:
     """Each key is answered alike, so the first of the same ones seems to answer to one of them."""
     made = [("press_key", {"key": key}, "ok") for key in ("up", "down", "down", "down", "left")]

@@ -10,6 +10,7 @@ import pytest
 from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
 from tests.stages.loop_detection.asking import (
     NAMED,
     A,
@@ -254,7 +255,7 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     def doubts() -> bool:
         verdict = judged(stage, messages, again(A), asked(messages, session))
         if verdict is not None:
-            stage.remembered(asked(messages, session)).asked[verdict.place] = None
+            stage.remembered(asked(messages, session)).asked[verdict.place] = True
         return verdict is not None
 
     assert [doubts(), doubts()] == [True, False]
@@ -300,3 +301,27 @@ def test_what_is_remembered_is_bounded() -> None:
         session = SessionId("x", f"{n:032}", f"{n:032}")
         hint(stage, messages, session)
     assert len(stage._sessions._sessions) == 3
+
+
+def test_a_run_longer_than_what_is_kept_is_told_once() -> None:
+    """With each request the run seemed to begin a turn later: it was told in each."""
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(*[A] * (MAX_TURNS - 2))]
+    hinted = []
+    for _ in range(6):
+        messages += steps(A)
+        hinted.append(bool(hint(stage, messages)))
+    assert hinted == [True, *[False] * 5]
+
+
+def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:
+    """An agent that writes its commands into its text was broken at each turn."""
+    stage = LoopDetection(settings())
+    reply = says("Once more:\n```\nmake status\n```")
+    messages, broken = [TASK], []
+    for number in range(20):
+        verdict = judged(stage, messages, reply)
+        if verdict is not None and not (verdict.believable and verdict.believed):
+            broken.append(number)
+        messages += [reply, user(f"{number} % done")]
+    assert broken == [12]

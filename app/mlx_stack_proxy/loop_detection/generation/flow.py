@@ -82,13 +82,9 @@ class About:
     late: int
     fences: Fences
 
-    @property
-    def is_prose(self) -> bool:
-        return self.kind != "arguments"
-
 
 def _periods(about: About) -> Detector:
-    place: Place = "text" if about.is_prose else "arguments"
+    place: Place = "arguments" if about.kind == "arguments" else "text"
     return Periods(about.rules, place, about.late, about.fences)
 
 
@@ -172,7 +168,7 @@ class Flow:
     def _make_detectors(self) -> None:
         about = self._about
         for rule, make in DETECTORS.items():
-            if about.is_prose or rule in IN_ARGUMENTS:
+            if about.kind != "arguments" or rule in IN_ARGUMENTS:
                 detector = make(about)
                 self._detectors.append(detector)
                 if isinstance(detector, Periods):

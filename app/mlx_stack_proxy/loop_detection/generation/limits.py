@@ -14,7 +14,7 @@ from typing import Final, Literal
 from ...frozen import frozen
 from ...settings import GenerationSettings
 
-Place = Literal["text", "signs", "few", "fence", "arguments"]
+Place = Literal["text", "code", "arguments"]
 
 
 @frozen
@@ -25,13 +25,11 @@ class Enough:
     characters: int
 
 
-# Beside the text's own: mostly signs or digits, or one word; the same of few different characters
-# (rulers, rows of zeros); code in a fence; the arguments of a call.
+# Beside the text's own: code in a fence, and what is mostly signs or digits, or one word; the
+# arguments of a call.
 TABLE: Final[dict[Place, Enough]] = {
     "text": Enough(0, 0),
-    "signs": Enough(3, 800),
-    "few": Enough(3, 2000),
-    "fence": Enough(3, 2000),
+    "code": Enough(3, 2000),
     "arguments": Enough(3, 8000),
 }
 LATE: Final = Enough(3, 200)  # of a text beyond the tool-call limit
@@ -50,7 +48,6 @@ LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
 # Signs: one word alone, or fewer letters and marks of prose among the characters than this.
 LETTERS: Final = 0.85
-DIFFERENT: Final = 7  # characters, at least, in what is more than a ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")
 _WORD = re.compile(r"\w++")
 
@@ -81,13 +78,6 @@ def _of_text(rules: GenerationSettings, period: int) -> int:
 def phrase_times(rules: GenerationSettings) -> int:
     """How often a phrase may be said, and once more."""
     return max(int(PHRASE_A_LAP * rules.min_laps), 3)
-
-
-def kind_of(lap: str) -> Place:
-    """Where a lap stands that is in no fence and no call."""
-    if not is_signs(lap):
-        return "text"
-    return "signs" if len(set(lap)) >= DIFFERENT else "few"
 
 
 def is_signs(lap: str) -> bool:

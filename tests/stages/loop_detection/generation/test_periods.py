@@ -81,10 +81,6 @@ SIGNS = {
     "markup": '<td class="a"></td>\n',
     "code": "for (let i = 0; i < 10; i++) { console.log(i); }",
     "a path without end": "var/lib/x/a/b/c/",
-}
-
-
-FEW = {
     "rows of zeros": "[0, 0, 0, 0],\n",
     "hex": "0xffffffff, ",
     "one word": "NULL,\n    ",
@@ -95,10 +91,9 @@ FEW = {
 }
 
 
-@pytest.mark.parametrize("name", [*SIGNS, *FEW])
+@pytest.mark.parametrize("name", SIGNS)
 def test_signs_may_repeat_for_longer(name: str) -> None:
-    one = SIGNS.get(name) or FEW[name]
-    enough = TABLE["signs" if name in SIGNS else "few"].characters
+    one, enough = SIGNS[name], TABLE["code"].characters
     text = prose(200) + "\n" + one * (2 * enough // len(one))
     assert flowed(text[: 200 + enough - len(one) - 64]) is None
     hit = flowed(text)
@@ -111,7 +106,7 @@ def test_in_a_fence_what_repeats_may_go_on_for_longer(before: str) -> None:
     text = f"{prose(120)}\n{before}" + "print the same line again\n" * 120
     hit = flowed(text)
     assert hit is not None
-    assert hit.end - hit.start == TABLE["fence"].characters
+    assert hit.end - hit.start == TABLE["code"].characters
 
 
 @pytest.mark.parametrize(

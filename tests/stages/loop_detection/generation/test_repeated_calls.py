@@ -349,10 +349,8 @@ def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> No
 
     def watched(text: str) -> Verdict | None:
         watch = ReplyWatch(exchange(client_request(tools=WRITE)), LoopDetectionSettings())
-        verdicts = (
-            watch.on_event(TextDelta(0, text[at : at + 7])) for at in range(0, len(text), 7)
-        )
-        return next((one for one in verdicts if one is not None), None)
+        parts = (TextDelta(0, text[at : at + 7]) for at in range(0, len(text), 7))
+        return next((one for part in parts if (one := watch.on_event(part)) is not None), None)
 
     assert watched(before + PAGE + after) is None
     assert isinstance(watched(before + ROWS * 9), LoopDetected), "a file without end"

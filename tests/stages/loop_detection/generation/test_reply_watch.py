@@ -263,7 +263,7 @@ def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
 
 # The tool-call limit
 
-LONG_CALL = '{"command": "cat > a.py <<EOF' + prose(9000) + "x = 1\\n" * 1_200 + 'EOF"}'
+LONG_CALL = '{"command": "cat > a.py <<EOF' + prose(9000) + "x = 1\\n" * 1800 + 'EOF"}'
 
 
 @pytest.mark.parametrize(
