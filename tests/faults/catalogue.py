@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.clients import ANSWER, CALL, ERROR, GOOD, HALF, Client
+from tests.faults.clients import ANSWER, CALL, ERROR, GOOD, HALF, LAP, Client
 from tests.support.replies import (
     chunk,
     data,
@@ -118,7 +118,7 @@ OVERFLOW = (
 BAD_CALL = calling("search", '{"limit": 5}')
 LOST_CALL = whole([chunk({"role": "assistant", "content": None}), chunk({}, "tool_calls")])
 EMPTY = whole([chunk({"role": "assistant", "content": ""}), chunk({}, "stop")])
-LAPS = "The quokka is small and the quokka is round, as is known. " * 40
+LAPS = LAP * 40
 BABBLE = Reply.sse(
     ROLE, *(data(chunk({"content": LAPS[at : at + 29]})) for at in range(0, len(LAPS), 29)), SILENCE
 )
@@ -164,7 +164,7 @@ FAULTS = [
         tools_only=True,
         after=looping_history(),
     ),
-    left_at_once("loop while generating", BABBLE, "loop_detected", live=ERROR),
+    left_at_once("loop while generating", BABBLE, "loop_detected"),
     left_at_once("context overflow, 400", litellm_error(400, OVERFLOW), "context_overflow"),
     left_at_once("context overflow, 500", litellm_error(500, OVERFLOW), "context_overflow"),
 ]

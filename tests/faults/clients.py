@@ -164,6 +164,7 @@ def _read_stream(response: httpx.Response, said: Json, seconds: float) -> Outcom
 
 
 GOOD, ERROR = "good", "error"
+LAP = "The quokka is small and the quokka is round, as is known. "  # of a text that goes round
 
 
 def judged(outcome: Outcome, client: Client) -> str:
@@ -176,13 +177,21 @@ def judged(outcome: Outcome, client: Client) -> str:
     if outcome.calls != wanted:
         return f"wrong: calls {outcome.calls}"
     # A call that follows text which had flowed before its tier failed is whole.
-    if outcome.text != ("" if client.tools else ANSWER) and not (
-        client.tools and outcome.text == HALF
-    ):
+    text = behind_laps(outcome.text)
+    if text != ("" if client.tools else ANSWER) and not (client.tools and text == HALF):
         return f"wrong: text {outcome.text!r}"
     if outcome.finish != ["tool_calls" if client.tools else "stop"]:
         return f"wrong: finish_reason {outcome.finish}"
     return GOOD
+
+
+def behind_laps(text: str) -> str:
+    """What follows a text that went round, and had gone out before that was known."""
+    rest = text
+    while rest.startswith(LAP):
+        rest = rest[len(LAP) :]
+    half = next((n for n in range(len(LAP), 0, -1) if rest.startswith(LAP[:n])), 0)
+    return rest[half:].lstrip("\n") if rest != text else text
 
 
 def _judged_error(outcome: Outcome) -> str:

@@ -16,7 +16,7 @@ from .found import Found
 from .limits import LEAST_WORDS, MOST_WORDS, SENTENCES, is_signs, said
 
 _PROBE = 12  # characters that stand in every lap
-_WORD = re.compile(r"\S++(?=\s)")
+_WORD = re.compile(r"(?<!\S)\S++(?=\s)")
 _END = re.compile(r"\w[.?!][\"')*_]*+\s")
 
 
@@ -36,7 +36,7 @@ class Sentences:
         begin = max(end - 2 * enough, 0)
         if text.count(text[end - _PROBE : end], begin, end) < SENTENCES.laps:
             return None
-        words = list(_WORD.finditer(text, begin, end))[1:]  # of the first one this may be a half
+        words = list(_WORD.finditer(text, begin, end))
         said_words = [word[0] for word in words]
         for period, laps in _laps(said_words):
             start, last = words[-period * laps].start(), words[-period].start()
