@@ -151,12 +151,18 @@ def _read_choice(choice: dict[str, Any], position: int, events: list[Event]) -> 
         events.append(Finish(index, str(reason)))
 
 
-def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
+def reasoning_of(said: Mapping[str, Any]) -> str:
+    """The reasoning in a delta or a message, in whichever of its fields."""
     for field in REASONING_FIELDS:
-        reasoning = delta.get(field)
+        reasoning = said.get(field)
         if reasoning and isinstance(reasoning, str):
-            events.append(ReasoningDelta(index, reasoning))
-            break
+            return reasoning
+    return ""
+
+
+def _read_delta(delta: dict[str, Any], index: int, events: list[Event]) -> None:
+    if reasoning := reasoning_of(delta):
+        events.append(ReasoningDelta(index, reasoning))
     content = delta.get("content")
     if content:
         text = content if isinstance(content, str) else text_of(content)

@@ -126,6 +126,11 @@ def data_frame(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
+def named_frame(name: str, payload: bytes) -> bytes:
+    """The bytes of an event with a name."""
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), payload)
+
+
 def comment_frame(text: str) -> bytes:
     """The bytes of a comment, which clients ignore. ``text`` is one line."""
     return f": {text}\n\n".encode()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
 
-from ..chunks import count_of, text_of
+from ..chunks import count_of, reasoning_of, text_of
 from ..dialect import Context
-from ..field_forms import REASONING_FIELDS
 from .content import Json
 
 _BYTES_PER_TOKEN: Final = 4  # of what a model writes, where nobody has counted it
@@ -20,14 +18,6 @@ _STOPS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 def stop_reason(finish: Any, *, calls: bool) -> str:
     """Why a reply ended; one with calls wants their results, whatever its server says."""
     return "tool_use" if calls else _STOPS.get(finish, "end_turn")
-
-
-def thought_in(said: Mapping[str, Any]) -> str:
-    """The thinking in a delta or a message."""
-    for field in REASONING_FIELDS:
-        if (found := said.get(field)) and isinstance(found, str):
-            return found
-    return ""
 
 
 def message(context: Context, usage: Json) -> Json:
@@ -81,7 +71,7 @@ def whole(completion: Json, context: Context) -> Json:
 
 def _content(said: Json, context: Context) -> list[Json]:
     blocks: list[Json] = []
-    if thought := thought_in(said):
+    if thought := reasoning_of(said):
         blocks.append({"type": "thinking", "thinking": thought, "signature": ""})
     if text := text_of(said.get("content")) or text_of(said.get("refusal")):
         blocks.append({"type": "text", "text": text})

@@ -14,6 +14,7 @@ from typing import Any
 from ...errors import INVALID_REQUEST, ProxyError, invalid
 from ..dialect import SessionName, Translated
 from ..prompt_size import estimate_prompt_tokens
+from ..shared import REMINDER
 from .content import (
     BETWEEN,
     Json,
@@ -29,7 +30,6 @@ from .tools import offer
 
 # The client's version and a digest of its own, which change from turn to turn.
 _BILLING = "x-anthropic-billing-header:"
-_REMINDER = "<system-reminder>\n{}\n</system-reminder>"
 _SAME = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _SESSION = "x-claude-code-session-id"
 _AGENT = "x-claude-code-agent-id"
@@ -123,7 +123,7 @@ class _Transcript:
         if self._is_head:
             self._head += texts
         elif texts:
-            self._said.append(_REMINDER.format(BETWEEN.join(texts)))
+            self._said.append(REMINDER.format(BETWEEN.join(texts)))
 
     def _add_user(self, content: Any, where: str) -> None:
         said = user_content(content, where, self._refuse)

@@ -14,12 +14,13 @@ from typing import Any
 import orjson
 
 from ...errors import ProxyError
-from ..chunk_form import index_of
-from ..chunks import text_of
+from ..chunks import reasoning_of, text_of
 from ..dialect import Context
+from ..shared import Call, Calls
+from ..sse import named_frame
 from .content import Json
 from .errors import error_reply
-from .reply import counted, made_id, message, parsed, stop_reason, thought_in, tool_use, usage_of
+from .reply import counted, made_id, message, parsed, stop_reason, tool_use, usage_of
 
 _NEW = {
     "text": {"type": "text", "text": ""},
@@ -47,7 +48,7 @@ class MessagesEncoder:
         self._started = False
         self._open = ""  # the kind of the block that is open
         self._index = -1  # its place
-        self._calls: dict[int, Json] = {}
+        self._calls = Calls()
         self._finish: Any = None
         self._usage: Any = None
         self._written = 0
@@ -72,7 +73,7 @@ class MessagesEncoder:
     def end(self) -> bytes:
         out = [self._start()]
         self._close(out)
-        for position, call in sorted(self._calls.items()):
+        for position, call in self._calls.in_order():
             self._say_call(position, call, out)
         ending = {
             "stop_reason": stop_reason(self._finish, calls=bool(self._calls)),
@@ -86,20 +87,12 @@ class MessagesEncoder:
 
     def _take(self, choice: Json, out: list[bytes]) -> None:
         delta = choice.get("delta") or {}
-        if thought := thought_in(delta):
+        if thought := reasoning_of(delta):
             self._say("thinking", "thinking_delta", thought, out)
         if text := text_of(delta.get("content")) or text_of(delta.get("refusal")):
             self._say("text", "text_delta", text, out)
-        for place, call in enumerate(delta.get("tool_calls") or ()):
-            self._gather(index_of(call, place), call)
+        self._calls.add(delta)
         self._finish = choice.get("finish_reason") or self._finish
-
-    def _gather(self, index: int, piece: Json) -> None:
-        call = self._calls.setdefault(index, {"id": None, "name": None, "arguments": []})
-        function = piece.get("function") or {}
-        call["id"] = call["id"] or piece.get("id")
-        call["name"] = call["name"] or function.get("name")
-        call["arguments"].append(function.get("arguments") or "")
 
     def _say(self, kind: str, delta: str, text: str, out: list[bytes]) -> None:
         if self._open != kind:
@@ -108,10 +101,10 @@ class MessagesEncoder:
         said = {"type": delta, kind: text}
         out.append(_event({"type": "content_block_delta", "index": self._index, "delta": said}))
 
-    def _say_call(self, position: int, call: Json, out: list[bytes]) -> None:
-        arguments = "".join(call["arguments"])
-        identity = call["id"] or made_id(self._context, position)
-        self._begin("tool_use", tool_use(identity, call["name"], {}), out)
+    def _say_call(self, position: int, call: Call, out: list[bytes]) -> None:
+        arguments = call.arguments
+        identity = call.id or made_id(self._context, position)
+        self._begin("tool_use", tool_use(identity, call.name, {}), out)
         said = {"type": "input_json_delta", "partial_json": _as_object(arguments)}
         out.append(_event({"type": "content_block_delta", "index": self._index, "delta": said}))
         self._written += len(arguments)
@@ -147,4 +140,4 @@ def _as_object(arguments: str) -> str:
 
 
 def _event(data: Json) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (data["type"].encode(), orjson.dumps(data))
+    return named_frame(data["type"], orjson.dumps(data))

@@ -18,12 +18,12 @@ from typing import Any, Final
 import orjson
 
 from ...errors import INVALID_REQUEST, ProxyError, invalid
+from ..shared import REMINDER
 from .fields import objects, string
 from .parts import Content, content_of, joined, result_of, text_of
 from .tools import custom_arguments, flat_name
 
 Item = Mapping[str, Any]
-_REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 # Not part of what an item says: how the protocol keeps it, or what stands elsewhere in the message.
 _OUTSIDE: Final = frozenset({"type", "id", "call_id", "status", "caller"})
 _ENDED: Final = (None, "in_progress", "completed")
@@ -62,7 +62,7 @@ class _Messages:
         if not text:
             return
         if self._messages or self._texts or self._thoughts or self._calls:
-            self.user(_REMINDER.format(text))
+            self.user(REMINDER.format(text))
         else:
             self._head.append(text)
 
@@ -184,7 +184,7 @@ def _other(messages: _Messages, item: Item, where: str) -> None:
     elif paired:
         messages.call(item["call_id"], kind.removesuffix("_call"), _said(item))
     elif "role" in item or kind.endswith("_response"):
-        messages.user(_REMINDER.format(f"[{kind}] {_said(item)}"))
+        messages.user(REMINDER.format(f"[{kind}] {_said(item)}"))
     else:
         messages.assistant(text=f"[{kind}] {_said(item)}")
 

@@ -17,13 +17,14 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError
+from ..chunks import reasoning_of
 from ..dialect import Context
+from ..shared import Call, Calls
+from ..sse import DONE_FRAME, named_frame
 from .echo import Echo
 from .errors import failure_of
 from .output import REASONING, REFUSAL, TEXT, Growing, Item, called, usage_of
 
-_DONE: Final = b"data: [DONE]\n\n"
-_REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _INCOMPLETE: Final = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -43,7 +44,7 @@ class ResponseStream:
         self._open: Growing | None = None
         self._item_id = ""
         self._pieces: list[str] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls = Calls()
         self._finish: str | None = None
         self._usage: Item | None = None
         self._more: Item = {}
@@ -67,12 +68,12 @@ class ResponseStream:
 
     def error(self, error: ProxyError) -> bytes:
         failed = self._response("failed", error=failure_of(error))
-        return self._begin() + self._about("response.failed", failed) + _DONE
+        return self._begin() + self._about("response.failed", failed) + DONE_FRAME
 
     def end(self) -> bytes:
         out = self._begin() + self._close() + self._end_calls()
         whole = self._ended()
-        return out + self._about(f"response.{whole['status']}", whole) + _DONE
+        return out + self._about(f"response.{whole['status']}", whole) + DONE_FRAME
 
     def whole(self) -> Item:
         """The response, once all chunks have been taken, as an object of its own."""
@@ -89,16 +90,13 @@ class ResponseStream:
 
     def _delta(self, delta: Mapping[str, Any]) -> bytes:
         out = b""
-        for field in _REASONING_FIELDS:
-            if thought := delta.get(field):
-                out += self._grow(REASONING, thought)
-                break
+        if thought := reasoning_of(delta):
+            out += self._grow(REASONING, thought)
         if text := delta.get("content"):
             out += self._grow(TEXT, text)
         if refusal := delta.get("refusal"):
             out += self._grow(REFUSAL, refusal)
-        for position, call in enumerate(delta.get("tool_calls") or ()):
-            self._gather(call, position)
+        self._calls.add(delta)
         return out
 
     def _grow(self, kind: Growing, text: str) -> bytes:
@@ -128,16 +126,11 @@ class ResponseStream:
     def _item_status(self) -> str:
         return "incomplete" if self._finish in _INCOMPLETE else "completed"
 
-    def _gather(self, call: Mapping[str, Any], position: int) -> None:
-        index = call.get("index")
-        known = self._calls.setdefault(index if type(index) is int else position, _Call())
-        known.add(call)
-
     def _end_calls(self) -> bytes:
-        calls, self._calls = self._calls, {}
-        return b"".join(self._call(calls[index]) for index in sorted(calls))
+        calls, self._calls = self._calls, Calls()
+        return b"".join(self._call(call) for _, call in calls.in_order())
 
-    def _call(self, call: _Call) -> bytes:
+    def _call(self, call: Call) -> bytes:
         id = self._next_id()
         shape = self._shapes[call.name]
         done = called(id, call.id or f"call_{id}", call.arguments, shape, self._item_status())
@@ -196,27 +189,7 @@ class ResponseStream:
     def _event(self, type_: str, place: Item, **fields: Any) -> bytes:
         payload = {"type": type_, "sequence_number": self._sequence, **place, **fields}
         self._sequence += 1
-        return b"event: %b\ndata: %b\n\n" % (type_.encode(), orjson.dumps(payload))
-
-
-class _Call:
-    """A call as its pieces come."""
-
-    def __init__(self) -> None:
-        self.id = ""
-        self.name = ""
-        self._arguments: list[str] = []
-
-    @property
-    def arguments(self) -> str:
-        return "".join(self._arguments)
-
-    def add(self, piece: Mapping[str, Any]) -> None:
-        function = piece.get("function") or {}
-        self.id = self.id or piece.get("id") or ""
-        self.name = self.name or function.get("name") or ""
-        if arguments := function.get("arguments"):
-            self._arguments.append(arguments)
+        return named_frame(type_, orjson.dumps(payload))
 
 
 def whole(completion: Mapping[str, Any], context: Context) -> dict[str, Any]:
