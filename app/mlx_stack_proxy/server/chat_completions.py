@@ -8,7 +8,7 @@ may speak the dialect itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,7 +16,7 @@ import orjson
 
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
-from ..engine.exchange import ClientRequest, Controls, Exchange, Route
+from ..engine.exchange import Controls, Exchange, Route
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
 from ..engine.response_headers import of_pressure
@@ -94,7 +94,7 @@ class ChatCompletions:
             controls = read_controls(request.headers, services.settings)
             body = await self._body(request, receive, held)
             given = await _aside(body, client_request.read, body)
-            if await self._is_foreign(services, given, controls, request):
+            if not (await self._route(services, given, controls, request)).tiers:
                 held.release()
                 await self._pass_through(request, replayed(body, receive), downstream)
                 return
@@ -122,20 +122,22 @@ class ChatCompletions:
         body = await self._body(request, receive, held)
         arrived = clock()
         given = await _aside(body, client_request.read, body)
-        if dialect is not None and await self._is_foreign(services, given, controls, request):
-            held.release()
-            await self._pass_through(request, replayed(body, receive), downstream)
-            return
-        translated = Translated(given)
+        route, translated = None, Translated(given)
         if dialect is not None:
+            route = await self._route(services, given, controls, request)
+            if not route.tiers:  # LiteLLM lists the model, and it is no tier's
+                held.release()
+                await self._pass_through(request, replayed(body, receive), downstream)
+                return
             translated = await _aside(body, dialect.to_chat, given, request.headers)
         parsed = await _aside(body, client_request.checked, translated.body, len(body))
         del body  # as long as what was read from it, and a reply may stream for long
         blocks, named = parsed.blocks, translated.session
         session = session_id.identify(request.headers, given, owner, blocks, named)
-        exchange = await self._exchange(
-            services, request, parsed, session=session, controls=controls, started=started
-        )
+        if route is None:
+            route = await self._route(services, parsed.body, controls, request)
+        exchange = Exchange(request.id, parsed, controls, session, route, started)
+        _note_client(exchange, request)
         if dialect is not None:
             _speak(dialect, translated, exchange)
         headers, our_key = self._headers(request, dialect)
@@ -160,24 +162,6 @@ class ChatCompletions:
         check_length(request, most)
         return await read_body(receive, most, held)
 
-    async def _exchange(
-        self,
-        services: Services,
-        request: Incoming,
-        parsed: ClientRequest,
-        *,
-        session: session_id.SessionId,
-        controls: Controls,
-        started: float,
-    ) -> Exchange:
-        route = await self._route(services, parsed.model, controls, request)
-        exchange = Exchange(request.id, parsed, controls, session, route, started)
-        exchange.patience = patience(parsed.body, request.headers)
-        if not parsed.stream:
-            exchange.client_timeout = client_timeout(request.headers)
-        exchange.owner = given_key(request)
-        return exchange
-
     def _headers(self, request: Incoming, dialect: Dialect | None) -> tuple[RawHeaders, bool]:
         """Those for LiteLLM; whether the key in them is ours."""
         own = without_controls(passed_on(request.raw_headers, _NOT_SENT_UP))
@@ -185,21 +169,16 @@ class ChatCompletions:
             own = [h for h in own if not h[0].startswith(dialect.own_headers)]
         return self._access.upstream_headers([*own, *CHAT_HEADERS])
 
-    async def _is_foreign(
-        self, services: Services, given: dict[str, Any], controls: Controls, request: Incoming
-    ) -> bool:
-        """Whether a request asks for a model that LiteLLM lists, and that is no tier's."""
-        model = given.get("model")
-        name = model if isinstance(model, str) else ""
-        return not (await self._route(services, name, controls, request)).tiers
-
     async def _route(
         self,
         services: Services,
-        model: str,
+        body: Mapping[str, Any],
         controls: Controls,
         request: Incoming,
     ) -> Route:
+        """The tiers for the model of a body; none where it is LiteLLM's alone."""
+        model = body.get("model")
+        model = model if isinstance(model, str) else ""
         models = services.models
         authorization = request.headers.get("authorization")
         if authorization is None and (key := given_key(request)):
@@ -222,6 +201,14 @@ class ChatCompletions:
         if name not in self._said_unknown:
             self._said_unknown.add(name)
             log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
+
+
+def _note_client(exchange: Exchange, request: Incoming) -> None:
+    """Whose the request is, and how long its client waits."""
+    exchange.patience = patience(exchange.request.body, request.headers)
+    if not exchange.request.stream:
+        exchange.client_timeout = client_timeout(request.headers)
+    exchange.owner = given_key(request)
 
 
 def _speak(dialect: Dialect, translated: Translated, exchange: Exchange) -> None:
