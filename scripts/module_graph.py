@@ -37,7 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (  # the engine's plain data, and the way to LiteLLM
         *(
             f"engine.{name}"
-            for name in ("exchange", "session_id", "verdicts", "steps", "deadlines")
+            for name in ("request", "exchange", "session_id", "verdicts", "steps", "deadlines")
         ),
         *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
         *(f"engine.{name}" for name in ("transport", "upstream", "background", "rate_limit")),
@@ -46,7 +46,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ROOMS,
     (  # the loop, and what of the rooms and of telemetry works with an exchange's services
         "engine",
-        "escalation.moves",
         "loop_detection.ask_judge",
         *(f"token_budget.{name}" for name in ("books", "reservation", "passthrough_books")),
         *(f"telemetry.{name}" for name in ("accounts", "observers", "failure_capture", "traces")),

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
-from ..engine.exchange import Controls, Exchange, Route
+from ..engine.exchange import Exchange
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
+from ..engine.request import Controls, Route
 from ..engine.response_headers import of_pressure
 from ..engine.runner import Run
 from ..engine.services import Services
@@ -27,7 +27,7 @@ from ..engine.watch import Receive, Watch
 from ..errors import invalid
 from ..escalation import tiers
 from ..telemetry import accounts, log
-from ..wire.dialect import Context, Dialect, Outgoing, Translated
+from ..wire.dialect import Dialect, Translated
 from .access import Access, given_key, without_controls
 from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
@@ -136,10 +136,21 @@ class ChatCompletions:
         session = session_id.identify(request.headers, given, owner, blocks, named)
         if route is None:
             route = await self._route(services, parsed.body, controls, request)
-        exchange = Exchange(request.id, parsed, controls, session, route, started)
-        _note_client(exchange, request)
-        if dialect is not None:
-            _speak(dialect, translated, exchange)
+        exchange = Exchange(
+            parsed.asked_by(
+                id=request.id,
+                session=session,
+                route=route,
+                controls=controls,
+                owner=given_key(request),
+                started=started,
+                patience=patience(parsed.body, request.headers),
+                client_timeout=None if parsed.stream else client_timeout(request.headers),
+                dialect=dialect,
+                echo=translated.echo,
+                left_out=tuple(translated.left_out),
+            )
+        )
         headers, our_key = self._headers(request, dialect)
         run = Run(
             services,
@@ -201,24 +212,6 @@ class ChatCompletions:
         if name not in self._said_unknown:
             self._said_unknown.add(name)
             log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
-
-
-def _note_client(exchange: Exchange, request: Incoming) -> None:
-    """Whose the request is, and how long its client waits."""
-    exchange.patience = patience(exchange.request.body, request.headers)
-    if not exchange.request.stream:
-        exchange.client_timeout = client_timeout(request.headers)
-    exchange.owner = given_key(request)
-
-
-def _speak(dialect: Dialect, translated: Translated, exchange: Exchange) -> None:
-    """The exchange's reply goes out in this dialect."""
-    request = exchange.request
-    tokens = partial(getattr, request, "prompt_tokens")  # worked out when it is asked for
-    context = Context(exchange.id, request.model, translated.echo, tokens)
-    exchange.outgoing = Outgoing(dialect, context)
-    if translated.left_out:
-        exchange.notes["Left-Out"] = ",".join(translated.left_out)
 
 
 async def _aside(body: bytes, do: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange, Incident, Outcome
 from ..engine.services import Services
+from ..engine.steps import Fail, Move, Retry, Step
+from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..errors import INVALID_REQUEST, ProxyError
+from ..escalation.breaker import TierCall
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
@@ -34,17 +37,17 @@ def tier_label(exchange: Exchange) -> str:
 def count_attempt(
     services: Services,
     exchange: Exchange,
-    record: AttemptRecord,
+    outcome: Outcome,
     spent: Spent | None,
     now: float,
 ) -> None:
     """One upstream call has ended. ``now``: on the loop's clock."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.attempts.inc(tier, record.reason or "ok")
+    metrics.attempts.inc(tier, outcome.reason or "ok")
     if spent is not None:
         count_tokens(services, tier, spent)
-        services.token_rates.ended(tier, spent.output, now - record.seconds, now)
+        services.token_rates.ended(tier, spent.output, now - outcome.seconds, now)
 
 
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
@@ -54,8 +57,35 @@ def count_tokens(services: Services, tier: str, spent: Spent) -> None:
     metrics.tokens.inc(tier, "output", by=spent.output)
 
 
-def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
-    services.metrics.retries.inc(tier_label(exchange), reason)
+def note_step(services: Services, exchange: Exchange, step: Step) -> None:
+    """What follows an attempt has been decided; the exchange goes by it already."""
+    match step:
+        case Retry():
+            services.metrics.retries.inc(tier_label(exchange), step.reason)
+        case Move():
+            note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
+        case Fail() if not isinstance(exchange.outcomes[-1].verdict, Rejected):
+            _exhausted(services, exchange, step.error)
+
+
+def note_escalated(services: Services, exchange: Exchange, before: str, reason: str) -> None:
+    """A tier was left for that of now."""
+    services.metrics.escalations.inc(before, exchange.tier, reason)
+    detail = {"from": before, "to": exchange.tier, "reason": reason}
+    keep(services, exchange, [("escalated", detail)])
+
+
+def note_tier(
+    services: Services, exchange: Exchange, call: TierCall, verdict: Verdict | None
+) -> None:
+    """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
+    event = services.tier_states.note(call, verdict, exchange.request)
+    if isinstance(verdict, UpstreamFailed):
+        services.comebacks.watch(call.tier)
+    elif exchange.hint_in_tool_result:  # so it was for our words that the call before was refused
+        note_hint_refused(services, exchange)
+    if event is not None:
+        keep(services, exchange, [(event["kind"], event["detail"])])
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
@@ -66,15 +96,15 @@ def note_hint_refused(services: Services, exchange: Exchange) -> None:
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 
-def settle_incidents(services: Services, exchange: Exchange) -> None:
-    """Count what the stages reported, and keep it as events."""
-    if not exchange.incidents:
+def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence[Incident]) -> None:
+    """Count what the stages reported of an attempt, and keep it as events."""
+    if not incidents:
         return
     metrics = services.metrics
     tier = tier_label(exchange)
-    tools = _offered(exchange)
+    tools = exchange.request.offered()  # what else a model calls a tool is its own text
     events = []
-    for incident in exchange.incidents:
+    for incident in incidents:
         match incident.kind:
             case "tool_call_invalid":
                 metrics.tool_call_failures.inc(tier, *incident.labels)
@@ -99,18 +129,10 @@ def settle_incidents(services: Services, exchange: Exchange) -> None:
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
         events.append((kind, detail))
-    exchange.incidents.clear()
     keep(services, exchange, events)
 
 
-def _offered(exchange: Exchange) -> set[str]:
-    """The names of the request's tools; what else a model calls a tool is its own text."""
-    functions = (tool.get("function") for tool in exchange.request.tools if isinstance(tool, dict))
-    names = (function.get("name") for function in functions if isinstance(function, dict))
-    return {name for name in names if isinstance(name, str)}
-
-
-def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
     """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
     if error.type == INVALID_REQUEST:
         return
@@ -173,7 +195,7 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
         said["failed"] = failed
     if exchange.escalated_from:
         said["escalated_from"] = exchange.escalated_from
-        said["reason"] = exchange.notes.get("Escalation-Reason", "")
+        said["reason"] = exchange.escalation_reason
     if repairs := exchange.reply_notes.get("Repairs"):
         said["repairs"] = repairs
     log.get().info(
