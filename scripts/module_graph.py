@@ -37,9 +37,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (  # the engine's plain data, and the way to LiteLLM
         *(
             f"engine.{name}"
-            for name in ("request", "exchange", "session_id", "verdicts", "steps", "deadlines")
+            for name in (
+                "request",
+                "outcome",
+                "exchange",
+                "session_id",
+                "verdicts",
+                "steps",
+                "deadlines",
+            )
         ),
-        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
+        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers", "deadlines")),
         *(f"engine.{name}" for name in ("transport", "upstream", "background", "rate_limit")),
     ),
     ("state", "telemetry"),

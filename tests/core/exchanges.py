@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import Began, Exchange, Outcome, Remarks
+from mlx_stack_proxy.engine.exchange import Began, Exchange
+from mlx_stack_proxy.engine.outcome import Outcome, Remarks
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.engine.request import Controls, Request, Route, UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId

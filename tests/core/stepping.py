@@ -8,8 +8,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from mlx_stack_proxy.engine.exchange import Committed, Exchange, Outcome
+from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import next_step
+from mlx_stack_proxy.engine.outcome import Committed, Outcome
 from mlx_stack_proxy.engine.steps import Fail, Move, Retry, Step
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,

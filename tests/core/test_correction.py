@@ -10,7 +10,7 @@ import pytest
 
 from mlx_stack_proxy.engine import correction
 from mlx_stack_proxy.engine.build_request import build
-from mlx_stack_proxy.engine.exchange import Outcome
+from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.steps import Retry
 from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, OutputTruncated
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Committed, Exchange
+from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.next_step import leaves_silent
+from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Fail, Move
 from mlx_stack_proxy.engine.time_left import silent_until

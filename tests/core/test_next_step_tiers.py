@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Committed, Exchange
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.time_left import after_waiting

@@ -13,9 +13,10 @@ from ..wire.sse import DONE_FRAME, comment_frame, data_frame
 from . import response_headers
 from .attempt import Attempt
 from .downstream import EVENT_STREAM, Downstream
-from .exchange import Exchange, Remarks
+from .exchange import Exchange
 from .failures import refusal_passed_on
 from .headers import RawHeaders
+from .outcome import Remarks
 from .steps import Fail, PassOn
 
 _JSON = [(b"content-type", b"application/json")]

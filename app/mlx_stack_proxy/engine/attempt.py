@@ -24,9 +24,10 @@ from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, Tick, Upstrea
 from ..wire.reply import Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
-from .exchange import Committed, Exchange, Remarks
+from .exchange import Exchange
 from .gate import Gate
 from .headers import RawHeaders
+from .outcome import Committed, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
 from .request import UpstreamRequest
 from .upstream_answers import failure_inside, repetition_inside

@@ -8,8 +8,9 @@ from ..settings import Settings, TierSettings
 from ..token_budget.budgets import fitting
 from ..wire.usage import window_of
 from . import correction, hints
-from .exchange import Exchange, Outcome
+from .exchange import Exchange
 from .litellm_controls import without_controls
+from .outcome import Outcome
 from .request import UpstreamRequest
 from .steps import Move, Retry
 from .verdicts import (

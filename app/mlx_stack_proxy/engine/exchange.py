@@ -12,15 +12,15 @@ from those lists, which are short: nearly always empty, or one outcome long.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
 from ..frozen import frozen
 from ..settings import EscalationReason
 from ..wire.dialect import Context, Outgoing
-from ..wire.reply import Reply
+from .outcome import Committed, Inquiry, Outcome, all_committed
 from .request import Controls, Request, Route
 from .session_id import SessionId
 from .steps import DeliverEarlier, Move, Retry, Start, Step
@@ -39,104 +39,6 @@ from .verdicts import (
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
 # Verdicts that are no fault of what the model itself said.
 _NO_MODELS = (OutputTruncated, UpstreamFailed, Rejected, type(None))
-# What is kept for the post-mortem; docs/observability.md says when, and what each tells.
-EVENT_KINDS = (
-    "loop_warning",
-    "loop_break",
-    "tool_call_invalid",
-    "tool_call_repaired",
-    "escalated",
-    "exhausted",
-    "tier_degraded",
-    "tier_recovered",
-    "budget_warning",
-    "budget_exceeded",
-    "pressure_changed",
-)
-
-
-@frozen
-class Incident:
-    """Something a stage did or found, for the counters and the events."""
-
-    kind: str  # an event's name
-    labels: tuple[str, ...]  # bounded words for the counter
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-@frozen
-class Inquiry:
-    """What a stage wants a model to be asked: beside the exchange, once that is over."""
-
-    tier: str  # who is asked
-    body: Mapping[str, Any]  # the request, without its `model`
-    # Is given the answer's text, None where none came; says whether it could be read.
-    take: Callable[[str | None], bool]
-
-
-@dataclass(slots=True)
-class Remarks:
-    """What was said about one attempt, beside the verdict.
-
-    ``notes`` and ``reply_notes`` are response headers (docs/http.md) by their name without the
-    prefix, e.g. ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.
-    """
-
-    notes: dict[str, str] = field(default_factory=dict)  # of the exchange, from here on
-    reply_notes: dict[str, str] = field(default_factory=dict)  # of this attempt's reply alone
-    incidents: list[Incident] = field(default_factory=list)
-    turn: bytes = b""  # this turn of the session, for the store
-    inquiry: Inquiry | None = None
-
-    def add(self, other: Remarks) -> None:
-        self.notes |= other.notes
-        self.reply_notes |= other.reply_notes
-        self.incidents += other.incidents
-        self.turn = other.turn or self.turn
-        self.inquiry = other.inquiry or self.inquiry
-
-
-@frozen
-class Committed:
-    """What has reached the client of a reply that streams."""
-
-    text: str = ""
-    # The first chunk's `id` and `created`, which those of later attempts take on.
-    identity: Mapping[str, Any] = field(default_factory=dict)
-    other: bool = False  # something of a refusal, audio or an image
-
-    @property
-    def stays(self) -> bool:
-        """Whether the client has what no further attempt can take back, as it can reasoning."""
-        return self.other or bool(self.text)
-
-
-@frozen
-class Outcome:
-    """How one attempt ended."""
-
-    tier: str
-    verdict: Verdict | None = None  # None: nothing is wrong with it
-    reason: str | None = None  # why it failed, in the words of metrics; None: it did not
-    called: bool = True  # an upstream call was made, else it ended before
-    status: int | None = 200  # the upstream answer's; None: there was none
-    seconds: float = 0.0  # that the call took
-    committed: Committed | None = None  # what it let out to the client
-    remarks: Remarks = field(default_factory=Remarks)
-    reply: Reply | None = None
-
-    @property
-    def refused(self) -> bool:
-        """Whether no connection could be made."""
-        return isinstance(self.verdict, UpstreamFailed) and self.verdict.refused
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "tier": self.tier,
-            "reason": self.reason,
-            "status": self.status,
-            "seconds": round(self.seconds, 3),
-        }
 
 
 @frozen
@@ -333,7 +235,7 @@ class Exchange:
     @property
     def committed(self) -> Committed | None:
         """What has gone out of all attempts that have ended; None if nothing."""
-        return _all_committed(self.outcomes)
+        return all_committed(self.outcomes)
 
     @property
     def text_is_out(self) -> bool:
@@ -344,7 +246,7 @@ class Exchange:
     @property
     def text_retried(self) -> bool:
         """Whether another attempt has followed after text had gone out."""
-        committed = _all_committed(self._followed)
+        committed = all_committed(self._followed)
         return committed is not None and committed.stays
 
     @property
@@ -391,12 +293,3 @@ class Exchange:
         """What the last stage that had a question wants a model to be asked."""
         asked = [one.remarks.inquiry for one in self.outcomes if one.remarks.inquiry is not None]
         return asked[-1] if asked else None
-
-
-def _all_committed(outcomes: Sequence[Outcome]) -> Committed | None:
-    """What several attempts have let out together."""
-    found = [outcome.committed for outcome in outcomes if outcome.committed is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    text = "".join(one.text for one in found)
-    return Committed(text, found[0].identity, any(one.other for one in found))

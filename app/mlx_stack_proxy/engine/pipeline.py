@@ -12,8 +12,9 @@ from typing import Protocol
 
 from ..wire.events import Event
 from ..wire.reply import Reply
-from .exchange import Exchange, Remarks
+from .exchange import Exchange
 from .gate import TextHold
+from .outcome import Remarks
 from .request import UpstreamRequest
 from .verdicts import Verdict, severest
 

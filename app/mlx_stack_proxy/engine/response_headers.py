@@ -6,8 +6,9 @@ import re
 from functools import lru_cache
 
 from ..memory_pressure.pressure import Pressure
-from .exchange import Exchange, Remarks
+from .exchange import Exchange
 from .headers import HOP_BY_HOP, RawHeaders, passed_on
+from .outcome import Remarks
 
 PREFIX = "X-MLX-Stack-"
 # A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.

@@ -23,9 +23,10 @@ from .build_request import build
 from .calls import Calls
 from .decisions import Decisions
 from .downstream import Downstream
-from .exchange import Began, Exchange, Outcome
+from .exchange import Began, Exchange
 from .failures import error_of
 from .headers import RawHeaders
+from .outcome import Outcome
 from .services import Services
 from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry
 from .timers import Timers

@@ -14,8 +14,9 @@ import orjson
 
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.exchange import Exchange, Inquiry
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
+from ..engine.outcome import Inquiry
 from ..engine.request import Request, Route
 from ..engine.services import Services
 from ..engine.upstream import CHAT_PATH, Response, UpstreamError

@@ -11,7 +11,8 @@ import functools
 from typing import Final
 
 from ..engine import hints
-from ..engine.exchange import Exchange, Incident, Inquiry
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import LoopDetected, Verdict

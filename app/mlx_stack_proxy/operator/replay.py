@@ -28,9 +28,9 @@ from ..engine import client_request, correction
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
 from ..engine.exchange import Exchange
-from ..engine.exchange import Outcome as Ended
 from ..engine.failures import as_data
 from ..engine.next_step import next_step
+from ..engine.outcome import Outcome as Ended
 from ..engine.pipeline import Stage
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..engine.exchange import Exchange, Incident, Outcome
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Outcome
 from ..engine.services import Services
 from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import Rejected, UpstreamFailed, Verdict

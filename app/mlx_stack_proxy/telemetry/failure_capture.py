@@ -21,8 +21,9 @@ from typing import Any, Final
 import orjson
 
 from ..engine.attempt import Attempt
-from ..engine.exchange import Exchange, Outcome
+from ..engine.exchange import Exchange
 from ..engine.failures import as_data
+from ..engine.outcome import Outcome
 from ..engine.rate_limit import Once
 from ..engine.upstream import Response
 from ..engine.verdicts import UpstreamFailed, Verdict

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..engine.attempt import Attempt
-from ..engine.exchange import Exchange, Outcome
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
+from ..engine.outcome import Outcome
 from ..engine.upstream import Response
 
 

@@ -21,8 +21,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .. import __version__
 from ..engine.attempt import Attempt
-from ..engine.exchange import Exchange, Outcome
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
+from ..engine.outcome import Outcome
 from ..settings import Settings
 from ..state.worker import Worker
 from ..wire.reply import Reply

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ..engine.exchange import Exchange, Outcome
+from ..engine.exchange import Exchange
+from ..engine.outcome import Outcome
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import sys
 
-from ..engine.exchange import Exchange, Incident
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, OutputTruncated

@@ -14,8 +14,9 @@ from typing import Any
 
 import orjson
 
-from ..engine.exchange import Exchange, Incident
+from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
+from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
 from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall

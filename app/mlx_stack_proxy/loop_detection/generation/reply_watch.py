@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from ...engine.exchange import Exchange, Incident, Remarks
+from ...engine.exchange import Exchange
+from ...engine.outcome import Incident, Remarks
 from ...engine.request import UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
