@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     remote.add_commands(commands)
     service.add_commands(commands)
     _add_up(commands)
+    _add_demo(commands)
     return parser
 
 
@@ -203,3 +204,10 @@ def _add_up(commands: Any) -> None:
     )
     up.add_arguments(parser)
     parser.set_defaults(run=up.run)
+
+
+def _add_demo(commands: Any) -> None:
+    from .demo import command
+
+    parser = commands.add_parser("demo", help="what the proxy does for a weak model, side by side")
+    command.add_arguments(parser)

@@ -53,13 +53,18 @@ def open_run_directory(given: str | None) -> RunDirectory:
     if given is not None:
         return RunDirectory(Path(given).expanduser().resolve())
     try:
-        return RunDirectory(Path.home() / ".mlx-stack" / "run")
+        return RunDirectory(usual_folder())
     except RuntimeError:  # there is no home
         pass
     except RunDirectoryError as error:
         if not isinstance(error.__cause__, OSError):
             raise
     return RunDirectory(Path(tempfile.gettempdir()) / f"mlx-stack-{os.getuid()}")
+
+
+def usual_folder() -> Path:
+    """Where a run directory is by default. Raises ``RuntimeError`` where there is no home."""
+    return Path.home() / ".mlx-stack" / "run"
 
 
 def _make(path: Path, logs: Path) -> None:
