@@ -22,7 +22,7 @@ from rich.text import Text
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
-from ..local_stack.run_directory import usual_folder
+from ..local_stack.run_directory import LITELLM_CONFIG, usual_folder
 from .ask import Reply, Server, Unreachable, ask
 
 WEAKEST = "fast"  # of the demo tiers
@@ -75,7 +75,7 @@ def _direct(args: argparse.Namespace) -> Server | None:
         key = os.environ.get("LITELLM_MASTER_KEY", "local")
         return Server(url, args.direct_model or args.tier, key)
     folder = Path(args.run_dir).expanduser() if args.run_dir else usual_folder()
-    return model_server(folder / "litellm.yaml", args.tier)
+    return model_server(folder / LITELLM_CONFIG, args.tier)
 
 
 def model_server(litellm_config: Path, tier: str) -> Server | None:

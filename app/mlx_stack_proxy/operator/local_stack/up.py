@@ -159,8 +159,8 @@ class _Stack:
     async def _serve(self, supervisor: Supervisor) -> None:
         begun = time.monotonic()
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
-        # Made anew for each run and never written down: only its own children know it.
         key = f"sk-{secrets.token_urlsafe(32)}"
+        self._directory.keep_key(configs.KEY_VARIABLE, key)
         back, front = self._prepare(key)
         await supervisor.start(back)
         warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
