@@ -11,7 +11,7 @@ from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
-from .texts import action_in, brought_in, collapse, without_numbers
+from .texts import action_in, brought_in, collapse, told_calls, without_numbers
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
@@ -24,7 +24,7 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
 
     The first one's place is told by what the user asked.
     """
-    action = digest(collapse(action_in(text)))
+    action = digest(action_in(text))
     made = tuple(sorted(calls))
     place = hash((before.place if before else inputs.digest, action, made))
     if made:
@@ -176,7 +176,7 @@ class Transcript:
         if any(inputs.results):
             self._user_beside_results = inputs.user
         text = text_of(message.get("content"))
-        made = _calls(message)
+        made = _calls(message) or told_calls(text)
         calls = [(_read(call), call.get("id")) for call in made]
         if len(calls) > 1:
             calls.sort(key=lambda pair: pair[0])
