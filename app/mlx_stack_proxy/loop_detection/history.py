@@ -18,7 +18,7 @@ from ..kept import kept
 from ..wire.blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import MAX_TURNS, Shown, Transcript, output
+from .turns import MAX_BEFORE, MAX_TURNS, Before, Seen, Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
 MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents
@@ -91,13 +91,25 @@ class HistoryReader:
                 break
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
-            transcript = Transcript(Shown())
+            known = self._sessions.get(session)
+            transcript = Transcript(known.seen if known else Seen())
             for message in said:
                 transcript.add(message)
         inputs = transcript.pending()
         turns = transcript.turns
         place = hash((turns[-1].place if turns else 0, inputs.digest))
         return History(turns, inputs, place, transcript.task_start)
+
+    def replied(
+        self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
+    ) -> None:
+        """Keep where a reply was given, for a client that compacts its transcript behind it."""
+        dropped = max(len(history.turns) - MAX_BEFORE, 0)
+        start = max(history.task_start - dropped, 0)
+        before = Before(history.turns[dropped:], history.pending, start)
+        known = self._taken(session)
+        known.seen.replied(before, text, calls)
+        self._keep(session, known)
 
     def forget(self, session: str) -> None:
         self._taken(session)
@@ -110,7 +122,8 @@ class HistoryReader:
 
     def _keep(self, session: str, known: _Session) -> None:
         """As the one that was read last; the oldest go where it is too many, or too much."""
-        known.size = sum([branch[-1].transcript.size for branch in known.branches])
+        known.size = known.seen.size
+        known.size += sum([branch[-1].transcript.size for branch in known.branches])
         self._bytes += known.size
         self._sessions[session] = known
         while len(self._sessions) > 1 and (
@@ -126,7 +139,7 @@ class HistoryReader:
         if steps == len(branch) and branch:
             branches.remove(branch)  # it is gone on with; else they part here
         begun = branch[:steps]
-        transcript = _read_on(begun, blocks.said, names, known.shown)
+        transcript = _read_on(begun, blocks.said, names, known.seen)
         branches.append(begun[-_STEPS_BACK - 1 :])
         del branches[: -self._max_branches]
         self._keep(session, known)
@@ -154,7 +167,7 @@ class _Session:
     """What is known of one, the branch that was read last at the end. ``size``: bytes, about."""
 
     branches: list[_Branch] = field(default_factory=list)
-    shown: Shown = field(default_factory=Shown)
+    seen: Seen = field(default_factory=Seen)
     size: int = 0
 
 
@@ -177,13 +190,13 @@ def _longest(branches: Sequence[_Branch], names: _Names) -> tuple[_Branch, int]:
 
 
 def _read_on(
-    branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names, shown: Shown
+    branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names, seen: Seen
 ) -> Transcript:
     """Read what is new behind the branch's end, and add it there."""
     start = branch[-1].length if branch else 0
     if branch and start == len(said):
         return branch[-1].transcript
-    transcript = branch[-1].transcript.copy() if branch else Transcript(shown)
+    transcript = branch[-1].transcript.copy() if branch else Transcript(seen)
     replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
     keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
     for position in range(start, len(said)):
