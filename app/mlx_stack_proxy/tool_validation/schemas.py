@@ -20,7 +20,7 @@ import orjson
 from ..kept import kept
 from .clean_schema import REGEX, clean
 from .explain import UNEXPLAINED
-from .validation_cost import MAX_UNFOLDED, MAX_VISITS, TooCostly, Visits, fans_out, unfolded
+from .validation_cost import MAX_VISITS, TooCostly, Visits, fans_out
 
 MAX_SCHEMAS: Final = 1_024
 MAX_CACHED: Final = 16_000  # bytes of JSON: a larger schema is compiled each time
@@ -44,7 +44,8 @@ class CompiledSchema:
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
         self.declared = frozenset(self.schema.get("properties", ())) | frozenset(self.required)
         self._validator = self._compile()
-        self._may_cost = unfolded(self.schema, self.definitions) > MAX_UNFOLDED
+        # A small schema without references costs little for any value.
+        self._may_cost = bool(self.definitions) or len(json.dumps(self.schema)) > MAX_CACHED
 
     def _compile(self) -> Any:
         try:
