@@ -62,12 +62,14 @@ class LoopDetection:
     def history(self, exchange: Exchange) -> History:
         """What the request's messages tell; else what was stored, for sessions with a name."""
         session = exchange.session
-        history = self.reader.read(session.hash, exchange.request.blocks)
+        request = exchange.request
+        history = self.reader.read(session.hash, request.blocks, request.failed)
         if session.derived:
             if not history.turns:  # a new run of the same script
                 self._sessions.forget(session.hash)
             return history
-        if history.turns:
+        # Clients of other dialects resend it by protocol: the same first request is a retry.
+        if history.turns or exchange.outgoing is not None:
             self.remembered(exchange).has_transcript = True
         elif exchange.window and not self.remembered(exchange).has_transcript:
             return of_window(exchange.window, history)
