@@ -64,7 +64,7 @@ async def test_text_whose_turn_a_time_limit_took_goes_out_with_the_end() -> None
     answer, running, out = answering(client)
     await interrupted(answer, out)
     client.open.set()
-    assert await answer.deliver(running) == "ok"
+    await answer.deliver(running)
     assert client.body == ROLE + TEXT + END + DONE
     assert client.whole
 
@@ -97,7 +97,7 @@ async def test_an_answer_to_pass_on_goes_into_a_stream_that_has_begun() -> None:
     answer, _, _ = answering(client)
     answer.send_later(b"", time.monotonic())
     refused = PassOn(400, (), b'{"error": {"message": "no such thing"}}')
-    assert await answer.refuse(refused) == "client_error"
+    await answer.refuse(refused)
     assert client.status == 200
     assert b'"message":"no such thing"' in client.body
     assert client.body.endswith(DONE)

@@ -77,20 +77,18 @@ class Answer:
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
-    async def deliver(self, attempt: Attempt) -> str:
-        """Send what is left of a reply; the exchange's outcome, in a word for metrics and log."""
+    async def deliver(self, attempt: Attempt) -> None:
+        """Send what is left of a reply."""
         await self._late_writes_end()
         await self._deliver(attempt)
-        return "ok"
 
-    async def refuse(self, step: PassOn | Fail) -> str:
-        """Send an error, ours or upstream's own; the exchange's outcome, as above."""
+    async def refuse(self, step: PassOn | Fail) -> None:
+        """Send an error, ours or upstream's own."""
         await self._late_writes_end()
         if isinstance(step, Fail):
             await self._fail(step.error)
-            return step.error.type
-        await self._pass_on(step)
-        return "client_error"
+        else:
+            await self._pass_on(step)
 
     async def _late_writes_end(self) -> None:
         """What a timer let out was there first, and must go out first."""

@@ -38,7 +38,8 @@ class Calls:
     """``headers``: those for LiteLLM. ``our_key``: we put the key in. Times are ``clock``'s.
 
     ``began``: when the call that runs did, None where none does. ``of_tier``: the same for the
-    tier's breaker.
+    tier's breaker. ``first_byte``: when its reply did. ``waited``: seconds for a place on the tier;
+    ``placed``: that place came.
     """
 
     def __init__(
@@ -74,9 +75,13 @@ class Calls:
         self._ours: float | None = arrived
         self.began: float | None = None
         self.of_tier: TierCall | None = None
+        self.first_byte: float | None = None
+        self.waited = 0.0
+        self.placed = True
 
     async def make(self, attempt: Attempt, after: float) -> Verdict | None:
         """Make an attempt's call, and read its answer to the end. ``after``: seconds to wait."""
+        self.waited, self.placed = 0.0, True
         try:
             try:
                 verdict = await self._make_in_time(attempt, after)
@@ -87,6 +92,7 @@ class Calls:
                 await self.close()  # the client may be long in taking what it is told
                 return None if isinstance(interruption, LeftOpen) else interruption
         except QueueTimeout as error:
+            self.waited, self.placed = error.seconds, False
             message = f"tier {attempt.request.tier}: {error}"
             return UpstreamFailed(error.reason, message, retry_after=error.seconds)
         finally:
@@ -139,8 +145,9 @@ class Calls:
         queue = self._services.queues[tier]
         asked = self._clock()
         ticket = await queue.enter(self._exchange.session.hash) if queue is not None else None
+        self.waited = self._clock() - asked
         if self._ours is not None:
-            self._ours += self._clock() - asked
+            self._ours += self.waited
         try:
             if failure := await self._decisions.before_call(self._clock()):
                 return failure
@@ -169,6 +176,7 @@ class Calls:
         self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders
     ) -> Verdict | None:
         now = self.began = self._clock()
+        self.first_byte = None
         self._timers.begin(attempt, now)
         self._whole = False
         self._observe_overhead()
@@ -246,6 +254,7 @@ class Calls:
         began = self._exchange.started if self.began is None else self.began
         tier = accounts.tier_label(self._exchange)
         self._services.metrics.first_token.observe(now - began, tier)
+        self.first_byte = now
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:

@@ -23,6 +23,14 @@ EVENT_KINDS = (
     "budget_warning",
     "budget_exceeded",
     "pressure_changed",
+    "recovered",
+    "client_left",
+    "upstream_down",
+    "upstream_up",
+    "config_reloaded",
+    "config_refused",
+    "started",
+    "stopped",
 )
 
 
@@ -92,6 +100,11 @@ class Outcome:
     called: bool = True  # an upstream call was made, else it ended before
     status: int | None = 200  # the upstream answer's; None: there was none
     seconds: float = 0.0  # that the call took
+    silent: float = 0.0  # … until the first byte of its reply
+    waited: float = 0.0  # seconds for a place on the tier
+    placed: bool = True  # that place came
+    tokens_in: int = 0  # of the prompt, as they count in budgets
+    tokens_out: int = 0
     committed: Committed | None = None  # what it let out to the client
     remarks: Remarks = field(default_factory=Remarks)
     reply: Reply | None = None

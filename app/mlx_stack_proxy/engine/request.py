@@ -71,11 +71,14 @@ class Request:
     # is turned back on its way out.
     legacy_functions: bool = False
     size: int = 0  # bytes of the body as it came
+    # Calls, by id, whose results are errors by a flag that chat completions have no place for.
+    failed: frozenset[str] = frozenset()
     id: str = ""  # as in `X-MLX-Stack-Request-Id`
     session: SessionId = _NOBODY
     route: Route = _NOWHERE
     controls: Controls = _NOTHING_ASKED
     owner: str = ""  # the API key that the client sent; "" if none
+    agent: str = ""  # the name under which it is counted
     started: float = 0.0  # when it came, in seconds on the event loop's clock
     patience: float | None = None  # seconds after which its client wants an end, by its `timeout`
     client_timeout: float | None = None  # seconds that its client waits for a whole reply

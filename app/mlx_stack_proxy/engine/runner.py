@@ -28,13 +28,11 @@ from .failures import error_of
 from .headers import RawHeaders
 from .outcome import Outcome
 from .services import Services
-from .steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry
+from .steps import Deliver, DeliverEarlier, Fail, LastStep, Move, PassOn, Retry, outcome_of
 from .timers import Timers
 from .tries import JITTER
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict, is_doubt, reason_of
 from .watch import ClientLeft, Watch
-
-_Last = Deliver | DeliverEarlier | PassOn | Fail
 
 
 class Run:
@@ -87,6 +85,7 @@ class Run:
             witness=self._witness,
             clock=self._clock,
         )
+        self._hourly = accounts.HourlyCount(services, exchange)
         self._attempt: Attempt | None = None  # the one of now
         self._doubted: Attempt | None = None  # an earlier one, whose reply may be delivered yet
         self.outcome = "error"
@@ -101,9 +100,11 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
+            self._hourly.tell(outcome_of(step))
             delivers = isinstance(step, (Deliver, DeliverEarlier))
             await self._books.close(delivered=delivers)
-            self.outcome = await self._carry_out(step)
+            await self._carry_out(step)
+            self.outcome = outcome_of(step)
             if delivers:
                 ask_judge.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
@@ -117,11 +118,12 @@ class Run:
             self._timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
+            self._hourly.tell(self.outcome)
             await self._books.close(delivered=False)
             if self._witness is not None:
                 self._witness.ended(self.outcome)
 
-    async def _to_last_step(self) -> _Last:
+    async def _to_last_step(self) -> LastStep:
         """Be let in, choose a tier, and make attempts until there is a last step."""
         exchange = self._exchange
         if refusal := await self._start():
@@ -185,39 +187,47 @@ class Run:
     def _add_outcome(
         self, verdict: Verdict | None, reason: str | None, status: int | None
     ) -> Outcome:
-        exchange, attempt = self._exchange, self._attempt
+        calls, attempt, now = self._calls, self._attempt, self._clock()
         assert attempt is not None
-        began, self._calls.began = self._calls.began, None
+        began, calls.began = calls.began, None
+        called = began is not None
+        refused = isinstance(verdict, UpstreamFailed) and verdict.refused
+        spent = self._books.count(status, attempt.reply) if called and not refused else None
         outcome = Outcome(
-            exchange.tier,
+            attempt.request.tier,
             verdict,
             reason,
-            called=began is not None,
+            called=called,
             status=status,
-            seconds=self._clock() - began if began is not None else 0.0,
+            seconds=now - began if began is not None else 0.0,
+            silent=(calls.first_byte or now) - began if began is not None else 0.0,
+            waited=calls.waited,
+            placed=calls.placed,
+            tokens_in=spent.prompt if spent is not None else 0,
+            tokens_out=spent.output if spent is not None else 0,
             committed=attempt.committed,
             remarks=attempt.remarks(),
             reply=attempt.reply,
         )
-        exchange.outcomes.append(outcome)
-        if outcome.called:
-            spent = self._books.count(outcome, attempt.reply)
-            accounts.count_attempt(self._services, exchange, outcome, spent, self._clock())
+        self._exchange.outcomes.append(outcome)
+        if called:
+            accounts.count_attempt(self._services, self._exchange, outcome, spent)
             if self._witness is not None:
                 self._witness.call_ended(attempt, outcome)
         return outcome
 
-    async def _carry_out(self, step: _Last) -> str:
-        """Do the last step; the exchange's outcome, in a word."""
+    async def _carry_out(self, step: LastStep) -> None:
+        """Do the last step."""
         if isinstance(step, (PassOn, Fail)):
-            return await self._answer.refuse(step)
+            await self._answer.refuse(step)
+            return
         attempt = self._attempt
         if isinstance(step, DeliverEarlier):
             attempt = self._doubted
             if attempt is not None and (committed := self._exchange.committed) is not None:
                 attempt.go_on_from(committed)
         assert attempt is not None
-        return await self._answer.deliver(attempt)
+        await self._answer.deliver(attempt)
 
     def _note_client_left(self) -> None:
         self.outcome = "client_left"

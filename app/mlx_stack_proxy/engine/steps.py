@@ -70,3 +70,15 @@ class Fail:
 
 
 Step = Deliver | DeliverEarlier | Retry | Move | PassOn | Fail
+LastStep = Deliver | DeliverEarlier | PassOn | Fail
+
+
+def outcome_of(step: LastStep) -> str:
+    """What a last step makes of the exchange, in a word for metrics, counters and log."""
+    match step:
+        case Deliver() | DeliverEarlier():
+            return "ok"
+        case PassOn():
+            return "client_error"
+        case Fail():
+            return step.error.type

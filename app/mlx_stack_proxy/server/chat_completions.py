@@ -18,7 +18,7 @@ from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
-from ..engine.request import Controls, Route
+from ..engine.request import Controls, Request, Route
 from ..engine.response_headers import of_pressure
 from ..engine.runner import Run
 from ..engine.services import Services
@@ -26,9 +26,11 @@ from ..engine.upstream import CHAT_HEADERS
 from ..engine.watch import Receive, Watch
 from ..errors import invalid
 from ..escalation import tiers
+from ..settings import Settings
 from ..telemetry import accounts, log
+from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
-from .access import Access, given_key, without_controls
+from .access import Access, given_key, key_label, without_controls
 from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
@@ -130,7 +132,9 @@ class ChatCompletions:
                 await self._pass_through(request, replayed(body, receive), downstream)
                 return
             translated = await _aside(body, dialect.to_chat, given, request.headers)
-        parsed = await _aside(body, client_request.checked, translated.body, len(body))
+        parsed = await _aside(
+            body, client_request.checked, translated.body, len(body), translated.failed
+        )
         del body  # as long as what was read from it, and a reply may stream for long
         blocks, named = parsed.blocks, translated.session
         session = session_id.identify(request.headers, given, owner, blocks, named)
@@ -142,13 +146,11 @@ class ChatCompletions:
                 session=session,
                 route=route,
                 controls=controls,
-                owner=given_key(request),
                 started=started,
-                patience=patience(parsed.body, request.headers),
-                client_timeout=None if parsed.stream else client_timeout(request.headers),
                 dialect=dialect,
                 echo=translated.echo,
-                left_out=tuple(translated.left_out),
+                left_out=translated.left_out,
+                **_client(parsed, request, services.settings),
             )
         )
         headers, our_key = self._headers(request, dialect)
@@ -212,6 +214,18 @@ class ChatCompletions:
         if name not in self._said_unknown:
             self._said_unknown.add(name)
             log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
+
+
+def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:
+    """Whose the request is, and how long its client waits: as fields of a :class:`Request`."""
+    key = given_key(request)
+    shown = settings.observability.agent_names
+    return {
+        "owner": key,
+        "agent": agent_name(request.headers, key_label(key, settings), shown=shown),
+        "patience": patience(parsed.body, request.headers),
+        "client_timeout": None if parsed.stream else client_timeout(request.headers),
+    }
 
 
 async def _aside(body: bytes, do: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..engine.exchange import Exchange
@@ -12,9 +13,11 @@ from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..errors import INVALID_REQUEST, ProxyError
 from ..escalation.breaker import TierCall
+from ..state.hourly import Counts, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
+from .exchange_counts import counts_of, difference
 from .metrics import OTHER
 
 # What stages report → the event that is kept (docs/observability.md), and its labels there.
@@ -35,19 +38,45 @@ def tier_label(exchange: Exchange) -> str:
     return exchange.tier if exchange.route.tiers else OTHER
 
 
+class HourlyCount:
+    """What the hour's counters have of one exchange, by tier, and as which outcome."""
+
+    def __init__(self, services: Services, exchange: Exchange) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._counted: Mapping[str, Counts] = {}
+        self._counted_as = ""
+
+    def tell(self, outcome: str) -> None:
+        """The exchange ends like this; told again, what it was told before is put right."""
+        if self._counted_as == outcome:
+            return
+        services = self._services
+        try:
+            found = counts_of(self._exchange, outcome)
+            hour = hour_of(services.wall_clock())
+            missing = difference(found, self._counted)
+            self._counted, self._counted_as = found, outcome
+        except Exception as error:  # no reason to keep a reply back that was fine
+            stage_failed(services, "books", error)
+            return
+        agent = self._exchange.request.agent
+        services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+
+
 def count_attempt(
     services: Services,
     exchange: Exchange,
     outcome: Outcome,
     spent: Spent | None,
-    now: float,
 ) -> None:
-    """One upstream call has ended. ``now``: on the loop's clock."""
+    """One upstream call has ended."""
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.inc(tier, outcome.reason or "ok")
     if spent is not None:
         count_tokens(services, tier, spent)
+        now = asyncio.get_running_loop().time()
         services.token_rates.ended(tier, spent.output, now - outcome.seconds, now)
 
 
@@ -146,26 +175,28 @@ def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Keep events, each with its kind and detail, for the post-mortem."""
-    keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
+    who = (exchange.id, exchange.session.hash, exchange.request.agent)
+    keep_of(services, who, exchange.tier, events)
 
 
 def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
     """Keep an event that belongs to no request."""
-    keep_of(services, "", "", "", [(kind, detail)])
+    keep_of(services, ("", "", ""), "", [(kind, detail)])
 
 
 def keep_of(
     services: Services,
-    request_id: str,
-    session: str,
+    who: tuple[str, str, str],
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
-    """Keep events of a request. ``session``: its hash."""
+    """Keep events of a request. ``who``: its id, its session's hash, its agent."""
+    request_id, session, agent = who
     common = {
         "time": services.wall_clock(),
         "request_id": request_id,
         "session": session,
+        "agent": agent,
         "tier": tier,
     }
     services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])

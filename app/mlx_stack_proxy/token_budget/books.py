@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.exchange import Exchange
-from ..engine.outcome import Outcome
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
@@ -183,14 +182,15 @@ class Books:
         share = budgets.share_used(limits, self._used)
         self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
 
-    def count(self, outcome: Outcome, reply: Reply) -> Spent | None:
+    def count(self, status: int | None, reply: Reply) -> Spent | None:
         """Take what an attempt has used; None where upstream refused to begin."""
-        if outcome.refused or (outcome.status is not None and outcome.status >= 400):
+        if status is not None and status >= 400:
             return None
         exchange = self._exchange
+        tier = exchange.tier
         if self._prompt is not None and reply.usage is not None:
             self._services.prompt_costs.take(
-                outcome.tier,
+                tier,
                 exchange.session.hash,
                 self._prompt,
                 reply.usage.prompt_tokens,
@@ -199,7 +199,7 @@ class Books:
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
-        if exchange.route.is_cloud(outcome.tier, self._services.settings):
+        if exchange.route.is_cloud(tier, self._services.settings):
             # Whoever asked for it; and a cloud bills what it has cached, too.
             whole = budgets.spent_by(exchange.request, reply, count_cached=True)
             self._in_cloud = whole.total
