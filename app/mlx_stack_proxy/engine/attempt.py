@@ -72,16 +72,10 @@ class Attempt:
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
-        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
-        self._gate = Gate(
-            hold_whole=hold_whole,
-            hold_seconds=hold_seconds,
-            text_hold=None if hold_whole else self._pipeline.text_hold(),
-            report=functools.partial(report, "text_hold"),
-        )
+        self._gate = self._new_gate(hold_seconds, report, hold_whole=hold_whole)
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
@@ -89,6 +83,12 @@ class Attempt:
         self._halves: surrogates.Halves = {}
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
         self._view = self._view_with(committed.identity if committed else {})
+
+    def _new_gate(self, seconds: float, report: FaultReport, *, hold_whole: bool) -> Gate:
+        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
+        text_hold = None if hold_whole else self._pipeline.text_hold()
+        told = functools.partial(report, "text_hold")
+        return Gate(hold_whole=hold_whole, hold_seconds=seconds, text_hold=text_hold, report=told)
 
     def remarks(self) -> Remarks:
         """What the loop and the stages have said so far."""

@@ -9,7 +9,6 @@ or the client, may end it at any moment, and it is closed at once, so that the m
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from ..escalation import ladder
 from ..escalation.breaker import TierCall
@@ -35,7 +34,7 @@ _MAX_ERROR_BODY = 1024 * 1024
 
 
 class Calls:
-    """``headers``: those for LiteLLM. ``our_key``: we put the key in. Times are ``clock``'s.
+    """``headers``: those for LiteLLM. ``our_key``: we put the key in. Times are the event loop's.
 
     ``began``: when the call that runs did, None where none does. ``of_tier``: the same for the
     tier's breaker. ``first_byte``: when its reply did. ``waited``: seconds for a place on the tier;
@@ -53,10 +52,8 @@ class Calls:
         answer: Answer,
         books: Books,
         decisions: Decisions,
-        timers: Timers,
         watch: Watch,
         witness: Witness | None,
-        clock: Callable[[], float],
     ) -> None:
         self._services = services
         self._exchange = exchange
@@ -65,10 +62,12 @@ class Calls:
         self._answer = answer
         self._books = books
         self._decisions = decisions
-        self._timers = timers
         self._watch = watch
         self._witness = witness
-        self._clock = clock
+        self._clock = clock = asyncio.get_running_loop().time
+        self.timers = Timers(
+            services, exchange, answer=answer, decisions=decisions, watch=watch, clock=clock
+        )
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         # When the request was whole, later by the wait in a queue; None: our part is measured.
@@ -96,7 +95,7 @@ class Calls:
             message = f"tier {attempt.request.tier}: {error}"
             return UpstreamFailed(error.reason, message, retry_after=error.seconds)
         finally:
-            self._timers.end()
+            self.timers.end()
 
     async def close(self) -> None:
         """Close the connection; where all has come, it is kept for other calls."""
@@ -177,7 +176,7 @@ class Calls:
     ) -> Verdict | None:
         now = self.began = self._clock()
         self.first_byte = None
-        self._timers.begin(attempt, now)
+        self.timers.begin(attempt, now)
         self._whole = False
         self._observe_overhead()
         verdict: Verdict | None
@@ -237,7 +236,7 @@ class Calls:
             if out:
                 await self._answer.send(out)
                 now = self._answer.last_write  # a slow client is not a silent model
-            self._timers.heard(attempt, now)
+            self.timers.heard(attempt, now)
             del data, out  # what has gone by is not to be held until the next comes
         return attempt.verdict
 

@@ -29,7 +29,6 @@ from .headers import RawHeaders
 from .outcome import Outcome
 from .services import Services
 from .steps import Deliver, DeliverEarlier, Fail, LastStep, Move, PassOn, Retry, outcome_of
-from .timers import Timers
 from .tries import JITTER
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict, is_doubt, reason_of
 from .watch import ClientLeft, Watch
@@ -62,14 +61,6 @@ class Run:
         self._decisions = Decisions(services, exchange, self._books)
         metadata = services.settings.stream.metadata
         self._answer = Answer(exchange, downstream, services.memory, metadata=metadata)
-        self._timers = Timers(
-            services,
-            exchange,
-            answer=self._answer,
-            decisions=self._decisions,
-            watch=watch,
-            clock=self._clock,
-        )
         self._witness = observers.of(exchange, services.witnesses, self._report)
         self._calls = Calls(
             services,
@@ -80,10 +71,8 @@ class Run:
             answer=self._answer,
             books=self._books,
             decisions=self._decisions,
-            timers=self._timers,
             watch=watch,
             witness=self._witness,
-            clock=self._clock,
         )
         self._hourly = accounts.HourlyCount(services, exchange)
         self._attempt: Attempt | None = None  # the one of now
@@ -92,7 +81,7 @@ class Run:
 
     async def run(self) -> None:
         """From the first attempt to the last byte."""
-        self._timers.start()
+        self._calls.timers.start()
         self._services.exchanges.add(self)
         try:
             try:
@@ -115,7 +104,7 @@ class Run:
             self._note_client_left()
         finally:
             self._services.exchanges.discard(self)
-            self._timers.close()
+            self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
             self._hourly.tell(self.outcome)

@@ -123,36 +123,15 @@ class ChatCompletions:
         controls = read_controls(request.headers, services.settings)
         body = await self._body(request, receive, held)
         arrived = clock()
-        given = await _aside(body, client_request.read, body)
-        route, translated = None, Translated(given)
-        if dialect is not None:
-            route = await self._route(services, given, controls, request)
-            if not route.tiers:  # LiteLLM lists the model, and it is no tier's
-                held.release()
-                await self._pass_through(request, replayed(body, receive), downstream)
-                return
-            translated = await _aside(body, dialect.to_chat, given, request.headers)
-        parsed = await _aside(
-            body, client_request.checked, translated.body, len(body), translated.failed
+        asked = await self._asked(
+            services, request, body, dialect, owner=owner, controls=controls, started=started
         )
+        if asked is None:
+            held.release()
+            await self._pass_through(request, replayed(body, receive), downstream)
+            return
         del body  # as long as what was read from it, and a reply may stream for long
-        blocks, named = parsed.blocks, translated.session
-        session = session_id.identify(request.headers, given, owner, blocks, named)
-        if route is None:
-            route = await self._route(services, parsed.body, controls, request)
-        exchange = Exchange(
-            parsed.asked_by(
-                id=request.id,
-                session=session,
-                route=route,
-                controls=controls,
-                started=started,
-                dialect=dialect,
-                echo=translated.echo,
-                left_out=translated.left_out,
-                **_client(parsed, request, services.settings),
-            )
-        )
+        exchange = Exchange(asked)
         headers, our_key = self._headers(request, dialect)
         run = Run(
             services,
@@ -167,6 +146,41 @@ class ChatCompletions:
             await run.run()
         finally:
             accounts.close(services, exchange, run.outcome, clock() - started)
+
+    async def _asked(
+        self,
+        services: Services,
+        request: Incoming,
+        body: bytes,
+        dialect: Dialect | None,
+        *,
+        owner: str,
+        controls: Controls,
+        started: float,
+    ) -> Request | None:
+        """What is asked for; None: a request of a dialect for a model that is no tier's."""
+        given = await _aside(body, client_request.read, body)
+        route, translated = None, Translated(given)
+        if dialect is not None:
+            route = await self._route(services, given, controls, request)
+            if not route.tiers:
+                return None
+            translated = await _aside(body, dialect.to_chat, given, request.headers)
+        parsed = await _aside(
+            body, client_request.checked, translated.body, len(body), translated.failed
+        )
+        blocks, named = parsed.blocks, translated.session
+        return parsed.asked_by(
+            id=request.id,
+            session=session_id.identify(request.headers, given, owner, blocks, named),
+            route=route or await self._route(services, parsed.body, controls, request),
+            controls=controls,
+            started=started,
+            dialect=dialect,
+            echo=translated.echo,
+            left_out=translated.left_out,
+            **_client(parsed, request, services.settings),
+        )
 
     async def _body(self, request: Incoming, receive: Receive, held: HeldBody) -> bytes:
         """Raises :class:`ProxyError`, and :class:`ClientGone`."""
