@@ -86,7 +86,7 @@ class Seen:
         if not keys and amid_results and (lines := _lines(text)):
             self._texts.append((lines, before))  # a summary, perhaps: the work goes on
 
-    def before_calls(self, calls: Iterable[tuple[Call, Any]]) -> Before | None:
+    def before_calls(self, calls: Iterable[tuple[Call, str]]) -> Before | None:
         found = [self._before.get(hash((id, call.key))) for call, id in calls]
         return next(filter(None, found), None)
 
@@ -235,7 +235,7 @@ class Transcript:
     def _take_output(self, message: Mapping[str, Any]) -> None:
         text = text_of(message.get("content"))
         made = _calls(message) or told_calls(text)
-        calls = [(_read(call), call.get("id")) for call in made]
+        calls = [(_read(call), _id(call)) for call in made]
         if len(calls) > 1:
             calls.sort(key=lambda pair: pair[0])
         if not self.turns:
@@ -247,7 +247,7 @@ class Transcript:
         if any(inputs.results):
             self._user_beside_results = inputs.user
         self._take(output(text, [call for call, _ in calls], inputs, last))
-        self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
+        self._ids = {id: at for at, (_, id) in enumerate(calls) if id}
         self._inputs = []
         self._came = None
 
@@ -299,3 +299,8 @@ def _read(call: Mapping[str, Any]) -> Call:
     function = function if isinstance(function, dict) else {}
     name = function.get("name")
     return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))
+
+
+def _id(call: Mapping[str, Any]) -> str:
+    id = call.get("id")
+    return id if isinstance(id, str) else ""
