@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from ..engine.exchange import Began
-from .finding import Finding
+from .detectors import Finding
 from .history import History
 from .judge import Schedule
 
