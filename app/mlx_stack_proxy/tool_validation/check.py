@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import orjson
 
+from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from ..wire.json_text import Unreadable, parse, write
 from . import explain
@@ -50,30 +51,18 @@ class Options:
 
 
 @frozen
-class Failure:
-    """One thing that is wrong with one call.
-
-    `tool` is the name as the model wrote it, `kind` a bounded label for metrics, `error` a
-    sentence that the model can use.
-    """
-
-    tool: str
-    kind: str
-    error: str
-
-
-@frozen
 class Checked:
     """One call after its check: what may be delivered, if `failures` is empty.
 
     `arguments` is the very text that came, unless `repairs` names what was done to it. `unchecked`:
-    holding it against its schema would cost too much, so it is taken as it is.
+    holding it against its schema would cost too much, so it is taken as it is. Each failure names
+    the tool as the model wrote it.
     """
 
     name: str
     arguments: str
     repairs: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[CallFailure, ...] = ()
     unchecked: bool = False
 
 
@@ -140,7 +129,7 @@ class _Call:
         self.most_errors = options.max_failures
         self.tool = self.name  # the name of the tool that is meant
         self.rules: list[str] = []
-        self.failures: list[Failure] = []
+        self.failures: list[CallFailure] = []
 
     def checked(self) -> Checked:
         text, schema = self._named()
@@ -156,7 +145,7 @@ class _Call:
         return Checked(self.name, self.arguments, (), tuple(failures))
 
     def _fail(self, kind: str, error: str) -> None:
-        self.failures.append(Failure(self.name[:MAX_NAME], kind, error))
+        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error))
 
     def _named(self) -> tuple[str, CompiledSchema]:
         """The arguments' text and the schema of the tool that the name means."""

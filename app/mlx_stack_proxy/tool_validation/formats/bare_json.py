@@ -11,6 +11,7 @@ import re
 from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where, begins_reply
 from .json_calls import (
     ARGUMENT_KEYS,
+    CALL_TYPES,
     LIST_KEYS,
     NAME_KEYS,
     NESTED_KEYS,
@@ -29,7 +30,6 @@ _STRING = re.compile(r"[\"']([^\"'\\\n]{0,200}+)([\"'])?")
 _ID = re.compile(
     rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
 )
-_TYPES = ("function", "function_call", "tool_call", "tool_use")
 _PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
 _FENCED = re.compile(r"\s*+```([^\n`]*+)\n\s*+(?=[\[{])")
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
@@ -72,7 +72,7 @@ def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
     if closed is None and value.end() < len(text):
         return Begins.NO
     if key == "type":
-        possible = any(one == word or (not closed and one.startswith(word)) for one in _TYPES)
+        possible = any(one == word or (not closed and one.startswith(word)) for one in CALL_TYPES)
     else:
         possible = tools.resolve(word) is not None if closed else tools.could_start(word)
     if not possible:
