@@ -1,6 +1,6 @@
 """What this process knows of its tiers' servers: breakers, and what their errors have taught.
 
-The rules are ``core/breaker.py`` and ``core/ladder.py``; here they meet the clock, the store, the
+The rules are ``breaker.py`` and ``ladder.py``; here they meet the clock, the store, the
 metrics and the log.
 """
 
