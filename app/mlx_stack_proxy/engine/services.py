@@ -54,11 +54,19 @@ class RunningExchange(Protocol):
 
 @dataclass(slots=True)
 class Life:
-    """The process's own. ``running``: requests on their way; ``started``: by the wall clock."""
+    """The process's own. ``running``: requests on their way; ``started``: by the wall clock.
+
+    ``refused``: what is wrong with the configuration that was given last, if it can't be used.
+    ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the
+    memory's pressure came to where it is, by the wall clock.
+    """
 
     stopping: bool = False
     running: int = 0
     started: float = field(default_factory=time.time)
+    refused: list[str] = field(default_factory=list)
+    restart_due: list[str] = field(default_factory=list)
+    pressure_since: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
