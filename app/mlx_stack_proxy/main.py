@@ -23,6 +23,7 @@ from .memory_pressure.probe import MemoryProbe
 from .memory_pressure.readers import open_reader
 from .server import lifetime, operations
 from .server.edge import Edge
+from .server.notifications import Notifier
 from .settings import Settings
 from .settings_source import SettingsError
 from .state.store import StoreError
@@ -73,6 +74,9 @@ def build_services(
     services.capture = _capture(services)
     if services.capture is not None:
         services.witnesses = (*services.witnesses, services.capture.of)
+    notify = settings.observability.notify
+    if notify.url is not None:
+        services.notifier = Notifier(notify, notify.url)
     if settings.observability.traces:
         services.traces = _traces(settings)
         services.witnesses = (*services.witnesses, services.traces.of)
@@ -210,12 +214,16 @@ def build_app(services: Services) -> Edge:
         await services.store.open()
         await _restore(services)
         services.memory.start()
+        if services.notifier is not None:
+            services.notifier.start(services)
         if services.capture is not None:
             services.capture.start()
         try:
             yield
         finally:
             await services.memory.close()
+            if services.notifier is not None:
+                await services.notifier.close()
             await services.comebacks.close()
             await services.background.close()
             await services.upstream.aclose()

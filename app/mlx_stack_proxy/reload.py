@@ -45,6 +45,7 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
         ("observability", "capture_path"),
         ("observability", "capture_max_bytes"),
         ("observability", "traces"),
+        ("observability", "notify"),
     }
 )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..escalation.cloud import Cloud
 from ..escalation.recovery import Comebacks
@@ -38,6 +38,16 @@ class Traces(Protocol):
     name: str
 
     def of(self, exchange: Exchange) -> Witness: ...
+
+    async def close(self) -> None: ...
+
+
+class Notifies(Protocol):
+    """What ``server/notifications.py`` has."""
+
+    def told(self, kind: str, event: Mapping[str, Any]) -> None: ...
+
+    def start(self, services: Services) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -95,6 +105,7 @@ class Services:
     witnesses: Sequence[MakeWitness] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
+    notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     prompt_costs: PromptCosts = field(default_factory=PromptCosts)
     exchanges: set[RunningExchange] = field(default_factory=set)

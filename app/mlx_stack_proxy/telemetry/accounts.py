@@ -206,8 +206,11 @@ def keep_of(
         "agent": agent,
         "tier": tier,
     }
-    services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])
-    for kind, _ in events:
+    kept = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
+    services.journal.add(kept)
+    for kind, event in zip((kind for kind, _ in events), kept, strict=True):
+        if services.notifier is not None:
+            services.notifier.told(kind, event)
         if kind in _COUNTED:
             count_alone(services, {_COUNTED[kind]: 1}, tier)
 
