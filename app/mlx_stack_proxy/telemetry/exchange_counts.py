@@ -23,6 +23,7 @@ WAYS: Final = (
     *("right_at_once", "repaired", "found_in_text", "confirmed"),
     *RECOVERED,
 )
+UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 _RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
 _LOOPS: Final = {
     "second_opinion": "loops_doubted",
@@ -78,7 +79,7 @@ def _add_attempt(row: Row, attempt: AttemptRecord) -> None:
     row["tokens_out"] += attempt.tokens_out
     if attempt.reason and attempt.reason not in _NO_FAILURE and not attempt.doubt:
         row["failed"] += 1
-        row[f"failed:{attempt.reason}"] += 1
+        row[f"failed:{UNREACHABLE if attempt.refused else attempt.reason}"] += 1
     for name in attempt.calls:
         row["calls"] += 1
         row[f"calls:{name}"] += 1
