@@ -149,7 +149,7 @@ class _State(StageState):
         request.body["messages"] = hints.place(
             request.body["messages"],
             "\n".join(dict.fromkeys(found.hint for found in told)),
-            placement=hints.placement_on(tier, in_result=exchange.hint_in_tool_result),
+            placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
     def on_event(self, event: Event) -> Verdict | None:
@@ -226,9 +226,9 @@ class _State(StageState):
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
         acts = bool(choice.tool_calls) or not found.sure
-        believable = acts and not self._is_exhausted(closed, found)
-        believed = believable and remembered.is_believed(found)
-        if believed:
+        confirmable = acts and not self._is_exhausted(closed, found)
+        confirmed = confirmable and remembered.is_confirmed(found)
+        if confirmed:
             self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
         else:
             self._note_break(found)
@@ -239,15 +239,15 @@ class _State(StageState):
             _message(found),
             hint=found.hint,
             pattern=found.pattern,
-            believable=believable,
-            believed=believed,
+            confirmable=confirmable,
+            confirmed=confirmed,
             calls=tuple(
                 sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
             ),
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
-        """Whether the newest turn's calls were made so often that nobody is to be believed."""
+        """Whether the newest turn's calls were made so often that no second tier confirms them."""
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])

@@ -95,7 +95,7 @@ class Edge:
         """Answer what is no exchange with an error."""
         services = self._services
         services.metrics.refused.inc(str(error.status))
-        if services.once.first(("refused", error.status, error.type)):
+        if services.rate_limit.allows(("refused", error.status, error.type)):
             log.get().info(
                 "refused",
                 status=error.status,
