@@ -30,9 +30,9 @@ class Counting(HistoryReader):
         self.count = 0
         add = turns_module.Transcript.add
 
-        def counted(transcript: Any, message: Any) -> None:
+        def counted(transcript: Any, message: Any, failed: Any) -> None:
             self.count += 1
-            add(transcript, message)
+            add(transcript, message, failed)
 
         monkeypatch.setattr(turns_module.Transcript, "add", counted)
 

@@ -8,7 +8,7 @@ edited or a compacted transcript each go on from the longest beginning that was 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -83,19 +83,22 @@ class HistoryReader:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._bytes = 0
 
-    def read(self, session: str, blocks: Blocks) -> History:
-        """The history that the messages of a request tell. ``session``: its hash."""
+    def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
+        """The history that the messages of a request tell. ``session``: its hash.
+
+        ``failed``: the ids of calls whose results are errors.
+        """
         said = blocks.said
         for message in reversed(said):
             if message.get("role") == "assistant":  # mostly right before the last message
-                transcript = self._continued(session, blocks)
+                transcript = self._continued(session, blocks, failed)
                 break
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
             known = self._sessions.get(session)
             transcript = Transcript(known.seen if known else Seen())
             for message in said:
-                transcript.add(message)
+                transcript.add(message, failed)
         inputs = transcript.pending()
         turns = transcript.turns
         place = hash((turns[-1].place if turns else 0, inputs.digest))
@@ -132,7 +135,7 @@ class HistoryReader:
         ):
             self.forget(next(iter(self._sessions)))
 
-    def _continued(self, session: str, blocks: Blocks) -> Transcript:
+    def _continued(self, session: str, blocks: Blocks, failed: Collection[str]) -> Transcript:
         known = self._taken(session)
         branches = known.branches
         names = _Names(blocks)
@@ -140,7 +143,7 @@ class HistoryReader:
         if steps == len(branch) and branch:
             branches.remove(branch)  # it is gone on with; else they part here
         begun = branch[:steps]
-        transcript = _read_on(begun, blocks.said, names, known.seen)
+        transcript = _read_on(begun, blocks.said, names, known.seen, failed)
         branches.append(begun[-_STEPS_BACK - 1 :])
         del branches[: -self._max_branches]
         self._keep(session, known)
@@ -191,7 +194,11 @@ def _longest(branches: Sequence[_Branch], names: _Names) -> tuple[_Branch, int]:
 
 
 def _read_on(
-    branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names, seen: Seen
+    branch: _Branch,
+    said: Sequence[Mapping[str, Any]],
+    names: _Names,
+    seen: Seen,
+    failed: Collection[str],
 ) -> Transcript:
     """Read what is new behind the branch's end, and add it there."""
     start = branch[-1].length if branch else 0
@@ -203,7 +210,7 @@ def _read_on(
     for position in range(start, len(said)):
         if position in keep_before:
             branch.append(_Beginning(*names.of(position), transcript.copy()))
-        transcript.add(said[position])
+        transcript.add(said[position], failed)
     branch.append(_Beginning(*names.of(len(said)), transcript))
     return transcript
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -76,8 +76,8 @@ class Transcript:
         new._inputs = list(self._inputs)  # all else is never changed in place
         return new
 
-    def add(self, message: Mapping[str, Any]) -> None:
-        """Take the next message."""
+    def add(self, message: Mapping[str, Any], failed: Collection[str] = ()) -> None:
+        """Take the next message. ``failed``: the ids of calls whose results are errors."""
         role = message.get("role")
         if role == "assistant":
             self._take_output(message)
@@ -85,11 +85,11 @@ class Transcript:
             identity = message.get("tool_call_id")
             is_tool = role in ("tool", "function")
             content = message.get("content")
-            result = _result(content)
+            call_id = identity if isinstance(identity, str) else ""
+            result = _result(content, is_error=call_id in failed)
             if not self.turns:
                 self._quoted = self._seen.quoted_in(text_of(content))
-            name = "tool" if is_tool else "user"
-            self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
+            self._inputs.append(_Input("tool" if is_tool else "user", call_id, result))
             self._came = None
 
     def pending(self) -> Inputs:
@@ -196,13 +196,14 @@ def _size(turn: Turn) -> int:
     return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
 
 
-def _result(content: Any) -> Result:
+def _result(content: Any, *, is_error: bool) -> Result:
+    """A tool's answer. An error's numbers (a line, an id) are no news: it is its shape."""
     text = collapse(brought_in(text_of(content)))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     shape = digest(without_numbers(text), *parts)
-    return Result(digest(text, *parts), shape, len(text))
+    return Result(shape if is_error else digest(text, *parts), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
