@@ -14,9 +14,11 @@ from typing import Any
 
 import orjson
 
-from ..engine.exchange import Exchange, Incident, Request
+from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
+from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
+from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..unique import call_id
@@ -98,7 +100,7 @@ class _State(StageState):
         self._unoffered = ""
         self._compiled: ToolSet | None = None
 
-    def on_request(self, request: Request) -> None:
+    def on_request(self, request: UpstreamRequest) -> None:
         blocks = self._exchange.request.blocks_of(request.body["messages"])
         messages, count = readable(blocks)
         if count:
@@ -130,16 +132,16 @@ class _State(StageState):
             self._note(
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
-        self._exchange.last_response = _as_message(reply, failures[0].choice)
         ask_next = doubt and failures[0].kind in ASK_NEXT
-        return InvalidToolCall(tuple(failures), doubt=doubt, ask_next=ask_next)
+        response = _as_message(reply, failures[0].choice)
+        return InvalidToolCall(tuple(failures), doubt, ask_next, response)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
         """What is doubted of a reply that is valid: the model is asked once about it."""
         exchange, choice = self._exchange, reply.choices.get(0)
         if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
-        if exchange.doubted:
+        if exchange.second_opinion_on is not None:
             return self._no_answer(choice)
         if choice.tool_calls:
             return self._doubted_calls(choice)
@@ -150,13 +152,13 @@ class _State(StageState):
 
         About an id, one with a slip or without a call; a text where the client has the first's.
         """
-        asked = self._exchange.asked_about
+        asked = self._exchange.second_opinion_on
         if not isinstance(asked, InvalidToolCall):
             return []
         about_id = asked.failures[0].kind == MISCOPIED
         if choice.tool_calls and about_id:
             return [one for one in self._doubted_calls(choice) if one.kind == MISCOPIED]
-        silent = not choice.tool_calls and (about_id or self._exchange.doubt_is_out)
+        silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
         return list(asked.failures) if silent else []
 
     def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
@@ -321,9 +323,9 @@ class _State(StageState):
             self._note("tool_call_rescued", (format_name,))
         done = [*dict.fromkeys(new.repairs), *(["rescued"] if new.rescued else [])]
         if done:
-            said = self._exchange.reply_notes.get("Repairs", "")
+            said = self.remarks.reply_notes.get("Repairs", "")
             parts = [*(said.split(",") if said else []), *done]
-            self._exchange.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
+            self.remarks.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
 
     # What the request says
 
@@ -337,7 +339,7 @@ class _State(StageState):
         return {name: tools.schema(name) or {} for name in tools.names}
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
-        self._exchange.incidents.append(Incident(kind, labels, detail))
+        self.remarks.incidents.append(Incident(kind, labels, detail))
 
 
 def _is_cut(new: _Mended) -> bool:
