@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -126,7 +127,7 @@ async def run(
 
 def installed(package: str, fresh: bool = False) -> Environment:
     """An agent's own environment; raises `CalledProcessError` where npm can't be reached."""
-    environment = Environment(ENVIRONMENTS / package.rpartition("/")[2])
+    environment = Environment(ENVIRONMENTS / package.rpartition("/")[2], python=False)
     if fresh or not environment.is_installed:
         say(f"{package}: installing")
         environment.install(f"npm install -g --no-audit --no-fund --loglevel=error {package}")
@@ -176,6 +177,9 @@ HEAD = """\
 
 
 async def main(args: argparse.Namespace) -> int:
+    if shutil.which("npm") is None:
+        say("not run: this needs Node.js and npm")
+        return 1
     default = [CLAUDE_CODE, CODEX] if args.short else AGENTS
     chosen = [one for one in AGENTS if one.name in args.only] if args.only else default
     names = args.mistake or (SHORT if args.short else list(MISTAKES))
