@@ -17,8 +17,9 @@ from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..settings import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
-from . import event_stream
+from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
+from .exchange_details import exchange_details
 from .status import status
 
 _HASH = re.compile(r"[0-9a-f]{32}")
@@ -29,12 +30,18 @@ MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
 
 
 def is_operator(services: Services, request: Request) -> bool:
-    """Whether who asks may know all: has ``server.admin_key``, or without one, is local."""
+    """Whether who asks may know all: has ``server.admin_key``, or without one, is local.
+
+    A browser that has shown the key has a cookie, with which it may look and change nothing.
+    """
     key = services.settings.server.admin_key
     if key is None:
         return is_from_this_machine(request.scope, request.headers)
     given = bearer(request.headers.get("authorization", ""))
-    return hmac.compare_digest(given.encode(), key.encode())
+    if hmac.compare_digest(given.encode(), key.encode()):
+        return True
+    reads = request.method == "GET"
+    return reads and page_cookie.holds(key, request.cookies, services.wall_clock())
 
 
 class Admin:
@@ -162,6 +169,11 @@ def build(services: Services) -> APIRouter:
             return await event_stream.follow(services, query)
         found = await services.store.events(query)
         return as_json({"events": [{"number": number, **event} for number, event in found]})
+
+    @router.get("/exchanges/{request_id}")
+    async def exchange(request_id: str, request: Request) -> Response:
+        admin.check(request)
+        return as_json(await exchange_details(services, request_id))
 
     return router
 
