@@ -201,3 +201,35 @@ async def test_a_proxy_that_is_gone_and_comes_back_is_told(
     await browser.shows("No answer from the proxy")
     await browser.run("window.fetch = window.fetched")
     await browser.shows("All well")
+
+
+async def test_a_hundred_thousand_events_are_paged_by_the_server(
+    start_proxy: StartProxy, browser: Browser, tmp_path: Path
+) -> None:
+    state = {"backend": "sqlite", "path": str(tmp_path / "state.db")}
+    proxy = await start_proxy({"state": state})
+    now = proxy.services.wall_clock()
+    many = 100_000
+    for first in range(0, many, 5000):
+        await proxy.services.store.add_events(
+            [
+                {
+                    "time": now - (many - number) / 10,
+                    "kind": "tool_call_repaired",
+                    "request_id": f"req_{number}",
+                    "session": "0123456789abcdef0123456789abcdef",
+                    "tier": "fast",
+                    "detail": {"repair": "trailing_comma"},
+                }
+                for number in range(first, first + 5000)
+            ]
+        )
+    await browser.open(f"{proxy.url}/mlx-stack/#/exchanges")
+    for page in range(3):
+        newest = f"#/exchange/req_{many - 1 - page * 100}"
+        await browser.until(f"return document.querySelector('a.row')?.hash === '{newest}'")
+        assert await browser.run("return document.querySelectorAll('a.row').length") == 100
+        await browser.click("a[rel=next]")
+    await browser.open(f"{proxy.url}/mlx-stack/#/exchange/req_17")
+    await browser.shows("Call mended")
+    assert await browser.complaints() == []

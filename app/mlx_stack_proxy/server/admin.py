@@ -106,11 +106,13 @@ class Admin:
         if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
             session = (await self.find(session)).session
         after = request.headers.get("last-event-id") or given.get("after")
+        before = given.get("before")
         return EventQuery(
             kind=kind,
             session=session,
             request_id=given.get("request_id"),
             after=None if after is None else _whole("after", after),
+            before=None if before is None else _whole("before", before),
             since=_moment("since", given.get("since", "0")),
             limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),
         )

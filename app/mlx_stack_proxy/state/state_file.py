@@ -63,6 +63,7 @@ COUNTS = """
 # Of the events, by field of EventQuery, where that is given.
 _CONDITIONS = {
     "after": "number > :after",
+    "before": "number < :before",
     "since": "time >= :since",
     "kind": "kind = :kind",
     "session": "session >= :session AND session < :session || char(1114111)",

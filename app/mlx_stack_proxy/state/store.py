@@ -138,16 +138,17 @@ class Reserved:
 
 @frozen
 class EventQuery:
-    """Which events to give: of a kind, session or request, after an event's number, since a time.
+    """Which events to give: of a kind, session or request, between two numbers, since a time.
 
     ``session``: the hash, or its beginning. ``after``: the first ``limit`` ones beyond that number;
-    None: the last ``limit`` ones of all.
+    None: the last ``limit`` ones of all. ``before``: only those with a smaller number.
     """
 
     kind: str | None = None
     session: str | None = None
     request_id: str | None = None
     after: int | None = None
+    before: int | None = None
     since: float = 0.0
     limit: int = 100
 
