@@ -20,6 +20,7 @@ READERS = {
     "app/mlx_stack_proxy/server/control_headers.py",
     "app/mlx_stack_proxy/engine/session_id.py",
     "app/mlx_stack_proxy/escalation/tiers.py",
+    "app/mlx_stack_proxy/telemetry/agent_name.py",
 }
 NOTES = {"notes", "reply_notes", "said"}  # headers by their names without the prefix
 NOTE = re.compile(r"[A-Z][a-z]+(-[A-Z][a-z]+)*")

@@ -75,21 +75,18 @@ class Answer:
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
-    async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> str:
-        """Carry out the last step; the exchange's outcome, in a word for metrics and log."""
+    async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> None:
+        """Carry out the last step."""
         if self._late_writes:
             await self._late_writes_end()
         match step:
             case Deliver():
                 assert attempt is not None
                 await self._deliver(attempt)
-                return "ok"
             case PassOn():
                 await self._pass_on(step)
-                return "client_error"
             case Fail():
                 await self._fail(step.error)
-                return step.error.type
 
     async def _late_writes_end(self) -> None:
         """What a timer let out was there first, and must go out first."""

@@ -129,7 +129,8 @@ class Request:
 class AttemptRecord:
     """How one upstream call ended. ``reason`` None: its reply was delivered.
 
-    ``refused``: no connection could be made.
+    ``refused``: no connection could be made. ``doubt``: the reply may be right, and was asked for
+    once more. ``silent``: seconds until its first byte. ``calls``: the tools that it called.
     """
 
     tier: str
@@ -137,6 +138,11 @@ class AttemptRecord:
     status: int | None
     seconds: float
     refused: bool = False
+    doubt: bool = False
+    silent: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -178,6 +184,14 @@ EVENT_KINDS = (
     "budget_warning",
     "budget_exceeded",
     "pressure_changed",
+    "recovered",
+    "client_left",
+    "upstream_down",
+    "upstream_up",
+    "config_reloaded",
+    "config_refused",
+    "started",
+    "stopped",
 )
 
 
@@ -240,6 +254,10 @@ class Exchange:
     - ``window``: the session's last turns as the store has them; ``turn``: this one, for the store.
     - ``began``: when its session did, by the store; None: that could not be asked.
     - ``outgoing``: the reply in the client's own dialect; None for chat completions.
+    - ``agent``: the name under which it is counted. ``settled``: the incidents that were counted,
+      each with its tier. ``queued``: the waits for a tier's place, in seconds, and whether it came.
+      ``counted``: what the hour's counters have of this exchange, by tier; ``counted_as``: of
+      which outcome.
     """
 
     id: str
@@ -277,6 +295,11 @@ class Exchange:
     capped: frozenset[str] = frozenset()
     inquiry: Inquiry | None = None
     outgoing: Outgoing | None = None
+    agent: str = ""
+    settled: list[tuple[str, Incident]] = field(default_factory=list)
+    queued: list[tuple[str, float, bool]] = field(default_factory=list)
+    counted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    counted_as: str = ""
 
     @property
     def text_is_out(self) -> bool:

@@ -26,7 +26,7 @@ from .failures import error_of, reason_of
 from .headers import RawHeaders
 from .next_step import JITTER, time_to_ask
 from .services import Services
-from .steps import Deliver, Fail, Move, PassOn, Retry
+from .steps import Deliver, Fail, Move, PassOn, Retry, outcome_of
 from .timers import Timers
 from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
 from .verdicts import (
@@ -38,6 +38,7 @@ from .verdicts import (
     Rejected,
     UpstreamFailed,
     Verdict,
+    is_doubt,
 )
 from .watch import ClientLeft, Watch
 
@@ -79,6 +80,7 @@ class Run:
         self._whole = False  # the response's last event has come
         self._before: Before | None = None
         self._called_at: float | None = None  # when the running attempt's upstream call began
+        self._first_byte: float | None = None  # when its reply did
         self._ours: float | None = arrived  # the same, later by the wait in a queue; None: counted
         self._call_of_tier: TierCall | None = None  # the same, for the tier's breaker
         self._wait = 0.0  # seconds before the next upstream call
@@ -94,8 +96,10 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
+            accounts.count_by_hour(self._services, self._exchange, outcome_of(step))
             await self._books.close(delivered=isinstance(step, Deliver))
-            self.outcome = await self._answer.finish(step, self._attempt)
+            await self._answer.finish(step, self._attempt)
+            self.outcome = outcome_of(step)
             if isinstance(step, Deliver):
                 ask_judge.ask(self._services, self._exchange, self._headers)
         except ClientLeft:
@@ -109,6 +113,7 @@ class Run:
             self._timers.close()
             self._end_call_of_tier()
             await self._close_upstream()
+            accounts.count_by_hour(self._services, self._exchange, self.outcome)
             await self._books.close(delivered=False)
             if self._witness is not None:
                 self._witness.ended(self.outcome)
@@ -128,7 +133,7 @@ class Run:
 
     def _note_client_left(self) -> None:
         self.outcome = "client_left"
-        self._record("client_left", None)
+        self._record(self.outcome, None)
 
     async def _steps(self) -> Deliver | PassOn | Fail:
         """Be let in, choose a tier, and go on until there is a last step."""
@@ -231,6 +236,7 @@ class Run:
                 if isinstance(verdict, LeftOpen):
                     verdict = None
         except QueueTimeout as error:
+            exchange.queued.append((tier, error.seconds, False))
             return UpstreamFailed(error.reason, f"tier {tier}: {error}", retry_after=error.seconds)
         finally:
             self._timers.end()
@@ -261,8 +267,10 @@ class Run:
         session = self._exchange.session.hash
         asked = self._clock()
         ticket = await queue.enter(session) if queue is not None else None
+        waited = self._clock() - asked
+        accounts.note_wait(self._exchange, tier, waited)
         if self._ours is not None:
-            self._ours += self._clock() - asked
+            self._ours += waited
         try:
             now = self._clock()
             begun = await moves.begin(self._services, self._exchange, self._books, now)
@@ -287,6 +295,7 @@ class Run:
         self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders
     ) -> Verdict | None:
         now = self._called_at = self._clock()
+        self._first_byte = None
         self._timers.begin(attempt, now)
         self._whole = False
         if self._ours is not None:
@@ -375,13 +384,14 @@ class Run:
         if self._called_at is None or self._attempt is None:
             return
         exchange = self._exchange
-        seconds = self._clock() - self._called_at
+        now, reply = self._clock(), self._attempt.reply
         refused = isinstance(verdict, UpstreamFailed) and verdict.refused
-        record = AttemptRecord(exchange.tier, reason, status, seconds, refused)
-        exchange.attempts.append(record)
-        self._called_at = None
-        spent = None if refused else self._books.count(record, self._attempt.reply)
-        accounts.count_attempt(self._services, exchange, record, spent, self._clock())
+        spent = None if refused else self._books.count(status, reply)
+        began, self._called_at = self._called_at, None
+        silent = (self._first_byte or now) - began
+        times = (now - began, refused, is_doubt(verdict), silent)
+        record = AttemptRecord(exchange.tier, reason, status, *times)
+        accounts.count_attempt(self._services, exchange, record, reply, spent)
         if self._witness is not None:
             self._witness.call_ended(self._attempt, record, verdict, spent)
 
@@ -390,6 +400,7 @@ class Run:
         tier = accounts.tier_label(self._exchange)
         began = self._exchange.started if self._called_at is None else self._called_at
         metrics.first_token.observe(now - began, tier)
+        self._first_byte = now
 
 
 def _failed(error: UpstreamError) -> UpstreamFailed:

@@ -62,3 +62,14 @@ class Fail:
 
 
 Step = Deliver | Retry | Move | PassOn | Fail
+
+
+def outcome_of(step: Deliver | PassOn | Fail) -> str:
+    """What a last step makes of the exchange, in a word for metrics, counters and log."""
+    match step:
+        case Deliver():
+            return "ok"
+        case PassOn():
+            return "client_error"
+        case Fail():
+            return step.error.type

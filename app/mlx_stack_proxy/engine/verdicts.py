@@ -182,12 +182,12 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
     """
     if not verdicts:
         return None
-    sure = [one for one in verdicts if not _is_doubt(one)]
+    sure = [one for one in verdicts if not is_doubt(one)]
     worst = min(sure or verdicts, key=lambda one: _SEVERITY.index(type(one)))
     if len(sure) > 1 and isinstance(worst, LoopDetected) and worst.believable:
         return replace(worst, believable=False, believed=False)
     return worst
 
 
-def _is_doubt(verdict: Verdict) -> bool:
+def is_doubt(verdict: Verdict | None) -> bool:
     return isinstance(verdict, (LoopDetected, InvalidToolCall)) and verdict.doubt

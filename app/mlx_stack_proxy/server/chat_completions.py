@@ -26,9 +26,11 @@ from ..engine.upstream import CHAT_HEADERS
 from ..engine.watch import Receive, Watch
 from ..errors import invalid
 from ..escalation import tiers
+from ..settings import Settings
 from ..telemetry import accounts, log
+from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Context, Dialect, Outgoing, Translated
-from .access import Access, given_key, without_controls
+from .access import Access, given_key, key_label, without_controls
 from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
 from .incoming import ClientGone, Incoming, check_length, read_body
@@ -137,7 +139,7 @@ class ChatCompletions:
         if route is None:
             route = await self._route(services, parsed.body, controls, request)
         exchange = Exchange(request.id, parsed, controls, session, route, started)
-        _note_client(exchange, request)
+        _note_client(exchange, request, services.settings)
         if dialect is not None:
             _speak(dialect, translated, exchange)
         headers, our_key = self._headers(request, dialect)
@@ -203,12 +205,15 @@ class ChatCompletions:
             log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
 
 
-def _note_client(exchange: Exchange, request: Incoming) -> None:
+def _note_client(exchange: Exchange, request: Incoming, settings: Settings) -> None:
     """Whose the request is, and how long its client waits."""
     exchange.patience = patience(exchange.request.body, request.headers)
     if not exchange.request.stream:
         exchange.client_timeout = client_timeout(request.headers)
     exchange.owner = given_key(request)
+    shown = settings.observability.agent_names
+    label = key_label(exchange.owner, settings)
+    exchange.agent = agent_name(request.headers, label, shown=shown)
 
 
 def _speak(dialect: Dialect, translated: Translated, exchange: Exchange) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..engine.exchange import AttemptRecord, Exchange
 from ..engine.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
+from ..state.hourly import HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
+from ..wire.reply import Reply
 from . import log
+from .exchange_counts import counts_of, difference
 from .metrics import OTHER
 
 # What stages report → the event that is kept (docs/observability.md), and its labels there.
@@ -22,6 +27,7 @@ _EVENTS = {
     "loop_break": ("loop_break", ("detector", "action")),
     "truncated": ("loop_warning", ("truncated",)),
 }
+AT_ONCE = 0.001  # seconds in which a free place is given
 # Whose detail an event holds: figures, a tool's name, a digest.
 _TOLD = ("loop_warning", "loop_break")
 
@@ -31,20 +37,48 @@ def tier_label(exchange: Exchange) -> str:
     return exchange.tier if exchange.route.tiers else OTHER
 
 
+def note_wait(exchange: Exchange, tier: str, seconds: float) -> None:
+    """A place on the tier came after so long."""
+    if seconds > AT_ONCE:
+        exchange.queued.append((tier, seconds, True))
+
+
+def count_by_hour(services: Services, exchange: Exchange, outcome: str) -> None:
+    """The exchange ends like this; told again, what it was told before is put right."""
+    if exchange.counted_as == outcome:
+        return
+    try:
+        found = counts_of(exchange, outcome)
+        hour = hour_of(services.wall_clock())
+        missing = difference(found, exchange.counted)
+        exchange.counted, exchange.counted_as = found, outcome
+    except Exception as error:  # no reason to keep a reply back that was fine
+        stage_failed(services, "books", error)
+        return
+    agent = exchange.agent
+    services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+
+
 def count_attempt(
     services: Services,
     exchange: Exchange,
     record: AttemptRecord,
+    reply: Reply,
     spent: Spent | None,
-    now: float,
 ) -> None:
-    """One upstream call has ended. ``now``: on the loop's clock."""
+    """One upstream call has ended: the exchange gets its record, and the metrics."""
     metrics = services.metrics
     tier = tier_label(exchange)
     metrics.attempts.inc(tier, record.reason or "ok")
+    offered = exchange.request.offered()
+    calls = [call.name for choice in reply.choices.values() for call in choice.tool_calls]
+    record = replace(record, calls=tuple(n if n in offered else OTHER for n in calls))
     if spent is not None:
+        record = replace(record, tokens_in=spent.prompt, tokens_out=spent.output)
         count_tokens(services, tier, spent)
+        now = asyncio.get_running_loop().time()
         services.token_rates.ended(tier, spent.output, now - record.seconds, now)
+    exchange.attempts.append(record)
 
 
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
@@ -99,6 +133,7 @@ def settle_incidents(services: Services, exchange: Exchange) -> None:
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
         events.append((kind, detail))
+    exchange.settled += [(exchange.tier, incident) for incident in exchange.incidents]
     exchange.incidents.clear()
     keep(services, exchange, events)
 
@@ -123,26 +158,28 @@ def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Keep events, each with its kind and detail, for the post-mortem."""
-    keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
+    who = (exchange.id, exchange.session.hash, exchange.agent)
+    keep_of(services, who, exchange.tier, events)
 
 
 def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
     """Keep an event that belongs to no request."""
-    keep_of(services, "", "", "", [(kind, detail)])
+    keep_of(services, ("", "", ""), "", [(kind, detail)])
 
 
 def keep_of(
     services: Services,
-    request_id: str,
-    session: str,
+    who: tuple[str, str, str],
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
-    """Keep events of a request. ``session``: its hash."""
+    """Keep events of a request. ``who``: its id, its session's hash, its agent."""
+    request_id, session, agent = who
     common = {
         "time": services.wall_clock(),
         "request_id": request_id,
         "session": session,
+        "agent": agent,
         "tier": tier,
     }
     services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ..engine.exchange import AttemptRecord, Began, Exchange
+from ..engine.exchange import Began, Exchange
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
@@ -170,14 +170,15 @@ class Books:
         else:
             notes.pop("Budget-Warning", None)
 
-    def count(self, record: AttemptRecord, reply: Reply) -> Spent | None:
+    def count(self, status: int | None, reply: Reply) -> Spent | None:
         """Take what an attempt has used; None where upstream refused to begin."""
-        if record.status is not None and record.status >= 400:
+        if status is not None and status >= 400:
             return None
         exchange = self._exchange
+        tier = exchange.tier
         if self._prompt is not None and reply.usage is not None:
             self._services.prompt_costs.take(
-                record.tier,
+                tier,
                 exchange.session.hash,
                 self._prompt,
                 reply.usage.prompt_tokens,
@@ -186,7 +187,7 @@ class Books:
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
         )
-        if exchange.route.is_cloud(record.tier, self._services.settings):
+        if exchange.route.is_cloud(tier, self._services.settings):
             # Whoever asked for it; and a cloud bills what it has cached, too.
             whole = budgets.spent_by(exchange.request, reply, count_cached=True)
             self._in_cloud = whole.total
