@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from scripts import page_pictures
+from tests.page.night import put_night
 from tests.shell.asking import ask, body
 from tests.shell.calling import BAD, TOOLS, calling
 from tests.shell.capturing import captured
@@ -95,6 +97,43 @@ async def test_filters_stand_in_the_address_and_a_link_leads_there(
     await browser.until("return document.querySelectorAll('a.row').length === 1")
     chosen = "return [...document.querySelectorAll('select')].map((one) => one.value)"
     assert await browser.run(chosen) == ["1h", "exhausted"]
+
+
+async def test_a_night_is_told_by_the_hour_and_by_agent(
+    proxy: RunningProxy, browser: Browser
+) -> None:
+    await put_night(proxy.services.store, proxy.services.wall_clock())
+    report = (await proxy.client.get("/mlx-stack/report?since=12h")).json()
+    await browser.open(f"{proxy.url}/mlx-stack/")
+    await browser.until("return document.querySelector('.overview:not([aria-busy])')")
+    totals = report["totals"]
+    mended = totals["repaired"] + totals["found_in_text"]
+    legend = await browser.run("return document.querySelector('.legend').innerText")
+    assert f"{mended} mended" in legend and f"{totals['errors']} failed" in legend
+    text = await browser.text()
+    assert "LiteLLM down, 24 min" in text and "fast down, 12 min" in text
+    # The hour that is chosen by key is told in words.
+    await browser.run("document.querySelector('.timeline svg').focus()")
+    await browser.press("ArrowLeft", "ArrowLeft")
+    told = await browser.run("return document.querySelector('.panel-head .note').textContent")
+    hour = report["hours"][-1]["hour"] - 3600
+    rows = [row["counts"] for row in report["hours"] if row["hour"] == hour]
+    once = sum(row.get("right_at_once", 0) for row in rows)
+    assert f"{once} right at once" in told
+    # An agent, its sessions, an exchange: each is a link.
+    await browser.click("tbody a[href*='agent=codex']")
+    await browser.shows("Only codex.")
+    await browser.click("a[href*='exchanges?agent=codex']")
+    await browser.until("return document.querySelectorAll('.sessions .chip').length > 1")
+    agents = (
+        "return [...document.querySelectorAll('.where')].every((e) => /codex/.test(e.textContent))"
+    )
+    assert await browser.run(agents)
+    before = await browser.run("return document.querySelectorAll('a.row').length")
+    await browser.click(".sessions .chip")
+    await browser.until(f"return document.querySelectorAll('a.row').length < {before}")
+    assert "agent=codex" in await browser.run("return location.hash")
+    assert await browser.complaints() == []
 
 
 HOSTILE = (
@@ -201,6 +240,17 @@ async def test_a_proxy_that_is_gone_and_comes_back_is_told(
     await browser.shows("No answer from the proxy")
     await browser.run("window.fetch = window.fetched")
     await browser.shows("All well")
+
+
+async def test_the_pictures_of_the_documentation_can_be_taken(
+    tmp_path: Path, browser: Browser
+) -> None:
+    await page_pictures.take(tmp_path)
+    taken = {name: (tmp_path / name).read_bytes() for name in page_pictures.NAMES}
+    assert all((page_pictures.FOLDER / name).exists() for name in taken)
+    assert all(
+        picture.startswith(b"\x89PNG") and len(picture) > 30_000 for picture in taken.values()
+    )
 
 
 async def test_a_hundred_thousand_events_are_paged_by_the_server(

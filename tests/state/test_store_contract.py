@@ -249,7 +249,7 @@ EVENTS = [
     event("escalated"),
     event("loop_break", "b", NOW + 1),
     event("escalated", "b", NOW + 2),
-    {**event("exhausted", "a", NOW + 3), "request_id": 'it\'s "one"'},
+    {**event("exhausted", "a", NOW + 3), "request_id": 'it\'s "one"', "agent": "it's me"},
 ]
 
 
@@ -270,6 +270,8 @@ EVENTS = [
         (EventQuery(since=NOW + 2), [2, 3]),
         (EventQuery(limit=2), [2, 3]),  # the latest, oldest first
         (EventQuery(limit=0), []),
+        (EventQuery(agent="it's me"), [3]),
+        (EventQuery(agent="it's"), []),
         (EventQuery(before=0), []),
         (EventQuery(before=1), []),
     ],

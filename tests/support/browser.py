@@ -35,7 +35,11 @@ _FLAGS = (
     "--force-color-profile=srgb",
 )
 _STARTED = re.compile(rb"started successfully on port (\d+)")
-KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "Tab": "\ue004"}
+KEYS = {"ArrowLeft": "\ue012", "ArrowRight": "\ue014"} | {
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "Tab": "\ue004",
+}
 
 
 class Browser:

@@ -116,6 +116,7 @@ class Admin:
             kind=kind,
             session=session,
             request_id=given.get("request_id"),
+            agent=given.get("agent") or None,
             after=None if after is None else _whole("after", after),
             before=None if before is None else _whole("before", before),
             since=_moment("since", given.get("since", "0"), self._services.wall_clock()),

@@ -68,6 +68,7 @@ _CONDITIONS = {
     "kind": "kind = :kind",
     "session": "session >= :session AND session < :session || char(1114111)",
     "request_id": "json_extract(body, '$.request_id') = :request_id",
+    "agent": "json_extract(body, '$.agent') = :agent",
 }
 # Numbers have no gaps but where something is too old anyway.
 _FORGET_EVENTS = (

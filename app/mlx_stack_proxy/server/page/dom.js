@@ -59,14 +59,15 @@ export function span(seconds) {
   return parts.slice(0, 2).join(" ") || "0 s";
 }
 
-const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", hourCycle: "h23" });
-const DAY = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", month: "short" });
+const CLOCK = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+const TIME = new Intl.DateTimeFormat(undefined, { ...CLOCK, second: "2-digit" });
+const DAY = new Intl.DateTimeFormat(undefined, { ...CLOCK, day: "numeric", month: "short" });
 
-/** The time of day; with the date where that is not today's. */
+/** The time of day, to the second; of another day, the date and the minute. */
 export function moment(seconds) {
   const at = new Date(seconds * 1000);
   const today = at.toDateString() === new Date().toDateString();
-  return today ? TIME.format(at) : `${DAY.format(at)}, ${TIME.format(at)}`;
+  return (today ? TIME : DAY).format(at);
 }
 
 /** A `<time>` that shows the moment, and the whole date to who points at it. */

@@ -7,14 +7,16 @@ import { count, counted, h, pill, when } from "./dom.js";
 import { KINDS, kindName, told } from "./words.js";
 
 const PAGE = 100; // events
+const MOST_SESSIONS = 8; // that are offered to choose from
 
 export class Exchanges {
   constructor() {
+    this.sessions = h("nav", { class: "sessions", "aria-label": "Sessions" });
     this.list = h("ol", { class: "exchanges" });
     this.foot = h("nav", { class: "pages", "aria-label": "Pages" });
     this.filters = h("form", { class: "filters", role: "search", onsubmit: (event) => this.search(event) });
     this.element = h("section", { class: "panel", "aria-labelledby": "exchanges-title" },
-      h("h2", { id: "exchanges-title" }, "What happened"), this.filters, this.list, this.foot);
+      h("h2", { id: "exchanges-title" }, "What happened"), this.filters, this.sessions, this.list, this.foot);
     this.shown = "";
   }
 
@@ -23,7 +25,7 @@ export class Exchanges {
     const { query } = current();
     const asked = this.asked(query);
     const found = await get("events", asked);
-    const print = JSON.stringify([asked.kind, asked.session, asked.before, found]);
+    const print = JSON.stringify([location.hash, found]);
     if (print === this.shown) return;
     this.shown = print;
     this.showFilters(query);
@@ -33,7 +35,7 @@ export class Exchanges {
 
   asked(query) {
     const asked = { limit: PAGE };
-    for (const name of ["kind", "session", "request_id", "before"]) asked[name] = query.get(name) ?? "";
+    for (const name of ["kind", "session", "agent", "before"]) asked[name] = query.get(name) ?? "";
     asked.since = Math.floor(Date.now() / 60_000) * 60 - seconds(query);
     return asked;
   }
@@ -53,7 +55,8 @@ export class Exchanges {
     }, Object.entries(options).map(([value, text]) =>
       h("option", { value, selected: value === (query.get(name) ?? usual) }, text)));
     const kinds = Object.fromEntries([["", "All kinds"], ...KINDS.map((kind) => [kind, kindName(kind)])]);
-    const clear = query.get("session") || query.get("kind") || query.get("before");
+    const agent = query.get("agent");
+    const clear = ["session", "kind", "agent", "before"].some((name) => query.get(name));
     this.filters.replaceChildren(
       chosen("since", USUAL_RANGE, Object.fromEntries(Object.entries(RANGES).map(([k, v]) => [k, `Last ${v}`]))),
       chosen("kind", "", kinds),
@@ -61,25 +64,38 @@ export class Exchanges {
         name: "session", type: "search", placeholder: "Session, or a request's id", "aria-label": "session",
         value: query.get("session") ?? "", spellcheck: "false", autocapitalize: "off",
       }),
+      agent ? h("a", { href: changed("agent", ""), class: "chip", title: "All agents" }, agent, " ×") : "",
       clear ? h("a", { href: to("exchanges", "", { since: query.get("since") }), class: "clear" }, "Clear") : "",
     );
   }
 
   showList(events) {
     const focused = this.list.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    this.showSessions(events);
     const groups = together(events);
     this.list.replaceChildren(...groups.map(row));
     if (!groups.length) this.list.append(h("li", { class: "empty" }, "Nothing of that kind happened in this time."));
     if (focused) this.list.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
   }
 
+  /** The sessions that the events shown are of, the busiest first. */
+  showSessions(events) {
+    const sessions = new Map();
+    for (const event of events) {
+      if (event.session) sessions.set(event.session, (sessions.get(event.session) ?? 0) + 1);
+    }
+    const busiest = [...sessions].sort(([, a], [, b]) => b - a).slice(0, MOST_SESSIONS);
+    this.sessions.hidden = busiest.length < 2;
+    this.sessions.replaceChildren(h("span", { class: "note" }, counted(sessions.size, "session")), ...busiest.map(([session, times]) =>
+      h("a", { class: "chip", href: changed("session", session.slice(0, 12)) }, session.slice(0, 12), h("span", { class: "note" }, ` ${times}`))));
+  }
+
   showFoot(found, query) {
     const { events } = found;
     const oldest = events[0]?.number;
-    const total = found.total === undefined ? "" : ` of ${count(found.total)}`;
     this.foot.replaceChildren(
       query.get("before") ? h("a", { href: changed("before", ""), class: "button" }, "Newest") : h("span"),
-      h("span", { class: "note" }, events.length ? `${counted(events.length, "event")}${total} shown` : ""),
+      h("span", { class: "note" }, events.length ? `${count(events.length)} of ${counted(found.total, "event")} shown` : ""),
       events.length === PAGE
         ? h("a", { href: withBefore(oldest), class: "button", rel: "next" }, "Older")
         : h("span"),

@@ -1,31 +1,41 @@
-// The first view: how the night went, the tiers as they are, and what happened last.
+// The first view: how the night went, the tiers as they are, who asked, and what happened last.
 
 import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { row, together } from "./exchanges.js";
 import { PressurePlot, pressureSteps, TokensPlot } from "./plots.js";
+import { headline, Report, tokensByHour } from "./report.js";
 import { Tiers } from "./tiers.js";
+import { Timeline } from "./timeline.js";
 
 const LATEST = 6; // exchanges
 const SLOW = 15_000; // milliseconds between two looks at what changes by the hour
 
 export class Overview {
   constructor() {
+    this.title = h("h1");
+    this.more = h("p");
+    this.range = h("nav", { class: "range", "aria-label": "Time shown" });
     this.tiers = new Tiers();
+    this.timeline = new Timeline();
+    this.report = new Report();
     this.tokens = new TokensPlot();
     this.pressure = new PressurePlot();
-    this.range = h("nav", { class: "range", "aria-label": "Time shown" });
     this.latest = h("ol", { class: "exchanges" });
-    this.element = h("div", { class: "overview" },
-      h("div", { class: "overview-head" }, this.range),
+    this.element = h("div", { class: "overview", "aria-busy": "true" },
+      h("div", { class: "overview-head" }, h("div", null, this.title, this.more), this.range),
+      this.timeline.element,
       this.tiers.element,
-      h("div", { class: "plots" }, this.tokens.element, this.pressure.element),
+      h("div", { class: "pair" }, this.report.saidPanel, this.report.advicePanel),
+      this.report.agentsPanel,
+      h("div", { class: "pair" }, this.tokens.element, this.pressure.element),
+      this.report.failuresPanel,
       h("section", { class: "panel", "aria-labelledby": "latest-title" },
         h("h2", { id: "latest-title" }, "What happened last"), this.latest,
         h("p", { class: "more" }, h("a", { href: to("exchanges") }, "All that happened"))));
     this.slowAt = 0;
-    this.slowFor = "";
+    this.slowFor = null;
   }
 
   async refresh(status) {
@@ -34,20 +44,31 @@ export class Overview {
     const { query } = current();
     const asked = query.toString();
     if (asked === this.slowFor && Date.now() - this.slowAt < SLOW) return;
+    const agent = query.get("agent") ?? "";
+    const since = Math.floor(now - seconds(query));
+    const [report, latest, pressure, starts] = await Promise.all([
+      get("report", { since, agent }),
+      get("events", { limit: 60, since, agent }),
+      get("events", { kind: "pressure_changed", limit: 1000, since }),
+      get("events", { kind: "started", limit: 50, since }),
+    ]);
+    this.element.removeAttribute("aria-busy");
     this.slowFor = asked;
     this.slowAt = Date.now();
-    this.showRange(query);
-    const since = Math.floor(now - seconds(query));
-    const [latest, pressure] = await Promise.all([
-      get("events", { limit: 60, since }),
-      get("events", { kind: "pressure_changed", limit: 1000, since }),
-    ]);
+    this.showHead(report, query);
+    this.timeline.show(report, starts.events);
+    this.report.show(report);
+    this.tokens.show(tokensByHour(report));
     this.showLatest(latest.events);
-    this.pressure.element.hidden = status.memory_pressure === null;
-    this.pressure.show(pressureSteps(pressure.events, status.memory_pressure?.level, since, Math.ceil(now)));
+    this.pressure.element.hidden = status.memory_pressure == null;
+    this.pressure.show(pressureSteps(pressure.events, status.memory_pressure?.level, report.since, Math.ceil(now)));
   }
 
-  showRange(query) {
+  showHead(report, query) {
+    const [first, ...others] = headline(report);
+    this.title.textContent = first;
+    const agent = query.get("agent");
+    this.more.textContent = [agent ? `Only ${agent}.` : "", ...others].filter(Boolean).join(" ");
     const chosen = query.get("since") ?? USUAL_RANGE;
     this.range.replaceChildren(...Object.entries(RANGES).map(([value, text]) =>
       h("a", { href: changed("since", value), "aria-current": value === chosen ? "true" : null, "aria-label": text }, value)));

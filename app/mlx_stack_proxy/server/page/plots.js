@@ -44,7 +44,7 @@ class Plot {
 
 function axis(more) {
   const line = { stroke: colour("--line"), width: 1 };
-  return { stroke: colour("--quiet"), font: "12px system-ui, sans-serif", grid: line, ticks: { show: false }, ...more };
+  return { stroke: colour("--quiet"), font: `12px ${getComputedStyle(document.body).fontFamily}`, grid: line, ticks: { show: false }, ...more };
 }
 
 const CURSOR = { y: false, points: { size: 6 }, drag: { x: false, y: false } };

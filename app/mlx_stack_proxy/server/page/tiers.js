@@ -38,6 +38,7 @@ export class Tiers {
 
 class Row {
   constructor(name) {
+    this.name = name;
     this.rates = [];
     this.model = h("span", { class: "note model" });
     this.state = h("div", { class: "state" });
@@ -60,7 +61,8 @@ class Row {
   }
 
   show(tier, now) {
-    say(this.model, tier.local ? tier.model : `${tier.model} · in the cloud`);
+    const model = tier.model === this.name ? "" : tier.model;
+    say(this.model, [model, tier.local ? "" : "in the cloud"].filter(Boolean).join(" · "));
     const { tone, word } = standing(tier, now);
     if (this.state.textContent !== word) this.state.replaceChildren(pill(word, tone));
     say(this.calls, `${tier.in_flight} of ${tier.max_concurrency}`);

@@ -42,15 +42,19 @@ const TOLD = {
   escalated: (d) => ["warn", "Next tier", `${d.from} → ${d.to}: ${reason(d.reason)}`],
   exhausted: (d) => ["bad", "No reply", `${word(d.type)} (${d.status})`],
   recovered: (d) => ["good", "Recovered", recovered(d)],
-  client_left: () => ["", "Client left", ""],
+  client_left: (d) => ["", "Client left", d.seconds ? `after ${span(d.seconds)}` : ""],
   tier_degraded: (d) => ["bad", "Tier taken out", `tried again in ${span(d.seconds ?? 0)}`],
   tier_recovered: () => ["good", "Tier works again", ""],
   upstream_down: (d) => ["bad", "LiteLLM down", d.why ?? ""],
   upstream_up: (d) => ["good", "LiteLLM is back", d.seconds ? `after ${span(d.seconds)}` : ""],
-  config_reloaded: () => ["", "Configuration reloaded", ""],
-  config_refused: (d) => ["bad", "Configuration refused", d.why ?? ""],
-  started: (d) => ["", "Proxy started", d.version ?? ""],
-  stopped: () => ["", "Proxy stopped", ""],
+  config_reloaded: (d) => [
+    d.restart?.length ? "warn" : "",
+    "Configuration reloaded",
+    [...(d.keys ?? []), ...(d.restart ?? []).map((key) => `${key} waits for a restart`)].join(", "),
+  ],
+  config_refused: (d) => ["bad", "Configuration refused", (d.problems ?? []).join("; ")],
+  started: (d) => (d.killed ? ["bad", "Proxy started", "after it was killed"] : ["", "Proxy started", d.version ?? ""]),
+  stopped: (d) => ["", "Proxy stopped", d.seconds ? `after ${span(d.seconds)}` : ""],
   budget_warning: (d) => ["warn", "Budget nearly used", `${word(d.scope)}, limit ${d.limit}`],
   budget_exceeded: (d) => ["bad", "Budget used up", `${word(d.scope)}, limit ${d.limit}`],
   pressure_changed: (d) => [
@@ -61,13 +65,10 @@ const TOLD = {
 };
 
 function recovered(detail) {
-  const after = Array.isArray(detail.attempts) ? detail.attempts.length : detail.attempts;
-  const wrong = [detail.wrong ?? detail.reasons ?? detail.failure ?? []].flat().map(reason);
-  const parts = [];
-  if (wrong.length) parts.push(wrong.join(", "));
-  if (after) parts.push(counted(after, "attempt"));
+  const parts = [(detail.reasons ?? []).map(reason).join(", ")];
+  if (detail.attempts) parts.push(counted(detail.attempts, "attempt"));
   if (detail.seconds) parts.push(span(detail.seconds));
-  return parts.join(", ");
+  return parts.filter(Boolean).join(" · ");
 }
 
 function plain(event) {
