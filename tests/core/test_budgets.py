@@ -183,6 +183,12 @@ def test_when_to_come_again() -> None:
     assert budgets.refusal(limit, 120, 0.0, waited=False).retry_after == 1
 
 
+def test_a_sessions_refusal_names_the_command_that_resets_it() -> None:
+    limit = Limit("session:" + "2405ae7d6c6b" * 5, 100, rolling=False)
+    refused = budgets.refusal(limit, 120, 1, waited=False)
+    assert "`mlx-stack-proxy sessions 2405ae7d6c6b --delete`" in refused.message
+
+
 def test_who_waited_for_others_is_not_told_that_all_is_used() -> None:
     refused = budgets.refusal(Limit("hour", 100, rolling=True), 20, 3000.0, waited=True)
     assert refused.retry_after == refused.extra["retry_after"] == 5

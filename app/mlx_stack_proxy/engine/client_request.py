@@ -24,7 +24,7 @@ def parse(raw: bytes) -> ClientRequest:
     return checked(read(raw), len(raw))
 
 
-def checked(body: dict[str, Any], size: int) -> ClientRequest:
+def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset()) -> ClientRequest:
     """The request that a body makes; ``size``: its bytes as it came. Raises as :func:`parse`."""
     for name, value in body.items():
         check = _CHECKS.get(name)
@@ -38,6 +38,7 @@ def checked(body: dict[str, Any], size: int) -> ClientRequest:
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
         size=size,
+        failed=failed,
     )
     _check_messages(request.blocks)
     for name in ("tools", "functions"):

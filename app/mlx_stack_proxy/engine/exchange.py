@@ -23,7 +23,8 @@ class ClientRequest:
 
     ``legacy_functions``: the client used ``functions``/``function_call``; ``body`` already has
     ``tools`` in their place, and the reply is turned back on its way out. ``size``: the bytes of
-    the body as it came.
+    the body as it came. ``failed``: the calls, by id, whose results are errors by a flag that chat
+    completions have no place for.
     """
 
     body: Mapping[str, Any]
@@ -32,6 +33,7 @@ class ClientRequest:
     include_usage: bool
     legacy_functions: bool = False
     size: int = 0
+    failed: frozenset[str] = frozenset()
 
     @property
     def tools(self) -> list[Any]:

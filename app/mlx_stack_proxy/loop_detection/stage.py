@@ -41,19 +41,19 @@ class LoopDetection:
         self._judge = settings.tiers.get(self.rules.judge.tier)
         self._quotes = settings.observability.capture_failures
         self._make_watch = watch_maker(settings)
-        self._reader = HistoryReader()
+        self.reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
     def continue_from(self, before: LoopDetection) -> None:
         """Take over what the stage of other settings remembers."""
-        self._reader, self._sessions = before._reader, before._sessions
+        self.reader, self._sessions = before.reader, before._sessions
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange, self._make_watch(exchange, self.rules))
 
     def forget(self, session: str) -> None:
         """Forget a session (its hash): what was read, told and broken. The store has the rest."""
-        self._reader.forget(session)
+        self.reader.forget(session)
         self._sessions.forget(session)
 
     def remembered(self, exchange: Exchange) -> Remembered:
@@ -62,12 +62,14 @@ class LoopDetection:
     def history(self, exchange: Exchange) -> History:
         """What the request's messages tell; else what was stored, for sessions with a name."""
         session = exchange.session
-        history = self._reader.read(session.hash, exchange.request.blocks)
+        request = exchange.request
+        history = self.reader.read(session.hash, request.blocks, request.failed)
         if session.derived:
             if not history.turns:  # a new run of the same script
                 self._sessions.forget(session.hash)
             return history
-        if history.turns:
+        # Clients of other dialects resend it by protocol: the same first request is a retry.
+        if history.turns or exchange.outgoing is not None:
             self.remembered(exchange).has_transcript = True
         elif exchange.window and not self.remembered(exchange).has_transcript:
             return of_window(exchange.window, history)
@@ -196,6 +198,9 @@ class _State(StageState):
 
     def _closed_by(self, choice: ChoiceReply) -> History:
         calls = [call_keys.read(call.name, call.arguments) for call in choice.tool_calls]
+        given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
+        session = self._exchange.session.hash
+        self._stage.reader.replied(session, self._history, choice.text, given)
         return self._history.closed_by(choice.text, calls)
 
     def _broken_by(self, closed: History) -> Finding | None:

@@ -132,7 +132,9 @@ class ChatCompletions:
                 await self._pass_through(request, replayed(body, receive), downstream)
                 return
             translated = await _aside(body, dialect.to_chat, given, request.headers)
-        parsed = await _aside(body, client_request.checked, translated.body, len(body))
+        parsed = await _aside(
+            body, client_request.checked, translated.body, len(body), translated.failed
+        )
         del body  # as long as what was read from it, and a reply may stream for long
         blocks, named = parsed.blocks, translated.session
         session = session_id.identify(request.headers, given, owner, blocks, named)

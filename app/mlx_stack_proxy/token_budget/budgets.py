@@ -193,6 +193,9 @@ def refusal(
     scope = scope_name(limit)
     seconds = WAITED_RETRY_SECONDS if waited else max(1, ceil(resets_in))
     said = f"the token budget of this {scope} is used up: {used} of {limit.most}"
+    if scope == "session":
+        session = limit.scope.split(":")[1][:12]
+        said += f"; `mlx-stack-proxy sessions {session} --delete` begins it anew"
     if waited:
         said = (
             f"requests that are running may need what is left of this {scope}'s token budget "

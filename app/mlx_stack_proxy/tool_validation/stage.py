@@ -32,8 +32,8 @@ from .formats.literals import json_object
 from .miscopied_ids import Ids
 from .schemas import ToolSet, tool_set
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
-from .tool_choice import NOTHING, read_choice
-from .unread import unread_call
+from .tool_choice import NOTHING, breach, read_choice
+from .unread import broken_call, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
@@ -277,42 +277,22 @@ class _State(StageState):
             new.finish_reason = "tool_calls"  # who offered tools looks for that
 
     def _check_tool_choice(self, index: int, new: _Mended) -> None:
-        """``tool_choice`` is obeyed, and a finish that speaks of calls has some.
-
-        Of a reply that was cut nobody knows what was to come; but what came must be allowed.
-        """
-        cut = _is_cut(new)
+        """``tool_choice`` is obeyed, and a reply that is to be a call has some."""
         by_name = self._tools and self._stage.options.validate_tool_names
-        wanted = self._choice if by_name else NOTHING
         names = [call.name for call in new.calls]
-        lost = not names and _speaks_of_calls(new) and self._stage.options.validate_json
+        # Of a reply that was cut, or failed, nobody knows what was to come.
+        excused = bool(new.failures) or _is_cut(new)
+        lost = not names and self._stage.options.validate_json and self._is_lost_call(new)
+        wanted = self._choice if by_name else NOTHING
+        found = breach(wanted, names, lost=lost, excused=excused)
+        if found is not None:
+            new.failures.append(CallFailure(found.tool, found.kind, found.error, index))
 
-        def fail(kind: str, error: str, tool: str = "") -> None:
-            new.failures.append(CallFailure(tool, kind, error, index))
-
-        if wanted.none:
-            if names or lost:
-                said = "no function may be called now; answer with text"
-                fail("tool_choice", said, names[0] if names else "")
-            return
-        if wanted.allowed is not None:
-            wrong = [name for name in names if name not in wanted.allowed]
-            if wrong or (wanted.required and not names and not cut):
-                came = f', not "{wrong[0]}"' if wrong else ""
-                only = explain.one_of(wanted.allowed)
-                must = "must" if wanted.required else "alone may"
-                fail("tool_choice", f"function {only} {must} be called{came}", wanted.allowed[0])
-                return
-        if names or new.failures or cut:
-            return
-        if wanted.required:
-            fail("tool_choice", "a function must be called, and none was")
-        elif lost:
-            fail(
-                "lost_call",
-                "a function was to be called, but the call could not be read; its arguments must "
-                "be one valid JSON object",
-            )
+    def _is_lost_call(self, new: _Mended) -> bool:
+        """Whether a choice without calls says that it is one, or is one that nothing reads."""
+        if _speaks_of_calls(new):
+            return True
+        return self._rescues and broken_call(new.text, self._schemas())
 
     def _check_format(self, index: int, new: _Mended) -> None:
         wanted = self._format
