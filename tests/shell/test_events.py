@@ -158,7 +158,7 @@ async def test_a_session_by_the_clients_own_name(
     upstream.will(litellm_error(500, "no"), text_stream())
     response = await ask(proxy, AGENT)
     found = (await proxy.client.get(URL, params={"session": "agent-one"})).json()["events"]
-    assert [one["kind"] for one in found] == ["escalated"]
+    assert [one["kind"] for one in found] == ["escalated", "recovered"]
     assert found[0]["request_id"] == response.headers["x-mlx-stack-request-id"]
     response = await proxy.client.get(URL, params={"session": "agent-two"})
     checked_error(response, 404, "invalid_request_error")

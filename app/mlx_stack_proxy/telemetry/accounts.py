@@ -10,12 +10,12 @@ from typing import Any
 from ..engine.exchange import AttemptRecord, Exchange
 from ..engine.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
-from ..state.hourly import HourKey, hour_of
+from ..state.hourly import Counts, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from ..wire.reply import Reply
 from . import log
-from .exchange_counts import counts_of, difference
+from .exchange_counts import RECOVERED, counts_of, difference, way_of
 from .metrics import OTHER
 
 # What stages report → the event that is kept (docs/observability.md), and its labels there.
@@ -26,6 +26,15 @@ _EVENTS = {
     "loop_warning": ("loop_warning", ("detector", "action")),
     "loop_break": ("loop_break", ("detector", "action")),
     "truncated": ("loop_warning", ("truncated",)),
+}
+# Events that belong to no request, and the hour's counter of each.
+_COUNTED = {
+    "started": "starts",
+    "stopped": "stops",
+    "config_reloaded": "reloads",
+    "config_refused": "refused_reloads",
+    "upstream_down": "down",
+    "tier_degraded": "down",
 }
 AT_ONCE = 0.001  # seconds in which a free place is given
 # Whose detail an event holds: figures, a tool's name, a digest.
@@ -57,6 +66,21 @@ def count_by_hour(services: Services, exchange: Exchange, outcome: str) -> None:
         return
     agent = exchange.agent
     services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+    keep(services, exchange, _told_of_end(exchange, outcome))
+
+
+def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events of an exchange's end: good news, or that nobody waits for it."""
+    recovered = outcome == "ok" and way_of(exchange) in RECOVERED
+    if not recovered and outcome != "client_left":
+        return []
+    seconds = round(asyncio.get_running_loop().time() - exchange.started, 3)
+    detail: dict[str, Any] = {"attempts": len(exchange.attempts), "seconds": seconds}
+    if not recovered:
+        return [("client_left", detail)]
+    failed = [attempt for attempt in exchange.attempts if attempt.reason]
+    reasons = list(dict.fromkeys(attempt.reason for attempt in failed))
+    return [("recovered", {"reasons": reasons, "from": failed[0].tier, **detail})]
 
 
 def count_attempt(
@@ -182,7 +206,18 @@ def keep_of(
         "agent": agent,
         "tier": tier,
     }
-    services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])
+    kept = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
+    services.journal.add(kept)
+    for kind, event in zip((kind for kind, _ in events), kept, strict=True):
+        if services.notifier is not None:
+            services.notifier.told(kind, event)
+        if kind in _COUNTED:
+            count_alone(services, {_COUNTED[kind]: 1}, tier)
+
+
+def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
+    """Count what belongs to no request."""
+    services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
 
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:

@@ -16,10 +16,12 @@ from ..engine.exchange import AttemptRecord, Exchange, Incident
 from ..state.hourly import Counts
 from .metrics import OTHER
 
+# After attempts that failed.
+RECOVERED: Final = ("retried_right", "escalated_right")
 # How a reply that was delivered came to be right.
 WAYS: Final = (
     *("right_at_once", "repaired", "found_in_text", "confirmed"),
-    *("retried_right", "escalated_right"),
+    *RECOVERED,
 )
 _RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
 _LOOPS: Final = {
