@@ -56,6 +56,10 @@ def _counts(chance: random.Random, turns: int) -> dict[str, float]:
         return {}
     found |= {"turns": turns, "requests": turns + errors, "errors": errors}
     found |= {"attempts": turns + 3, "model_seconds": turns * chance.uniform(2, 6)}
+    wrong = found.get("retried_right", 0) + found.get("escalated_right", 0) + errors
+    found |= {"failed": wrong, "failed:tool_validation_failure": wrong}
+    found |= {"invalid_calls": wrong, "invalid_calls:write_file": wrong}
+    found |= {"calls:write_file": 2 * wrong + 1}
     tokens = {"tokens_in": turns * chance.randint(900, 4000), "tokens_out": turns * 210}
     return {**found, **tokens, "calls": turns, "loops_broken": chance.random() < 0.1}
 

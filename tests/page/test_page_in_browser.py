@@ -41,7 +41,7 @@ async def test_the_root_leads_to_the_tiers(
         assert text in await browser.text()
     # The figures go on by themselves.
     served = "document.querySelector('.tier .figure:last-child b').textContent"
-    assert await browser.run(f"return {served}") == "1"
+    await browser.until(f"return {served} === '1'")
     upstream.will(text_stream("again"))
     await ask(proxy)
     await browser.until(f"return {served} === '2'")
@@ -240,6 +240,9 @@ async def test_a_proxy_that_is_gone_and_comes_back_is_told(
     await browser.shows("No answer from the proxy")
     await browser.run("window.fetch = window.fetched")
     await browser.shows("All well")
+    await upstream.stop()
+    await browser.shows("LiteLLM is down")
+    await browser.shows("LiteLLM can't be reached:")
 
 
 async def test_the_pictures_of_the_documentation_can_be_taken(

@@ -6,6 +6,7 @@ import { h } from "./dom.js";
 import { row, together } from "./exchanges.js";
 import { PressurePlot, pressureSteps, TokensPlot } from "./plots.js";
 import { headline, Report, tokensByHour } from "./report.js";
+import { wrong } from "./standing.js";
 import { Tiers } from "./tiers.js";
 import { Timeline } from "./timeline.js";
 
@@ -17,6 +18,7 @@ export class Overview {
     this.title = h("h1");
     this.more = h("p");
     this.range = h("nav", { class: "range", "aria-label": "Time shown" });
+    this.notices = h("ul", { class: "notices", role: "alert" });
     this.tiers = new Tiers();
     this.timeline = new Timeline();
     this.report = new Report();
@@ -25,6 +27,7 @@ export class Overview {
     this.latest = h("ol", { class: "exchanges" });
     this.element = h("div", { class: "overview", "aria-busy": "true" },
       h("div", { class: "overview-head" }, h("div", null, this.title, this.more), this.range),
+      this.notices,
       this.timeline.element,
       this.tiers.element,
       h("div", { class: "pair" }, this.report.saidPanel, this.report.advicePanel),
@@ -41,6 +44,7 @@ export class Overview {
   async refresh(status) {
     const now = Date.now() / 1000;
     this.tiers.show(status, now);
+    this.showNotices(status);
     const { query } = current();
     const asked = query.toString();
     if (asked === this.slowFor && Date.now() - this.slowAt < SLOW) return;
@@ -64,11 +68,21 @@ export class Overview {
     this.pressure.show(pressureSteps(pressure.events, status.memory_pressure?.level, report.since, Math.ceil(now)));
   }
 
+  /** What somebody should see to. */
+  showNotices(status) {
+    const told = wrong(status);
+    const print = JSON.stringify(told);
+    if (print === this.noticed) return;
+    this.noticed = print;
+    this.notices.hidden = !told.length;
+    this.notices.replaceChildren(...told.map(({ tone, text }) => h("li", { class: tone }, text)));
+  }
+
   showHead(report, query) {
-    const [first, ...others] = headline(report);
+    const [first, second = ""] = headline(report);
     this.title.textContent = first;
     const agent = query.get("agent");
-    this.more.textContent = [agent ? `Only ${agent}.` : "", ...others].filter(Boolean).join(" ");
+    this.more.textContent = [agent ? `Only ${agent}.` : "", second].filter(Boolean).join(" ");
     const chosen = query.get("since") ?? USUAL_RANGE;
     this.range.replaceChildren(...Object.entries(RANGES).map(([value, text]) =>
       h("a", { href: changed("since", value), "aria-current": value === chosen ? "true" : null, "aria-label": text }, value)));

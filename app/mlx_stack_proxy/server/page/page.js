@@ -8,6 +8,7 @@ import { ExchangeView } from "./exchange.js";
 import { Exchanges } from "./exchanges.js";
 import { Overview } from "./overview.js";
 import { form } from "./sign_in.js";
+import { overall } from "./standing.js";
 
 const PAUSE = 2000; // milliseconds between two looks
 const main = document.getElementById("main");
@@ -75,17 +76,6 @@ function showStanding(status) {
     standing.replaceChildren(pill(word, tone), h("span", { class: "note" }));
   }
   say(standing.lastChild, `${up} · ${status.version}`);
-}
-
-function overall(status) {
-  if (status.litellm && status.litellm !== "ok") return { tone: "bad", word: "LiteLLM is down" };
-  const out = Object.entries(status.tiers).filter(([, tier]) => tier.state !== "ok").map(([name]) => name);
-  if (out.length === Object.keys(status.tiers).length) return { tone: "bad", word: "No tier works" };
-  if (status.store !== "ok") return { tone: "bad", word: "The store fails" };
-  if (status.memory_pressure?.level === "critical") return { tone: "bad", word: "Memory is critical" };
-  if (out.length) return { tone: "warn", word: `${out.join(", ")} out` };
-  if (status.memory_pressure?.level === "warning") return { tone: "warn", word: "Memory is short" };
-  return { tone: "good", word: "All well" };
 }
 
 function showTrouble(error) {

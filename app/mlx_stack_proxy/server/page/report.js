@@ -4,15 +4,10 @@ import { changed, current, to } from "./address.js";
 import { count, h, pill, span, when } from "./dom.js";
 import { reason } from "./words.js";
 
-/** The headline: the first sentence on the replies. */
+/** The headline, and what belongs to it: the sentences on the replies. */
 export function headline(report) {
-  const replies = (report.said ?? []).find((one) => one.about === "replies");
-  if (replies?.lines.length) return replies.lines;
-  const { requests = 0, turns = 0, right_at_once: once = 0, errors = 0 } = report.totals;
-  if (!requests) return ["No requests in this time."];
-  const broken = turns - once + errors;
-  const seen = errors ? `clients saw ${count(errors)}` : "clients saw none";
-  return [`${count(broken)} of ${count(requests)} replies needed help; ${seen}.`];
+  const lines = (about) => report.said.find((one) => one.about === about)?.lines;
+  return lines("replies") ?? lines("requests") ?? ["Nobody asked for anything."];
 }
 
 export class Report {
@@ -28,10 +23,12 @@ export class Report {
   }
 
   show(report) {
-    const said = (report.said ?? []).filter((one) => one.about !== "replies" && one.lines.length);
+    // The first two sentences on the replies are the headline; what failed has a list of its own.
+    const rest = (one) => (one.about === "replies" ? { ...one, lines: one.lines.slice(2) } : one);
+    const said = report.said.map(rest).filter((one) => one.about !== "failed" && one.lines.length);
     fill(this.saidPanel, this.said, said.map((one) => h("div", null,
       h("dt", null, word(one.about)), one.lines.map((line) => h("dd", null, line)))));
-    fill(this.advicePanel, this.advice, (report.advice ?? []).map((one) => h("li", null,
+    fill(this.advicePanel, this.advice, report.advice.map((one) => h("li", null,
       h("p", null, one.says), one.line ? h("pre", { tabindex: "0" }, one.setting ? `# ${one.setting}\n${one.line}` : one.line) : "")));
     fill(this.failuresPanel, this.failures, [...report.failures].reverse().map(failure));
     this.showAgents(report);

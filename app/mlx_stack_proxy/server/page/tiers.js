@@ -31,7 +31,7 @@ export class Tiers {
         this.rows.set(name, row);
         this.body.append(row.element);
       }
-      row.show(tier, now);
+      row.show(tier, now, status.day?.by_tier[name]?.requests ?? 0);
     }
   }
 }
@@ -56,11 +56,11 @@ class Row {
       h("div", { class: "figure" }, h("span", null, "Queue"), this.queue),
       h("div", { class: "figure rate" }, h("span", null, "Tokens/s"), h("div", null, this.rate,
         svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "sparkline", "aria-hidden": "true" }, this.line))),
-      h("div", { class: "figure" }, h("span", null, "Requests"), this.served),
+      h("div", { class: "figure" }, h("span", null, "Requests, 24 h"), this.served),
     );
   }
 
-  show(tier, now) {
+  show(tier, now, served) {
     const model = tier.model === this.name ? "" : tier.model;
     say(this.model, [model, tier.local ? "" : "in the cloud"].filter(Boolean).join(" · "));
     const { tone, word } = standing(tier, now);
@@ -70,7 +70,7 @@ class Row {
     say(this.queue, count(tier.waiting));
     this.queue.classList.toggle("warn", tier.waiting > 0);
     say(this.rate, tier.tokens_per_second ? tier.tokens_per_second.toFixed(1) : "–");
-    say(this.served, count(tier.requests));
+    say(this.served, count(served));
     this.rates = [...this.rates, tier.tokens_per_second].slice(-SAMPLES);
     this.draw();
   }
@@ -98,7 +98,7 @@ class Row {
 
 /** How a tier stands: `{tone, word}`. */
 export function standing(tier, now) {
-  if (tier.reachable === false || tier.state === "unreachable") return { tone: "bad", word: "Unreachable" };
+  if (tier.state === "unreachable") return { tone: "bad", word: "Unreachable" };
   if (tier.state === "ok") {
     return tier.in_flight ? { tone: "good", word: "Working" } : { tone: "good", word: "Ready" };
   }
