@@ -71,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the first model server's port; the others follow (default: %(default)s)",
     )
     parser.add_argument(
+        "--inside",
+        action="store_true",
+        help="no process of the proxy's own: LiteLLM listens on --port, with the reliability layer "
+        "inside it",
+    )
+    parser.add_argument(
         "--run-dir",
         metavar="FOLDER",
         help="where logs and generated configurations go (default: ~/.mlx-stack/run)",
@@ -114,9 +120,10 @@ def _require_installed() -> None:
 
 
 def _ports(args: argparse.Namespace, tiers: Sequence[LocalTier]) -> list[tuple[int, str, str]]:
+    proxy = (args.port, "the proxy", "--port")
+    litellm = (args.litellm_port, "LiteLLM", "--litellm-port")
     return [
-        (args.port, "the proxy", "--port"),
-        (args.litellm_port, "LiteLLM", "--litellm-port"),
+        *([(args.port, "LiteLLM", "--port")] if args.inside else [proxy, litellm]),
         *((tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers),
     ]
 
@@ -133,6 +140,11 @@ class _Stack:
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
         self._asked_to_stop = 0.0
+
+    @property
+    def _litellm_port(self) -> int:
+        port: int = self._args.port if self._args.inside else self._args.litellm_port
+        return port
 
     async def run(self) -> int:
         with Lifeline() as lifeline:
@@ -160,7 +172,7 @@ class _Stack:
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
         # Made anew for each run and never written down: only its own children know it.
         key = f"sk-{secrets.token_urlsafe(32)}"
-        back, front = self._prepare(key)
+        back, front = self._prepare_inside(key) if self._args.inside else self._prepare(key)
         await supervisor.start(back)
         warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
         try:
@@ -168,7 +180,7 @@ class _Stack:
             await warming
         finally:
             await tasks.end(warming)
-        self._announce(time.monotonic() - begun)
+        self._announce(time.monotonic() - begun, key if self._args.inside else None)
         await supervisor.failed()
 
     def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
@@ -189,18 +201,30 @@ class _Stack:
             [children.proxy(args.port, key, run, limit)],
         )
 
+    def _prepare_inside(
+        self, key: str
+    ) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
+        """The same, where LiteLLM is the last to start and nothing stands before it."""
+        args, run, limit = self._args, self._directory, self._args.start_timeout
+        configs.write_yaml(run.litellm_config, configs.litellm_config(self._tiers, True))
+        config = configs.inside_config(self._tiers, args.port, run.state)
+        configs.write_yaml(run.proxy_config, config)
+        servers = [children.model_server(tier, run, limit) for tier in self._tiers]
+        return [children.litellm(args.port, key, run, limit, True), *servers], []
+
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
         """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
-                status, body = await probes.one_token(self._args.litellm_port, tier.name, key)
+                status, body = await probes.one_token(self._litellm_port, tier.name, key)
             trouble = "" if status == 200 else probes.brief(status, body)
         except (OSError, ValueError, TimeoutError) as error:
             trouble = probes.words(error)
         if trouble:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
 
-    def _announce(self, seconds: float) -> None:
+    def _announce(self, seconds: float, key: str | None) -> None:
+        """``key``: LiteLLM's, where clients have to send it."""
         url = f"http://127.0.0.1:{self._args.port}/v1"
         names = [tier.name for tier in self._tiers]
         tier = "standard" if "standard" in names else names[-1]
@@ -209,9 +233,10 @@ class _Stack:
             "stream": True,
             "messages": [{"role": "user", "content": "Who are you?"}],
         }
+        authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
         curl = (
             f"curl -N {url}/chat/completions -H 'Content-Type: application/json' "
-            f"-d '{json.dumps(body, separators=(',', ':'))}'"
+            f"{authorization}-d '{json.dumps(body, separators=(',', ':'))}'"
         )
         # The folder of a virtual environment is seldom on the PATH.
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
@@ -221,7 +246,7 @@ class _Stack:
             f"\n  {curl}\n",
             "Or point any OpenAI client at it:",
             f"\n  export OPENAI_BASE_URL={url}",
-            "  export OPENAI_API_KEY=local\n",
+            f"  export OPENAI_API_KEY={key or 'local'}\n",
             "To see what it does:",
             f"\n  {program} status --watch{where}",
             f"  {program} events --follow{where}\n",
