@@ -325,6 +325,7 @@ class ObservabilitySettings:
     log_format: Literal["auto", "console", "json"] = "auto"
     events_retention_days: Positive = 14
     events_max: AtLeastOne = 100_000
+    agent_names: bool = True
     capture_failures: bool = False
     capture_path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/failures"
     capture_max_bytes: AtLeastOne = 104_857_600

@@ -30,9 +30,9 @@ class Counting(HistoryReader):
         self.count = 0
         add = turns_module.Transcript.add
 
-        def counted(transcript: Any, message: Any) -> None:
+        def counted(transcript: Any, message: Any, failed: Any) -> None:
             self.count += 1
-            add(transcript, message)
+            add(transcript, message, failed)
 
         monkeypatch.setattr(turns_module.Transcript, "add", counted)
 
@@ -264,8 +264,8 @@ def test_what_is_newest_is_believed_over_what_was_known() -> None:
 
 
 def test_what_a_session_was_shown_is_bounded() -> None:
-    shown = turns_module.Shown()
-    for place in range(3 * turns_module.MAX_SHOWN):
-        shown.new(place, Inputs(place))
-    assert len(shown._inputs) == turns_module.MAX_SHOWN
-    assert shown.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"
+    seen = turns_module.Seen()
+    for place in range(3 * turns_module.MAX_SEEN):
+        seen.new(place, Inputs(place))
+    assert len(seen._inputs) == turns_module.MAX_SEEN
+    assert seen.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"

@@ -80,6 +80,11 @@ def test_the_largest_figures_fit() -> None:
     assert "1000M" in text and "down 23h 59m" in text
 
 
+def test_one_is_counted_in_the_singular() -> None:
+    text = drawn(found(totals=dict.fromkeys(TOTALS, 1)))
+    assert "1 retry, " in text and "1 repair, " in text and "1 reply shortened" in text
+
+
 def test_a_tiers_long_name_leaves_room_for_its_budget() -> None:
     budgets = [{"scope": f"tier:{'long' * 16}", "used": 100, "limit": 1000}]
     text = drawn(found(budgets=budgets))

@@ -103,8 +103,8 @@ def but_for_numbers(inputs: Inputs) -> int:
 
 def newest(history: History, came: Came, rules: LoopDetectionSettings) -> Run:
     """The run that the newest turn is part of. ``came``: how results are compared."""
-    if not history.repeats:
-        return NO_RUN  # as nearly always
+    if not history.repeats or history.pending.interjected:
+        return NO_RUN  # as nearly always; nobody knows yet what the user's words bring
     turns = history.turns[history.task_start :]
     inputs = [turn.inputs for turn in turns[1:]]
     brought = list(map(came, [*inputs, history.pending] if history.pending.known else inputs))

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
-from .texts import action_in, brought_in, collapse, without_numbers
+from .texts import action_in, brought_in, collapse, told_calls, without_numbers
 from .turn import Inputs, Result, Turn
 
 MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_SHOWN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
+MAX_SEEN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
+MAX_REPLIES: Final = 128  # calls of a session of which it is known what came before,
+MAX_BEFORE: Final = 48  # so many turns each: three laps of the longest circle
+MAX_TEXTS: Final = 4  # replies without calls of which that is known
 TURN_BYTES: Final = 600  # about what a turn takes, and each call in it
+BEFORE_BYTES: Final = 600  # and what is kept of a call
+_V = TypeVar("_V")
 
 
 def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None) -> Turn:
@@ -24,7 +30,7 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
 
     The first one's place is told by what the user asked.
     """
-    action = digest(collapse(action_in(text)))
+    action = digest(action_in(text))
     made = tuple(sorted(calls))
     place = hash((before.place if before else inputs.digest, action, made))
     if made:
@@ -32,26 +38,78 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
     return Turn(inputs, action, made, place)
 
 
-class Shown:
-    """What a session's turns were shown when it was new, by the turn's place.
+class Before(NamedTuple):
+    """Where a reply was given: the turns before it, the last few, and what it answered."""
 
-    A client may since have cleared it from its transcript. Bounded: the oldest go first.
+    turns: tuple[Turn, ...]
+    inputs: Inputs
+    task_start: int
+
+
+class Seen:
+    """What was seen of a session that its client may since have taken out of the transcript.
+
+    Results that were cleared are found by the place of the turn that brought them. A transcript
+    that begins in the midst of a task (it was compacted, or only its end is sent) goes on from
+    where its first reply was given: that is found by the id of a call in it, or by a text of the
+    model's that the user's message quotes, as compaction does with a summary. All is bounded: the
+    oldest go first.
     """
 
-    __slots__ = ("_inputs",)
+    __slots__ = ("_before", "_inputs", "_texts")
 
     def __init__(self) -> None:
         self._inputs: OrderedDict[int, Inputs] = OrderedDict()
+        self._before: OrderedDict[int, Before | None] = OrderedDict()
+        self._texts: deque[tuple[frozenset[int], Before]] = deque(maxlen=MAX_TEXTS)
+
+    @property
+    def size(self) -> int:
+        """Bytes, about, beside the turns."""
+        return BEFORE_BYTES * len(self._before)
 
     def new(self, place: int, inputs: Inputs) -> None:
-        self._inputs[place] = inputs
-        self._inputs.move_to_end(place)
-        if len(self._inputs) > MAX_SHOWN:
-            self._inputs.popitem(last=False)
+        _put(self._inputs, place, inputs, MAX_SEEN)
 
     def at(self, place: int, inputs: Inputs) -> Inputs:
         """What came after the turn at this place, where ``inputs`` is in its stead by now."""
         return self._inputs.get(place, inputs)
+
+    def replied(self, before: Before, text: str, calls: Iterable[tuple[Call, str]]) -> None:
+        """A reply was given: its text, its calls with their ids."""
+        keys = [hash((id, call.key)) for call, id in calls if id]
+        for key in keys:
+            # An id that was given twice is none.
+            known = self._before.get(key, before)
+            _put(self._before, key, before if known == before else None, MAX_REPLIES)
+        amid_results = before.inputs.user and any(before.inputs.results)
+        if not keys and amid_results and (lines := _lines(text)):
+            self._texts.append((lines, before))  # a summary, perhaps: the work goes on
+
+    def before_calls(self, calls: Iterable[tuple[Call, Any]]) -> Before | None:
+        found = [self._before.get(hash((id, call.key))) for call, id in calls]
+        return next(filter(None, found), None)
+
+    def quoted_in(self, text: str) -> Before | None:
+        """Where the reply was given that this text holds, most of its lines at least."""
+        if not self._texts:
+            return None
+        lines = _lines(text)
+        for quoted, before in reversed(self._texts):
+            if 2 * len(quoted & lines) > len(quoted):
+                return before
+        return None
+
+
+def _lines(text: str) -> frozenset[int]:
+    return frozenset([hash(line.strip()) for line in text.splitlines() if line.strip()])
+
+
+def _put(known: OrderedDict[int, _V], key: int, value: _V, most: int) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > most:
+        known.popitem(last=False)
 
 
 class _Input(NamedTuple):
@@ -72,19 +130,21 @@ class Transcript:
         "_came",
         "_ids",
         "_inputs",
-        "_shown",
+        "_quoted",
+        "_seen",
         "_user_beside_results",
         "size",
         "task_start",
         "turns",
     )
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, seen: Seen) -> None:
         self.turns: tuple[Turn, ...] = ()
         self.task_start = 0
         self.size = 0
-        self._shown = shown
+        self._seen = seen
         self._inputs: list[_Input] = []
+        self._quoted: Before | None = None  # by the user's last message before the first turn
         self._acts = False  # whether calls were made in the task at hand
         self._came: Inputs | None = None  # what they come to, once somebody has asked
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
@@ -97,8 +157,8 @@ class Transcript:
         new._inputs = list(self._inputs)  # all else is never changed in place
         return new
 
-    def add(self, message: Mapping[str, Any]) -> None:
-        """Take the next message."""
+    def add(self, message: Mapping[str, Any], failed: Collection[str] = ()) -> None:
+        """Take the next message. ``failed``: the ids of calls whose results are errors."""
         role = message.get("role")
         if role == "assistant":
             self._take_output(message)
@@ -106,16 +166,20 @@ class Transcript:
             identity = message.get("tool_call_id")
             is_tool = role in ("tool", "function")
             content = message.get("content")
-            result = _result(content)
-            name = "tool" if is_tool else "user"
-            self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
+            call_id = identity if isinstance(identity, str) else ""
+            result = _result(content, is_error=call_id in failed)
+            if not self.turns:
+                self._quoted = self._seen.quoted_in(text_of(content))
+            self._inputs.append(_Input("tool" if is_tool else "user", call_id, result))
             self._came = None
 
     def pending(self) -> Inputs:
         """What has come since the last assistant message, the transcript's last one."""
+        if not self.turns:
+            self._go_on_from(self._quoted)
         inputs = self._read_inputs()
         if self._inputs and self.turns and None not in inputs.results:
-            self._shown.new(self.turns[-1].place, inputs)
+            self._seen.new(self.turns[-1].place, inputs)
         return inputs
 
     def _read_inputs(self) -> Inputs:
@@ -169,21 +233,33 @@ class Transcript:
         return position if not one.call_id and position < len(results) else None
 
     def _take_output(self, message: Mapping[str, Any]) -> None:
-        last = self.turns[-1] if self.turns else None
-        inputs = self._read_inputs()
-        if last is not None:
-            inputs = self._shown.at(last.place, inputs)
-        if any(inputs.results):
-            self._user_beside_results = inputs.user
         text = text_of(message.get("content"))
-        made = _calls(message)
+        made = _calls(message) or told_calls(text)
         calls = [(_read(call), call.get("id")) for call in made]
         if len(calls) > 1:
             calls.sort(key=lambda pair: pair[0])
+        if not self.turns:
+            self._go_on_from(self._seen.before_calls(calls) or self._quoted)
+        last = self.turns[-1] if self.turns else None
+        inputs = self._read_inputs()
+        if last is not None:
+            inputs = self._seen.at(last.place, inputs)
+        if any(inputs.results):
+            self._user_beside_results = inputs.user
         self._take(output(text, [call for call, _ in calls], inputs, last))
         self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
         self._inputs = []
         self._came = None
+
+    def _go_on_from(self, before: Before | None) -> None:
+        """Begin behind what was done before; what the messages so far say of it is no input."""
+        if before is None or not before.turns:
+            return
+        self.turns, self.task_start = before.turns, before.task_start
+        self._acts = any(turn.calls for turn in before.turns[before.task_start :])
+        self.size = sum(map(_size, before.turns))
+        self._came = replace(before.inputs, user=False, starts_task=False, interjected=False)
+        self._user_beside_results = False
 
     def _take(self, turn: Turn) -> None:
         self._acts = bool(turn.calls) or (self._acts and not turn.inputs.starts_task)
@@ -201,13 +277,14 @@ def _size(turn: Turn) -> int:
     return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
 
 
-def _result(content: Any) -> Result:
+def _result(content: Any, *, is_error: bool) -> Result:
+    """A tool's answer. An error's numbers (a line, an id) are no news: it is its shape."""
     text = collapse(brought_in(text_of(content)))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     shape = digest(without_numbers(text), *parts)
-    return Result(digest(text, *parts), shape, len(text))
+    return Result(shape if is_error else digest(text, *parts), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

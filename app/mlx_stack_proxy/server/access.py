@@ -116,6 +116,12 @@ def given_key(request: Incoming) -> str:
     return given or request.headers.get("x-api-key") or request.headers.get("api-key") or ""
 
 
+def key_label(key: str, settings: Settings) -> str:
+    """What a key is called where it must not be shown: its place in ``server.api_keys``; or ""."""
+    keys = settings.server.api_keys
+    return f"key-{keys.index(key) + 1}" if key in keys else ""
+
+
 def bearer(authorization: str) -> str:
     """The key in an ``Authorization`` header; "" if it holds none."""
     if authorization[: len(_BEARER)].lower() != _BEARER:

@@ -11,18 +11,23 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from .. import stages
-from ..engine.exchange import EVENT_KINDS
+from ..engine.outcome import EVENT_KINDS
 from ..engine.services import Services
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..settings import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
+from ..telemetry.report import Asked
 from . import event_stream
 from .access import bearer, is_from_this_machine
+from .report import report_of
 from .status import status
 
 _HASH = re.compile(r"[0-9a-f]{32}")
 _PREFIX = re.compile(r"[0-9a-f]{12,31}")  # what our response header shows
+_AGO = re.compile(r"(\d{1,9})([smhd])")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+MOST_DAYS = 366  # of a report
 _NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
 MAX_PAGE = 1000
 MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
@@ -104,9 +109,20 @@ class Admin:
             session=session,
             request_id=given.get("request_id"),
             after=None if after is None else _whole("after", after),
-            since=_moment("since", given.get("since", "0")),
+            since=_moment("since", given.get("since", "0"), self._services.wall_clock()),
             limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),
         )
+
+    def report_asked(self, request: Request) -> Asked:
+        """What a request for the report asks for. Raises :class:`ProxyError` (400)."""
+        given = request.query_params
+        now = self._services.wall_clock()
+        since = _moment("since", given.get("since", "12h"), now)
+        until = min(_moment("until", given.get("until", "0s"), now), now)
+        if not 0 <= until - since <= MOST_DAYS * 86_400:
+            sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
+            raise invalid(sentence, "since")
+        return Asked(since, until, given.get("agent"))
 
     def shown(self, state: SessionState) -> dict[str, Any]:
         stuck = [entry.until for entry in state.sticky.values()]
@@ -161,7 +177,14 @@ def build(services: Services) -> APIRouter:
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)
         found = await services.store.events(query)
-        return as_json({"events": [{"number": number, **event} for number, event in found]})
+        total = await services.store.count_events(query)
+        shown = [{"number": number, **event} for number, event in found]
+        return as_json({"total": total, "events": shown})
+
+    @router.get("/report")
+    async def report(request: Request) -> Response:
+        admin.check(request)
+        return as_json(await report_of(services, admin.report_asked(request)))
 
     return router
 
@@ -178,14 +201,19 @@ def _whole(name: str, given: str, most: int = 2**53) -> int:
     return int(given)
 
 
-def _moment(name: str, given: str) -> float:
-    """Seconds since the epoch, from those or from a time as ISO 8601 writes it."""
+def _moment(name: str, given: str, now: float) -> float:
+    """Seconds since the epoch: given as such, as a time ago, or as ISO 8601 writes a time."""
+    if ago := _AGO.fullmatch(given):
+        return now - int(ago[1]) * _UNITS[ago[2]]
     try:
         return (
             float(given) if _NUMBER.fullmatch(given) else datetime.fromisoformat(given).timestamp()
         )
     except (ValueError, OverflowError, OSError):
-        sentence = f"`{name}` must be seconds since 1970, or a time such as 2026-11-22T08:00:00Z"
+        sentence = (
+            f"`{name}` must be seconds since 1970, 12h or 30m or 2d ago, or a time such as "
+            "2026-11-22T08:00:00Z"
+        )
         raise invalid(sentence, name) from None
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from . import rows
+from .hourly import Deltas, HourKey, Hourly
 from .ledger import Changes, Ledger
 from .rows import Batch, Contents
 from .store import BreakerState, StoreError
@@ -16,6 +17,7 @@ from .store import BreakerState, StoreError
 # SQLite before 3.32 takes 999.
 MOST_ENTRIES = 300
 MOST_EVENTS = 100
+MOST_COUNT_ROWS = 200
 MOST_EVENTS_WAITING = 10_000  # kept in memory while the file fails, the newest
 
 
@@ -26,6 +28,8 @@ class Image:
         changes = Changes()
         self.ledger = make_ledger(changes)
         self.breakers: dict[str, BreakerState] = {}
+        self.hourly = Hourly()  # of the last hours, as far as they are held
+        self._counted: dict[HourKey, None] = {}  # rows of it that the file doesn't have so
         self._changed: dict[str, dict[str, None]] = {
             "sessions": changes.sessions,
             "purses": changes.purses,
@@ -49,6 +53,13 @@ class Image:
             self._events.append(row)
             self._next_event += 1
 
+    def add_counts(self, deltas: Deltas) -> None:
+        self._counted.update(dict.fromkeys(self.hourly.add(deltas)))
+
+    def forget_counts(self, before: int) -> None:
+        """Hold no rows of earlier hours any longer, once they are in the file."""
+        self.hourly.forget(before, self._counted)
+
     def restore(self, contents: Contents) -> None:
         """Take over what the file holds."""
         self.ledger.restore(contents.sessions, contents.purses, contents.hours)
@@ -59,10 +70,11 @@ class Image:
         """The file is new: it has nothing of this."""
         for kind, changed in self._changed.items():
             changed.update(dict.fromkeys(self._held(kind)))
+        self._counted.update(dict.fromkeys(self.hourly.rows))
 
     def is_dirty(self) -> bool:
         """Whether anything is still to be written."""
-        return any(self._changed.values()) or bool(self._events)
+        return any(self._changed.values()) or bool(self._events) or bool(self._counted)
 
     def take(self) -> Batch:
         """What one transaction writes, as it stands now. Raises TypeError for what is no JSON."""
@@ -77,12 +89,16 @@ class Image:
                 del self._changed[kind][name]
         while self._events and len(batch.events) < MOST_EVENTS:
             batch.events.append(self._events.popleft())
+        for key in list(islice(self._counted, MOST_COUNT_ROWS)):
+            batch.counts.append(rows.counts(key, self.hourly.rows[key]))
+            del self._counted[key]
         return batch
 
     def put_back(self, batch: Batch) -> None:
         """The batch was not written: its entries are to be, as they will stand then."""
         for kind, names in batch.names.items():
             self._changed[kind].update(dict.fromkeys(names))
+        self._counted.update(dict.fromkeys(HourKey(*row[:3]) for row in batch.counts))
         self._events = deque([*batch.events, *self._events], maxlen=MOST_EVENTS_WAITING)
 
     def _add(self, batch: Batch, kind: str, names: list[str]) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from ..telemetry import log
+from .hourly import hour_of
 from .image import Image
 from .state_file import FileUnusable, StateFile
 from .store import StoreError
@@ -124,7 +125,7 @@ class Keeper:
             self._wanted.set()
         else:
             self._in_flight, self._waiting = self._waiting, []
-        if batch.entries or batch.gone or batch.events:
+        if batch.entries or batch.gone or batch.events or batch.counts:
             try:
                 await self._do(partial(self._file.write, batch))
             except BaseException:
@@ -153,6 +154,9 @@ class Keeper:
         new = await self._do(self._file.open)
         if not self.known:
             self._image.restore(await self._do(self._file.read))
+            hour = hour_of(self._clock())
+            counts = await self._do(partial(self._file.find_counts, hour - 1, hour))
+            self._image.hourly.restore(counts, hour - 1)
             self.known = True
         elif new:
             self._image.all_changed()
@@ -187,6 +191,8 @@ class Keeper:
             return True
         self._image.ledger.forget_empty_hours(now)
         before = now - self._events_ttl
+        self._image.forget_counts(hour_of(now) - 1)
+        await self._do(partial(self._file.forget_counts, hour_of(before)))
         forget = partial(self._file.forget_events, before, self._max_events, STEP)
         return await self._do(forget) == STEP
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .hourly import Counts, Deltas, HourKey, Hourly, hour_of
 from .ledger import Ledger
 from .store import (
     BreakerState,
@@ -44,6 +45,7 @@ class MemoryStore:
         self._ledger = Ledger(
             max_sessions=max_sessions, window_size=window_size, session_ttl=session_ttl
         )
+        self._hourly = Hourly()
         self._breakers: dict[str, BreakerState] = {}
         self._events: deque[tuple[int, Mapping[str, Any]]] = deque(
             maxlen=min(max_events, MOST_EVENTS)
@@ -105,12 +107,25 @@ class MemoryStore:
             self._next_event += 1
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
-        self._forget_events()
-        after = query.after or 0
-        found = [entry for entry in self._events if entry[0] > after and query.asks_for(entry[1])]
+        found = self._found(query)
         if query.after is not None:
             return found[: query.limit]
         return found[max(0, len(found) - query.limit) :]
+
+    async def count_events(self, query: EventQuery) -> int:
+        return len(self._found(query))
+
+    async def add_counts(self, deltas: Deltas) -> None:
+        self._hourly.add(deltas)
+        self._hourly.forget(hour_of(self._clock() - self._events_ttl))
+
+    async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
+        return self._hourly.find(first, last)
+
+    def _found(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        self._forget_events()
+        after = query.after or 0
+        return [entry for entry in self._events if entry[0] > after and query.asks_for(entry[1])]
 
     def _forget_events(self) -> None:
         oldest = self._clock() - self._events_ttl

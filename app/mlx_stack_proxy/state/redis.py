@@ -23,6 +23,7 @@ import orjson
 from .. import tasks
 from ..frozen import frozen
 from . import redis_link
+from .hourly import MOST_AGENTS, MOST_COUNTERS, Counts, Deltas, HourKey
 from .redis_link import RedisLink, Script
 from .rows import pack, unpack
 from .store import (
@@ -46,6 +47,7 @@ PAGE = 1_000  # events read at once
 CLOCKS_APART = 60.0  # seconds: events of several replicas may lie so far out of their order
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps
+HOURS_AT_ONCE = 24  # whose counters one script reads
 STEP = 200  # what one step of the housekeeping forgets, at most
 
 # A call whose answer was lost is made again only while the server surely remembers it: ten minutes.
@@ -226,6 +228,26 @@ class RedisStore:
                 break
         return found if upwards else found[::-1]
 
+    async def count_events(self, query: EventQuery) -> int:
+        return len(await self.events(replace(query, limit=self._max_events)))
+
+    # The hours' counters
+
+    async def add_counts(self, deltas: Deltas) -> None:
+        given: list[str | bytes | int] = [self._events_ttl, MOST_AGENTS, MOST_COUNTERS]
+        for key, counts in deltas.items():
+            given += (*key, len(counts))
+            for name, number in counts.items():
+                given += (name, repr(number))
+        await self._add(self._clock(), "add_counts", *given)
+
+    async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
+        found: dict[HourKey, Counts] = {}
+        for start in range(first, last + 1, HOURS_AT_ONCE):
+            end = min(last, start + HOURS_AT_ONCE - 1)
+            found |= _readable(_counts, await self._run("counts", start, end))
+        return found
+
     # Its own
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
@@ -280,7 +302,7 @@ class RedisStore:
 
 _SCRIPTS = (
     *("load", "commit", "delete", "sessions", "count_sessions", "reserve", "settle"),
-    *("save_breaker", "add_events", "tidy"),
+    *("save_breaker", "add_events", "tidy", "add_counts", "counts"),
 )
 
 
@@ -347,6 +369,13 @@ def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
     if not isinstance(event["session"], str) or not isinstance(event["time"], (int, float)):
         raise ValueError("no event of ours")
     return _number(number), event
+
+
+def _counts(row: Any) -> tuple[HourKey, Counts]:
+    hour, name, flat = row
+    agent, _, tier = name.decode().partition("\t")
+    counters = {counter.decode(): float(number) for counter, number in _pairs(flat)}
+    return HourKey(int(hour), agent, tier), counters
 
 
 def _number(identity: bytes) -> int:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from .hourly import Counts, HourKey
 from .ledger import Purse
 from .rolling_hour import RollingHour
 from .store import BreakerState, SessionState, Sticky
@@ -36,13 +37,14 @@ class Batch:
 
     ``names``: what it is about, by kind, as the ledger names it. ``entries``: in place of those of
     the same names and kinds. ``gone``: names and kinds to delete. ``events``: number, time, kind,
-    session, and all of it as JSON.
+    session, and all of it as JSON. ``counts``: hour, agent, tier, and the counters as JSON.
     """
 
     names: dict[str, list[str]] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     gone: list[tuple[str, str]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
+    counts: list[tuple[int, str, str, str]] = field(default_factory=list)
 
 
 def pack(window: tuple[bytes, ...]) -> bytes:
@@ -89,6 +91,10 @@ def contents(entries: Iterable[Entry]) -> Contents:
 def event(number: int, event: Mapping[str, Any]) -> tuple[Any, ...]:
     """Raises ``TypeError`` for what is no JSON, ``KeyError`` for what lacks something."""
     return number, event["time"], event["kind"], event["session"], orjson.dumps(event).decode()
+
+
+def counts(key: HourKey, counters: Counts) -> tuple[int, str, str, str]:
+    return *key, orjson.dumps(counters).decode()
 
 
 def _session(state: SessionState) -> Any:

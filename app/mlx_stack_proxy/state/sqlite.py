@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from .hourly import Counts, Deltas, HourKey
 from .image import Image
 from .keeper import Keeper
 from .ledger import Ledger
@@ -124,6 +125,20 @@ class SqliteStore:
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         self._ledger()
         return await self._keeper.ask(lambda file: file.find_events(query))
+
+    async def count_events(self, query: EventQuery) -> int:
+        self._ledger()
+        return await self._keeper.ask(lambda file: file.count_events(query))
+
+    async def add_counts(self, deltas: Deltas) -> None:
+        self._ledger()
+        self._image.add_counts(deltas)
+        await self._keeper.written()
+
+    async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
+        self._ledger()
+        found = await self._keeper.ask(lambda file: file.find_counts(first, last))
+        return {**found, **self._image.hourly.find(first, last)}
 
     def _ledger(self) -> Ledger:
         """What is known. Raises StoreError where the file has not been read yet."""

@@ -1,9 +1,10 @@
 """The SQLite file behind the store: opened, locked, written, read, set aside.
 
-One table has the events, the other a row for each session, purse, hour and breaker. One transaction
-replaces the rows that have changed and deletes those that are gone, so that to write it twice
-counts nothing twice. Synchronous, and to be called from one thread. Everything that goes wrong is a
-``StoreError`` with a sentence; a file that no retry will make usable is a ``FileUnusable``.
+One table has the events, one the hours' counters, one a row for each session, purse, rolling hour
+and breaker. One transaction replaces the rows that have changed and deletes those that are gone, so
+that to write it twice counts nothing twice. Synchronous, and to be called from one thread.
+Everything that goes wrong is a ``StoreError`` with a sentence; a file that no retry will make
+usable is a ``FileUnusable``.
 
 Settings: WAL with ``synchronous=NORMAL``: a commit is written to the log, not synced. What is
 written survives the process, however it is killed. A power cut loses what the system has not yet
@@ -25,6 +26,7 @@ from typing import Any
 import orjson
 
 from . import rows
+from .hourly import Counts, HourKey
 from .rows import Batch, Contents
 from .store import EventQuery, StoreError
 
@@ -48,6 +50,14 @@ SCHEMA = """
     CREATE INDEX events_by_time ON events (time);
     CREATE INDEX events_by_kind ON events (kind);
     CREATE INDEX events_by_session ON events (session);
+"""
+
+# Not there in files of proxies before 0.2; a file that lacks it gets it.
+COUNTS = """
+    CREATE TABLE IF NOT EXISTS counts (
+        hour INTEGER, agent TEXT, tier TEXT, counters TEXT NOT NULL,
+        PRIMARY KEY (hour, agent, tier)
+    ) WITHOUT ROWID
 """
 
 # Of the events, by field of EventQuery, where that is given.
@@ -157,11 +167,12 @@ class StateFile:
                 _all_at_once(connection, f"DELETE FROM entries WHERE {where}", batch.gone)  # noqa: S608
             if batch.events:
                 _all_at_once(connection, "REPLACE INTO events VALUES {}", batch.events)
+            if batch.counts:
+                _all_at_once(connection, "REPLACE INTO counts VALUES {}", batch.counts)
 
     def find_events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """As ``Store.events``. Raises StoreError, FileUnusable."""
-        given = {name: getattr(query, name) for name in _CONDITIONS}
-        where = " AND ".join(_CONDITIONS[name] for name in given if given[name] is not None)
+        given, where = _conditions(query)
         newest_first = query.after is None
         sql = (
             f"SELECT number, body FROM events WHERE {where} "  # noqa: S608
@@ -171,6 +182,26 @@ class StateFile:
             found = self._open().execute(sql, {**given, "most": max(0, query.limit)}).fetchall()
         events = [(number, orjson.loads(body)) for number, body in found]
         return events[::-1] if newest_first else events
+
+    def count_events(self, query: EventQuery) -> int:
+        """As ``Store.count_events``. Raises StoreError, FileUnusable."""
+        given, where = _conditions(query)
+        with self._said("can't be read"):
+            sql = f"SELECT count(*) FROM events WHERE {where}"  # noqa: S608
+            found: int = self._open().execute(sql, given).fetchone()[0]
+        return found
+
+    def find_counts(self, first: int, last: int) -> dict[HourKey, Counts]:
+        """As ``Store.counts``. Raises StoreError, FileUnusable."""
+        sql = "SELECT hour, agent, tier, counters FROM counts WHERE hour BETWEEN ? AND ?"
+        with self._said("can't be read"):
+            found = self._open().execute(sql, (first, last)).fetchall()
+        return {HourKey(*row[:3]): orjson.loads(row[3]) for row in found}
+
+    def forget_counts(self, before: int) -> None:
+        """Delete the counters of the hours before that one. Raises StoreError, FileUnusable."""
+        with self._said("can't be written"):
+            self._open().execute("DELETE FROM counts WHERE hour < ?", (before,))
 
     def forget_events(self, before: float, keep: int, at_most: int) -> int:
         """Delete the oldest events: those before a time, and those beyond the ``keep`` newest.
@@ -262,6 +293,7 @@ class StateFile:
         if version == 0:
             made = f"{SCHEMA}; PRAGMA user_version = {SCHEMA_VERSION}"
             connection.executescript(f"BEGIN IMMEDIATE; {made}; COMMIT")
+        connection.execute(COUNTS)
         return version == 0
 
     def _disconnect(self) -> None:
@@ -285,6 +317,12 @@ class StateFile:
         kind = FileUnusable if code is not None and code & 0xFF in _CORRUPT else StoreError
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return kind(f"{self.path} {what}: {error} ({name})")
+
+
+def _conditions(query: EventQuery) -> tuple[dict[str, Any], str]:
+    """The values of a query for events, and its conditions in SQL."""
+    given = {name: getattr(query, name) for name in _CONDITIONS}
+    return given, " AND ".join(_CONDITIONS[name] for name in given if given[name] is not None)
 
 
 def _identity(path: Path | int) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from ..frozen import frozen
+from .hourly import Counts, Deltas, HourKey
 
 # No count is more: JSON's numbers, Lua's and SQL's hold it exactly. What passes it has been counted
 # wrong, and is to be nobody else's trouble.
@@ -245,4 +246,16 @@ class Store(Protocol):
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         """Events with their numbers, oldest first."""
+        ...
+
+    async def count_events(self, query: EventQuery) -> int:
+        """How many events the query would give, were it not for its ``limit``."""
+        ...
+
+    async def add_counts(self, deltas: Deltas) -> None:
+        """Add to the hours' counters."""
+        ...
+
+    async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
+        """The counters of the hours from ``first`` to ``last``."""
         ...

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Outcome
 from ..engine.services import Services
+from ..engine.steps import Fail, Move, Retry, Step
+from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..errors import INVALID_REQUEST, ProxyError
+from ..escalation.breaker import TierCall
+from ..state.hourly import Counts, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
+from .exchange_counts import counts_of, difference
 from .metrics import OTHER
 
 # What stages report → the event that is kept (docs/observability.md), and its labels there.
@@ -31,20 +38,46 @@ def tier_label(exchange: Exchange) -> str:
     return exchange.tier if exchange.route.tiers else OTHER
 
 
+class HourlyCount:
+    """What the hour's counters have of one exchange, by tier, and as which outcome."""
+
+    def __init__(self, services: Services, exchange: Exchange) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._counted: Mapping[str, Counts] = {}
+        self._counted_as = ""
+
+    def tell(self, outcome: str) -> None:
+        """The exchange ends like this; told again, what it was told before is put right."""
+        if self._counted_as == outcome:
+            return
+        services = self._services
+        try:
+            found = counts_of(self._exchange, outcome)
+            hour = hour_of(services.wall_clock())
+            missing = difference(found, self._counted)
+            self._counted, self._counted_as = found, outcome
+        except Exception as error:  # no reason to keep a reply back that was fine
+            stage_failed(services, "books", error)
+            return
+        agent = self._exchange.request.agent
+        services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+
+
 def count_attempt(
     services: Services,
     exchange: Exchange,
-    record: AttemptRecord,
+    outcome: Outcome,
     spent: Spent | None,
-    now: float,
 ) -> None:
-    """One upstream call has ended. ``now``: on the loop's clock."""
+    """One upstream call has ended."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.attempts.inc(tier, record.reason or "ok")
+    metrics.attempts.inc(tier, outcome.reason or "ok")
     if spent is not None:
         count_tokens(services, tier, spent)
-        services.token_rates.ended(tier, spent.output, now - record.seconds, now)
+        now = asyncio.get_running_loop().time()
+        services.token_rates.ended(tier, spent.output, now - outcome.seconds, now)
 
 
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
@@ -54,8 +87,35 @@ def count_tokens(services: Services, tier: str, spent: Spent) -> None:
     metrics.tokens.inc(tier, "output", by=spent.output)
 
 
-def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
-    services.metrics.retries.inc(tier_label(exchange), reason)
+def note_step(services: Services, exchange: Exchange, step: Step) -> None:
+    """What follows an attempt has been decided; the exchange goes by it already."""
+    match step:
+        case Retry():
+            services.metrics.retries.inc(tier_label(exchange), step.reason)
+        case Move():
+            note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
+        case Fail() if not isinstance(exchange.outcomes[-1].verdict, Rejected):
+            _exhausted(services, exchange, step.error)
+
+
+def note_escalated(services: Services, exchange: Exchange, before: str, reason: str) -> None:
+    """A tier was left for that of now."""
+    services.metrics.escalations.inc(before, exchange.tier, reason)
+    detail = {"from": before, "to": exchange.tier, "reason": reason}
+    keep(services, exchange, [("escalated", detail)])
+
+
+def note_tier(
+    services: Services, exchange: Exchange, call: TierCall, verdict: Verdict | None
+) -> None:
+    """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
+    event = services.tier_states.note(call, verdict, exchange.request)
+    if isinstance(verdict, UpstreamFailed):
+        services.comebacks.watch(call.tier)
+    elif exchange.hint_in_tool_result:  # so it was for our words that the call before was refused
+        note_hint_refused(services, exchange)
+    if event is not None:
+        keep(services, exchange, [(event["kind"], event["detail"])])
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
@@ -66,15 +126,15 @@ def note_hint_refused(services: Services, exchange: Exchange) -> None:
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 
-def settle_incidents(services: Services, exchange: Exchange) -> None:
-    """Count what the stages reported, and keep it as events."""
-    if not exchange.incidents:
+def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence[Incident]) -> None:
+    """Count what the stages reported of an attempt, and keep it as events."""
+    if not incidents:
         return
     metrics = services.metrics
     tier = tier_label(exchange)
-    tools = _offered(exchange)
+    tools = exchange.request.offered()  # what else a model calls a tool is its own text
     events = []
-    for incident in exchange.incidents:
+    for incident in incidents:
         match incident.kind:
             case "tool_call_invalid":
                 metrics.tool_call_failures.inc(tier, *incident.labels)
@@ -99,18 +159,10 @@ def settle_incidents(services: Services, exchange: Exchange) -> None:
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
         events.append((kind, detail))
-    exchange.incidents.clear()
     keep(services, exchange, events)
 
 
-def _offered(exchange: Exchange) -> set[str]:
-    """The names of the request's tools; what else a model calls a tool is its own text."""
-    functions = (tool.get("function") for tool in exchange.request.tools if isinstance(tool, dict))
-    names = (function.get("name") for function in functions if isinstance(function, dict))
-    return {name for name in names if isinstance(name, str)}
-
-
-def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
     """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
     if error.type == INVALID_REQUEST:
         return
@@ -123,26 +175,28 @@ def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Keep events, each with its kind and detail, for the post-mortem."""
-    keep_of(services, exchange.id, exchange.session.hash, exchange.tier, events)
+    who = (exchange.id, exchange.session.hash, exchange.request.agent)
+    keep_of(services, who, exchange.tier, events)
 
 
 def keep_alone(services: Services, kind: str, detail: dict[str, Any]) -> None:
     """Keep an event that belongs to no request."""
-    keep_of(services, "", "", "", [(kind, detail)])
+    keep_of(services, ("", "", ""), "", [(kind, detail)])
 
 
 def keep_of(
     services: Services,
-    request_id: str,
-    session: str,
+    who: tuple[str, str, str],
     tier: str,
     events: Sequence[tuple[str, dict[str, Any]]],
 ) -> None:
-    """Keep events of a request. ``session``: its hash."""
+    """Keep events of a request. ``who``: its id, its session's hash, its agent."""
+    request_id, session, agent = who
     common = {
         "time": services.wall_clock(),
         "request_id": request_id,
         "session": session,
+        "agent": agent,
         "tier": tier,
     }
     services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])
@@ -173,7 +227,7 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
         said["failed"] = failed
     if exchange.escalated_from:
         said["escalated_from"] = exchange.escalated_from
-        said["reason"] = exchange.notes.get("Escalation-Reason", "")
+        said["reason"] = exchange.escalation_reason
     if repairs := exchange.reply_notes.get("Repairs"):
         said["repairs"] = repairs
     log.get().info(

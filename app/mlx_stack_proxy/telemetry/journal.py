@@ -1,4 +1,4 @@
-"""What is written down beside the sessions: events, and the breakers' states.
+"""What is written down beside the sessions: events, the hours' counters, the breakers' states.
 
 Nobody waits for it but who ends an exchange: what is told in one moment goes to the store in one
 call, in its order, and of a breaker only the last state.
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..state.hourly import Deltas, HourKey, merge
 from ..state.store import BreakerState, Store, StoreError
 from . import log
 
@@ -25,6 +26,7 @@ class Journal:
         self.on_failure: Callable[[StoreError], None] = lambda error: None
         self.on_events: Callable[[], None] = lambda: None
         self._events: list[Mapping[str, Any]] = []
+        self._counts: dict[HourKey, dict[str, float]] = {}
         self._breakers: dict[str, BreakerState] = {}
         self._next: asyncio.Future[None] | None = None  # done when those above are written,
         self._current: asyncio.Future[None] | None = None  # and those that are on their way
@@ -34,6 +36,12 @@ class Journal:
         """Keep events; each has ``time``, ``kind``, ``session``."""
         if events:
             self._events += events
+            self._write_soon()
+
+    def count(self, deltas: Deltas) -> None:
+        """Add to the hours' counters."""
+        if deltas:
+            merge(self._counts, deltas)
             self._write_soon()
 
     def set_breaker(self, tier: str, state: BreakerState) -> None:
@@ -55,10 +63,10 @@ class Journal:
     async def _write(self) -> None:
         while self._next is not None:
             done = self._current = self._next
-            events, breakers = self._events, self._breakers
-            self._next, self._events, self._breakers = None, [], {}
+            events, counts, breakers = self._events, self._counts, self._breakers
+            self._next, self._events, self._counts, self._breakers = None, [], {}, {}
             try:
-                await self._write_down(events, breakers)
+                await self._write_down(events, counts, breakers)
             except Exception as error:  # or whoever ends an exchange would wait for ever
                 log.fault("journal_fault", error)
             finally:
@@ -67,18 +75,26 @@ class Journal:
         self._task = None
 
     async def _write_down(
-        self, events: list[Mapping[str, Any]], breakers: Mapping[str, BreakerState]
+        self,
+        events: list[Mapping[str, Any]],
+        counts: Deltas,
+        breakers: Mapping[str, BreakerState],
     ) -> None:
         for tier, state in breakers.items():
             try:
                 await self._store.save_breaker(tier, state)
             except StoreError as error:
                 self.on_failure(error)
-        if not events:
-            return
-        try:
-            await self._store.add_events(events)
-        except StoreError as error:
-            self.on_failure(error)
-            return
+        writes = [self._store.add_counts(counts)] if counts else []
+        if events:
+            writes.append(self._add_events(events))
+        # Together, so that a store which groups what it writes has one transaction of it.
+        for failed in await asyncio.gather(*writes, return_exceptions=True):
+            if isinstance(failed, StoreError):
+                self.on_failure(failed)
+            elif failed is not None:
+                raise failed
+
+    async def _add_events(self, events: list[Mapping[str, Any]]) -> None:
+        await self._store.add_events(events)
         self.on_events()

@@ -184,7 +184,8 @@ class Reservation:
                 self._keep(tier, kind, detail)
 
     def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
-        accounts.keep_of(self._services, self._id, self._session, tier, [(kind, detail)])
+        who = (self._id, self._session, "")
+        accounts.keep_of(self._services, who, tier, [(kind, detail)])
 
 
 def no_truth() -> Rejected:

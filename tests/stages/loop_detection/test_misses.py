@@ -211,3 +211,6 @@ def test_calls_that_a_transcript_tells_as_text() -> None:
         made = [{"id": f"call_{number}f3a", "type": "function", "function": function}]
         said += [says(f"Thought {number}.\nCalling tools:\n{made}"), user("Observation:\nshipped")]
     assert Run(said).told[0] == (4, "repetition")
+    stage = LoopDetection(settings())
+    verdict = judged(stage, said, calls(("get_order", {"order_id": "A-1043"})))
+    assert verdict is not None and not verdict.doubt, "its reply is a real call"

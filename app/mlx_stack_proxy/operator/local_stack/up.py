@@ -17,6 +17,7 @@ from pathlib import Path
 from ... import tasks
 from ...server import open_files
 from ...settings import ServerSettings
+from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
 from .console import Console, shown
 from .guarded_process import Lifeline
@@ -31,6 +32,7 @@ DEFAULT_MODEL_PORT = 8081
 DEFAULT_START_TIMEOUT = 600.0
 # A terminal's Ctrl-C may reach us twice, by way of `make`: only a later one is a second request.
 _SECOND_REQUEST_SECONDS = 1.0
+_DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
 
@@ -170,8 +172,8 @@ class _Stack:
     async def _serve(self, supervisor: Supervisor) -> None:
         begun = time.monotonic()
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
-        # Made anew for each run and never written down: only its own children know it.
         key = f"sk-{secrets.token_urlsafe(32)}"
+        self._directory.keep_key(configs.KEY_VARIABLE, key)
         back, front = self._prepare_inside(key) if self._args.inside else self._prepare(key)
         await supervisor.start(back)
         warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
@@ -225,27 +227,19 @@ class _Stack:
 
     def _announce(self, seconds: float, key: str | None) -> None:
         """``key``: LiteLLM's, where clients have to send it."""
-        url = f"http://127.0.0.1:{self._args.port}/v1"
-        names = [tier.name for tier in self._tiers]
-        tier = "standard" if "standard" in names else names[-1]
-        body = {
-            "model": tier,
-            "stream": True,
-            "messages": [{"role": "user", "content": "Who are you?"}],
-        }
-        authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
-        curl = (
-            f"curl -N {url}/chat/completions -H 'Content-Type: application/json' "
-            f"{authorization}-d '{json.dumps(body, separators=(',', ':'))}'"
-        )
+        url = f"http://127.0.0.1:{self._args.port}"
         # The folder of a virtual environment is seldom on the PATH.
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
-        where = "" if self._args.port == DEFAULT_PORT else f" --url {url.removesuffix('/v1')}"
+        where = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
+        names = [tier.name for tier in self._tiers]
+        run_dir = "" if self._args.run_dir is None else f" --run-dir {self._directory.path}"
+        of_tier = "" if names[0] == WEAKEST else f" --tier {names[0]}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            f"\n  {curl}\n",
-            "Or point any OpenAI client at it:",
-            f"\n  export OPENAI_BASE_URL={url}",
+            *([] if key else [f"\n  {program} demo{where}{run_dir}{of_tier}\n", _DEMO]),
+            f"\n  {_helped(url, names[0], key)}\n",
+            "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
+            f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
             "To see what it does:",
             f"\n  {program} status --watch{where}",
@@ -266,3 +260,25 @@ class _Stack:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, asked)
+
+
+def _helped(url: str, tier: str, key: str | None) -> str:
+    """A request that the weak demo model answers with a call written as text."""
+    authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
+    customer = {"type": "object", "properties": {"customer_id": {"type": "string"}}}
+    body = {
+        "model": tier,
+        "messages": [
+            {
+                "role": "user",
+                "content": "Would you give me the details of customer cus_X2MPxfGy?",
+            }
+        ],
+        "tools": [
+            {"type": "function", "function": {"name": "get_customer", "parameters": customer}}
+        ],
+    }
+    return (
+        f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' {authorization}"
+        f"-d '{json.dumps(body, separators=(',', ':'))}'"
+    )

@@ -117,13 +117,15 @@ def _state(tier: Found, now: float) -> Text:
 
 def _totals(found: Found) -> Table:
     totals = {name: number(count) for name, count in found["totals"].items()}
+    for name, one, many in _NOUNS:
+        totals[name] = counted(found["totals"][name], one, many)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
     said = {
-        "requests": "{requests}, {delivered} delivered, {retries} retries, {escalations} moved up",
-        "tool calls": "{invalid_calls} invalid, {repairs} repairs, {rescued_calls} found in text",
-        "loops": "{loop_warnings} warned, {loops_cut} cut, {truncations} replies shortened",
+        "requests": "{requests}, {delivered} delivered, {retries}, {escalations} moved up",
+        "tool calls": "{invalid_calls} invalid, {repairs}, {rescued_calls} found in text",
+        "loops": "{loop_warnings} warned, {loops_cut} cut, {truncations} shortened",
         "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
     }
     for name, text in said.items():
@@ -131,6 +133,18 @@ def _totals(found: Found) -> Table:
     for budget in found["budgets"]:
         table.add_row(f"budget {budget['scope']}", _bar(budget))
     return table
+
+
+_NOUNS = (
+    ("retries", "retry", "retries"),
+    ("repairs", "repair", "repairs"),
+    ("truncations", "reply", "replies"),
+)
+
+
+def counted(count: float, one: str, many: str) -> str:
+    """A count with its noun: 1 repair, 2 repairs."""
+    return f"{number(count)} {one if count == 1 else many}"
 
 
 def _bar(budget: Found) -> Text:

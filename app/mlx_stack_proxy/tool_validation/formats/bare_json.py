@@ -1,6 +1,7 @@
 """JSON calls without a mark, bare or in a fence, where they are the whole reply.
 
-`{"name": …, "arguments": {…}}` (Llama 3, xLAM, small models) and its relatives.
+`{"name": …, "arguments": {…}}` (Llama 3, xLAM, small models) and its relatives. One that is no JSON
+is a call, too, with what was written as its arguments: the check mends it, or says what is wrong.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _TYPES = ("function", "function_call", "tool_call", "tool_use")
 _PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
 _FENCED = re.compile(r"\s*+```([^\n`]*+)\n\s*+(?=[\[{])")
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
-_CLOSER = re.compile(r"\s*+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
+_STOP = ("```", "</tool_call>")
+_CLOSER = re.compile(r"\s*+(?:</tool_call>\s*+)?+(?:`{3,}+[ \t]*+(?=\n|\Z)|\Z)")
 
 
 def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
@@ -90,7 +92,7 @@ def follow_list(text: str, pos: int, tools: SpelledTools) -> Begins:
 
 def read(src: Source, start: int) -> Block | None:
     """One object, several behind each other, or a list."""
-    found = read_calls(src, start, shape=bare_envelope)
+    found = read_calls(src, start, _STOP, bare_envelope)
     if found is None or all(is_definition(src.tools, call) for call in found[0]):
         return None
     end = close(src.text, found[1], ("]", "</tool_call>"))
@@ -114,7 +116,7 @@ def read_fence(src: Source, start: int) -> Block | None:
     calls: list[Call] = []
     end, marked = start, True
     while len(calls) < MAX_CALLS and (fence := _FENCED.match(src.text, end)) is not None:
-        found = read_calls(src, fence.end(), shape=bare_envelope)
+        found = read_calls(src, fence.end(), _STOP, bare_envelope)
         if found is None or all(is_definition(src.tools, call) for call in found[0]):
             break
         closed = found[1] if src.text[found[1] - 1] == "`" else -1

@@ -92,10 +92,14 @@ class Reply:
 
     @property
     def was_cut(self) -> bool:
-        noted = self.exchange.reply_notes.get("Truncated") == "repeated_tool_calls"
-        counted = [one.labels for one in self.exchange.incidents if one.kind == "truncated"]
+        noted = self.attempt.remarks().reply_notes.get("Truncated") == "repeated_tool_calls"
+        counted = [
+            one.labels for one in self.attempt.remarks().incidents if one.kind == "truncated"
+        ]
         assert noted == bool(counted)
-        assert not noted or self.exchange.reply_notes["Loop"].startswith("warning;detector=")
+        assert not noted or self.attempt.remarks().reply_notes["Loop"].startswith(
+            "warning;detector="
+        )
         return noted
 
 

@@ -1,0 +1,135 @@
+"""What an exchange that has ended adds to the hour's counters: one function, plain data.
+
+Each tier gets what happened there; the tier that answered last gets the exchange itself. Of the
+replies that were delivered each belongs to exactly one of ``WAYS``. The counters' names and
+meanings are in docs/http.md.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from itertools import pairwise
+from typing import Final
+
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Outcome
+from ..engine.verdicts import is_doubt
+from ..state.hourly import Counts
+from .metrics import OTHER
+
+# How a reply that was delivered came to be right.
+WAYS: Final = (
+    *("right_at_once", "repaired", "found_in_text", "confirmed"),
+    *("retried_right", "escalated_right"),
+)
+_RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
+_LOOPS: Final = {
+    "second_opinion": "loops_doubted",
+    "warning": "loops_told",
+    "circuit_break": "loops_broken",
+}
+AT_ONCE: Final = 0.001  # seconds in which a free place is given
+_NO_FAILURE: Final = ("client_left", "client_error")  # of the tier's
+
+Row = defaultdict[str, float]
+
+
+def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
+    """By tier. ``outcome``: as in ``mlx_stack_requests_total``."""
+    rows: defaultdict[str, Row] = defaultdict(lambda: defaultdict(float))
+    passes_through = not exchange.route.tiers
+    for attempt in exchange.attempts:
+        row = rows[OTHER if passes_through else attempt.tier]
+        _add_attempt(row, attempt, exchange.request.offered())
+    for before, after in pairwise(exchange.attempts):
+        row = rows[OTHER if passes_through else before.tier]
+        if before.tier == after.tier:
+            row["retries"] += 1
+        else:
+            row["left"] += 1
+            row[f"left:{before.reason}"] += 1
+    for ended in exchange.outcomes:
+        if ended.waited > AT_ONCE or not ended.placed:
+            row = rows[ended.tier]
+            row["queued"] += 1
+            row["queue_seconds"] += ended.waited
+            row["queue_timeouts"] += not ended.placed
+        if ended.reason != "client_left":  # what was said of a reply that was judged
+            for incident in ended.remarks.incidents:
+                _add_incident(rows[OTHER if passes_through else ended.tier], incident)
+    _add_outcome(rows[OTHER if passes_through else exchange.tier], exchange, outcome)
+    return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
+
+
+def difference(new: Mapping[str, Counts], old: Mapping[str, Counts]) -> dict[str, Counts]:
+    """What is to be added where ``old`` has been added and ``new`` is right."""
+    if not old:
+        return dict(new)
+    found = {}
+    for tier in {**old, **new}:
+        before, now = old.get(tier, {}), new.get(tier, {})
+        changed = {name: now.get(name, 0) - before.get(name, 0) for name in {**before, **now}}
+        found[tier] = {name: number for name, number in changed.items() if number}
+    return {tier: counts for tier, counts in found.items() if counts}
+
+
+def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
+    row["attempts"] += 1
+    row["model_seconds"] += attempt.seconds
+    row["silent_seconds"] += attempt.silent
+    row["tokens_in"] += attempt.tokens_in
+    row["tokens_out"] += attempt.tokens_out
+    if attempt.reason and attempt.reason not in _NO_FAILURE and not is_doubt(attempt.verdict):
+        row["failed"] += 1
+        row[f"failed:{attempt.reason}"] += 1
+    choices = attempt.reply.choices.values() if attempt.reply is not None else ()
+    for call in [call for choice in choices for call in choice.tool_calls]:
+        row["calls"] += 1
+        row[f"calls:{call.name if call.name in offered else OTHER}"] += 1
+
+
+def _add_incident(row: Row, incident: Incident) -> None:
+    match incident.kind:
+        case "tool_call_invalid":
+            row["invalid_calls"] += 1
+            row[f"invalid_calls:{incident.detail.get('tool') or OTHER}"] += 1
+        case "tool_call_repaired":
+            row["repairs"] += 1
+        case "tool_call_rescued":
+            row["calls_found"] += 1
+        case "loop_warning" | "loop_break":
+            row[_LOOPS.get(incident.labels[-1], "loops_told")] += 1
+        case "truncated":
+            row["replies_cut" if incident.labels == ("max_output_tokens",) else "loops_cut"] += 1
+        case "tokens_saved":
+            row["tokens_saved"] += incident.detail["tokens"]
+
+
+def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:
+    row["requests"] += 1
+    match outcome:
+        case "ok":
+            row["turns"] += 1
+            row[way_of(exchange)] += 1
+        case "client_left":
+            row["client_left"] += 1
+        case "client_error":
+            row["client_errors"] += 1
+        case _:
+            row["errors"] += 1
+            row[f"errors:{outcome}"] += 1
+
+
+def way_of(exchange: Exchange) -> str:
+    """Of ``WAYS``, how a reply that was delivered came to be right."""
+    failed = [a for a in exchange.attempts if a.reason]
+    if any(not is_doubt(attempt.verdict) for attempt in failed):
+        same = all(attempt.tier == exchange.tier for attempt in failed)
+        return "retried_right" if same else "escalated_right"
+    if failed:
+        return "confirmed"
+    repairs = exchange.reply_notes.get("Repairs")
+    if not repairs:
+        return "right_at_once"
+    return "found_in_text" if _RESCUED in repairs.split(",") else "repaired"

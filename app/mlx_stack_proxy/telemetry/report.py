@@ -1,0 +1,123 @@
+"""What happened in some hours, as one JSON object (docs/http.md): pure, from counters and events.
+
+``said`` holds the same in sentences, made by ``report_words``; ``advice`` by ``advice``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..frozen import frozen
+from ..state.hourly import HOUR, Counts, HourKey
+
+MOST_FAILURES: Final = 20  # told one by one, the newest
+Event = Mapping[str, Any]
+Found = dict[str, Any]
+# What begins an outage, and what ends it.
+_DOWN: Final = {"upstream_down": "upstream_up", "tier_degraded": "tier_recovered"}
+_UP: Final = {end: begin for begin, end in _DOWN.items()}
+
+
+@frozen
+class Asked:
+    """Seconds since 1970. ``agent``: only what is this one's; None: everybody's."""
+
+    since: float
+    until: float
+    agent: str | None = None
+
+
+def build(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
+    """``rows``: those of the hours asked for. ``events``: those of the time, oldest first."""
+    of_agents = {
+        key: counts
+        for key, counts in rows.items()
+        if key.agent and asked.agent in (None, key.agent)
+    }
+    return {
+        "since": asked.since,
+        "until": asked.until,
+        "agent": asked.agent,
+        "agents": sorted({key.agent for key in rows if key.agent}),
+        "totals": _sum(of_agents.values()),
+        "by_agent": _by(of_agents, "agent"),
+        "by_tier": _by(of_agents, "tier"),
+        "process": _sum(counts for key, counts in rows.items() if not key.agent),
+        "hours": [
+            {"hour": key.hour * HOUR, "agent": key.agent, "tier": key.tier, "counts": _plain(n)}
+            for key, n in sorted(rows.items())
+            if asked.agent is None or key.agent in ("", asked.agent)
+        ],
+        "outages": outages(events, asked.until),
+        "failures": failures(events, asked.agent),
+    }
+
+
+def outages(events: Iterable[Event], until: float) -> list[Found]:
+    """Of LiteLLM and of tiers, oldest first; one that lasts has no ``until``."""
+    found: list[Found] = []
+    open_: dict[tuple[str, str], Found] = {}
+    for event in events:
+        kind, tier = event["kind"], event.get("tier", "")
+        if kind in _DOWN and (kind, tier) not in open_:
+            what = "litellm" if kind == "upstream_down" else "tier"
+            begun: Found = {"what": what, "tier": tier, "since": event["time"], "until": None}
+            open_[kind, tier] = begun
+            found.append(begun)
+        elif kind in _UP and (ended := open_.pop((_UP[kind], tier), None)) is not None:
+            ended["until"] = event["time"]
+    for one in found:
+        one["seconds"] = round((one["until"] or until) - one["since"], 1)
+    return found
+
+
+def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
+    """The requests that ended with an error, the newest ``MOST_FAILURES``, oldest first."""
+    of_agent = [
+        event
+        for event in events
+        if event["kind"] == "exhausted" and agent in (None, event.get("agent", ""))
+    ]
+    return [_failure(event) for event in of_agent[-MOST_FAILURES:]]
+
+
+def _failure(event: Event) -> Found:
+    detail = event.get("detail") or {}
+    request = event.get("request_id", "")
+    return {
+        "time": event["time"],
+        "request_id": request,
+        "session": event["session"],
+        "agent": event.get("agent", ""),
+        "tier": event.get("tier", ""),
+        "type": detail.get("type", ""),
+        "status": detail.get("status"),
+        "attempts": len(detail.get("attempts") or ()),
+        "command": f"mlx-stack-proxy events --request {request}",
+    }
+
+
+def _by(rows: Mapping[HourKey, Counts], field: str) -> dict[str, Found]:
+    groups: dict[str, list[Counts]] = defaultdict(list)
+    for key, counts in rows.items():
+        groups[getattr(key, field)].append(counts)
+    return {name: _sum(groups[name]) for name in sorted(groups)}
+
+
+def _sum(rows: Iterable[Counts]) -> Found:
+    sums: dict[str, float] = defaultdict(float)
+    for counts in rows:
+        for name, number in counts.items():
+            sums[name] += number
+    return _plain(sums)
+
+
+def _plain(counts: Counts) -> Found:
+    """Whole numbers as such, seconds to the millisecond; in the order of the names."""
+    return {
+        name: int(number) if number == int(number) else round(number, 3)
+        for name, number in sorted(counts.items())
+        if number
+    }
