@@ -223,10 +223,14 @@ def start_litellm(upstream: int, folder: Path, key: str, *, inside: bool = False
     port = free_port()
     address = f"http://127.0.0.1:{upstream}/v1"
     model = {"model": "openai/fast", "api_base": address, "api_key": secrets.token_hex(16)}
+    model["use_chat_completions_api"] = True  # for Responses
     config: dict[str, Any] = {
         "model_list": [{"model_name": "fast", "litellm_params": model}],
         "router_settings": {"disable_cooldowns": True, "num_retries": 0},
-        "litellm_settings": {"telemetry": False},
+        "litellm_settings": {
+            "telemetry": False,
+            "use_chat_completions_url_for_anthropic_messages": True,
+        },
     }
     settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     if inside:
@@ -238,13 +242,7 @@ def start_litellm(upstream: int, folder: Path, key: str, *, inside: bool = False
     file = folder / f"litellm-{port}.yaml"
     file.write_text(yaml.safe_dump(config))
     argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
-    server = start(
-        "LiteLLM inside" if inside else "LiteLLM alone",
-        port,
-        argv,
-        folder,
-        LITELLM_LOG="ERROR",
-        **settings,
-    )
+    name = "LiteLLM inside" if inside else "LiteLLM alone"
+    server = start(name, port, argv, folder, LITELLM_LOG="ERROR", **settings)
     server.wait_ready("/health/liveliness", 180)
     return server

@@ -19,8 +19,8 @@ from ..engine.verdicts import LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply
-from . import call_keys, detectors, judge, overrides, second_opinion
-from .finding import Finding
+from . import call_keys, detectors, judge
+from .detectors import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .history import History, HistoryReader, encoded, of_window
 from .memory import Remembered, Sessions
@@ -251,12 +251,12 @@ class _State(StageState):
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
-        return found.sure and same >= overrides.identical_hard(names, self._rules)
+        return found.sure and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
         """The doubt about a call that is made again, unless another tier has been asked already."""
         written = sum([len(call.arguments) for call in choice.tool_calls])
-        found = second_opinion.wanted(closed, written, self._rules)
+        found = detectors.second_opinion(closed, written, self._rules)
         if found is None:
             return None
         asked = self._stage.remembered(self._exchange).asked

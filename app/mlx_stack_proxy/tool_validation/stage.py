@@ -25,7 +25,7 @@ from ..unique import call_id
 from ..wire.reply import ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
-from .check import Options, check_call
+from .check import Checked, Options, check_call
 from .check_reply import check_response_format
 from .client_history import readable
 from .conversation import Conversation
@@ -258,12 +258,7 @@ class _State(StageState):
                 new.repairs.append("arguments_not_text")
             if call.odd:
                 new.repairs.append("call_pieces")
-            new.repairs += checked.repairs
-            if checked.unchecked:
-                self._note("tool_call_unchecked", ())
-            new.failures += (
-                CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
-            )
+            self._take(checked, index, position, new)
             identity = call.id
             if (not identity and self._needs_ids) or (identity and identity in seen):
                 kind = "duplicate_id" if identity else "missing_id"
@@ -288,7 +283,7 @@ class _State(StageState):
         wanted = self._choice if by_name else NOTHING
         found = breach(wanted, names, lost=lost, excused=excused)
         if found is not None:
-            new.failures.append(CallFailure(found.tool, found.kind, found.error, index))
+            new.failures.append(replace(found, choice=index))
 
     def _is_lost_call(self, new: _Mended) -> bool:
         """Whether a choice without calls says that it is one, or is one that nothing reads."""
@@ -301,11 +296,15 @@ class _State(StageState):
         if not wanted or not self._stage.rules.response_format or _is_cut(new) or not new.text:
             return
         checked = check_response_format(new.text, wanted, self._stage.options)
-        new.text = checked.text
+        new.text = checked.arguments
+        self._take(checked, index, -1, new)
+
+    def _take(self, checked: Checked, index: int, position: int, new: _Mended) -> None:
+        """What a check says of a call, or of a text (position -1), is said of the choice."""
         new.repairs += checked.repairs
         if checked.unchecked:
             self._note("tool_call_unchecked", ())
-        new.failures += (CallFailure(f.tool, f.kind, f.error, index) for f in checked.failures)
+        new.failures += (replace(one, choice=index, position=position) for one in checked.failures)
 
     def _apply(self, reply: Reply, index: int, new: _Mended) -> None:
         choice = reply.choices[index]

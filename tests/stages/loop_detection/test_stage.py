@@ -9,8 +9,8 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
 from tests.core.exchanges import incidents
 from tests.stages.loop_detection.asking import (
     NAMED,

@@ -24,10 +24,9 @@ from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDel
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
-from .calls import NativeCalls, Repeats
+from .calls import NativeCalls, Repeats, WrittenCalls
 from .flow import Flow
-from .found import Found, RepeatedCall
-from .written_calls import WrittenCalls
+from .limits import Found, RepeatedCall
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
@@ -83,25 +82,6 @@ class ReplyWatch:
 
     ``late``: characters, of each text, that the tool-call limit allows.
     """
-
-    __slots__ = (
-        "_arguments",
-        "_calls",
-        "_cut",
-        "_exchange",
-        "_finished",
-        "_generation",
-        "_late",
-        "_prose",
-        "_reasonings",
-        "_request",
-        "_rescues",
-        "_rules",
-        "_stopped",
-        "_texts",
-        "_written",
-        "remarks",
-    )
 
     def __init__(
         self,

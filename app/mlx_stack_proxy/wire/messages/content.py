@@ -18,7 +18,7 @@ Refuse = Callable[[str, str], None]
 BETWEEN = "\n\n"
 _ERROR = "Error: "
 _SHOWS_ERROR = 200  # characters at a result's beginning, among which its own word for it stands
-_UNSEEN = frozenset({"redacted_thinking", "thinking"})  # in what a user says
+_UNSEEN = ("redacted_thinking", "thinking")  # in what a user says
 
 
 class UserContent(NamedTuple):
