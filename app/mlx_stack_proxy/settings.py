@@ -30,6 +30,8 @@ from .setting_types import (
     Share,
     SwitchWord,
     TierName,
+    TimeOfDay,
+    WebhookUrl,
     unknown_name,
     without_v1,
 )
@@ -318,6 +320,16 @@ class StateSettings:
         return self
 
 
+NotifyReason = Literal["exhausted", "upstream_down", "budget_exceeded", "report"]
+
+
+@section
+class NotifySettings:
+    url: WebhookUrl | None = None
+    on: tuple[NotifyReason, ...] = get_args(NotifyReason)
+    report_at: TimeOfDay = "08:00"
+
+
 @section
 class ObservabilitySettings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -325,6 +337,7 @@ class ObservabilitySettings:
     events_retention_days: Positive = 14
     events_max: AtLeastOne = 100_000
     agent_names: bool = True
+    notify: NotifySettings = NotifySettings()
     capture_failures: bool = False
     capture_path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/failures"
     capture_max_bytes: AtLeastOne = 104_857_600

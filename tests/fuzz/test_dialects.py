@@ -296,9 +296,8 @@ def through(name: str, pieces: list[bytes], *, streams: bool, hold: bool) -> tup
     """A reply in the dialect, by the stages."""
     dialect = DIALECTS[name]
     translated, parsed = asked(dialect, {**ASKED[name], "stream": streams})
-    whole = exchange(parsed)
-    context = Context("req_1", parsed.model, translated.echo, lambda: parsed.prompt_tokens)
-    whole.outgoing = Outgoing(dialect, context)
+    whole = exchange(parsed, dialect=dialect, echo=translated.echo)
+    assert whole.outgoing is not None
     faults = Faults()
     one = attempt(whole, stages=STAGES, faults=faults, hold_whole=hold or not streams)
     came = relayed(one, pieces)

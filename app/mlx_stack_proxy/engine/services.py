@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..escalation.cloud import Cloud
 from ..escalation.recovery import Recovery
@@ -42,6 +42,16 @@ class Traces(Protocol):
     async def close(self) -> None: ...
 
 
+class Notifies(Protocol):
+    """What ``server/notifications.py`` has."""
+
+    def told(self, kind: str, event: Mapping[str, Any]) -> None: ...
+
+    def start(self, services: Services) -> None: ...
+
+    async def close(self) -> None: ...
+
+
 class RunningExchange(Protocol):
     """A chat completion that is on its way."""
 
@@ -54,11 +64,19 @@ class RunningExchange(Protocol):
 
 @dataclass(slots=True)
 class Life:
-    """The process's own. ``running``: requests on their way; ``started``: by the wall clock."""
+    """The process's own. ``running``: requests on their way; ``started``: by the wall clock.
+
+    ``refused``: what is wrong with the configuration that was given last, if it can't be used.
+    ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the
+    memory's pressure came to where it is, by the wall clock.
+    """
 
     stopping: bool = False
     running: int = 0
     started: float = field(default_factory=time.time)
+    refused: list[str] = field(default_factory=list)
+    restart_due: list[str] = field(default_factory=list)
+    pressure_since: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
@@ -87,6 +105,7 @@ class Services:
     observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
+    notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     prompt_costs: PromptCosts = field(default_factory=PromptCosts)
     exchanges: set[RunningExchange] = field(default_factory=set)

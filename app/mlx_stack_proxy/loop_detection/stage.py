@@ -7,7 +7,6 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
 from ..engine import hints
@@ -118,12 +117,10 @@ class _State(StageState):
         self._judged = stage.judged(exchange, self._history)
 
     def hold_whole(self) -> bool:
-        """One step before a break nothing may go out that would have to be taken back."""
-        return self._may_break
+        """One step before a break nothing may go out that would have to be taken back.
 
-    @functools.cached_property
-    def _may_break(self) -> bool:
-        """Whether the next reply may be broken: surely known where it makes one call at most."""
+        That is surely known where the reply makes one call at most.
+        """
         return bool(self._history.turns) and (
             self._judged is not None or detectors.could_break(self._history, self._rules)
         )
@@ -188,15 +185,11 @@ class _State(StageState):
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
-        due: list[Finding] = []
-        for one in found:
-            first, tell = remembered.tell(one, self._history)
-            if not tell:
-                continue
-            due.append(one)
+        told = [(one, *remembered.tell(one, self._history)) for one in found]
+        for one, first, _ in told:
             if first:
                 self._note("loop_warning", one, "warning")
-        return due
+        return [one for one, _, tell in told if tell]
 
     # The break
 
