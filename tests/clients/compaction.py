@@ -75,7 +75,7 @@ async def main(windows: list[str]) -> None:
                     model = Lister()
                     home = folder / f"{window}-{simple}"
                     ended, _ = await let_work(agent, home, model, stack, environment)
-                    end = "done" if SAID in ended.said else ended.said.strip()[-300:]
+                    end = "done" if SAID in ended.said else ended.said.strip().splitlines()[-1][:60]
                     mode = "simple" if simple else "full"
                     print(f"{window} {mode}: {model.before} turns, then: {end}", flush=True)
 
