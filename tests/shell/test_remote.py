@@ -89,7 +89,9 @@ async def test_events_of_a_request(
         upstream.will(Reply.json({}, status=500), text_stream("Hello"))
         ids.append((await ask(proxy, AGENT)).headers["x-mlx-stack-request-id"])
     _, out, _ = await said(capsys, proxy, "events", "--request", ids[1], "--json")
-    assert [json.loads(line)["request_id"] for line in out.splitlines()] == ids[1:]
+    events = [json.loads(line) for line in out.splitlines()]
+    found = [(one["request_id"], one["kind"]) for one in events]
+    assert found == [(ids[1], "escalated"), (ids[1], "recovered")]
 
 
 async def test_what_the_kind_says_already_is_not_told_again(

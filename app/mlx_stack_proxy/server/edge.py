@@ -94,7 +94,7 @@ class Edge:
         """Answer what is no exchange with an error."""
         services = self._services
         services.metrics.refused.inc(str(error.status))
-        if services.once.first(("refused", error.status, error.type)):
+        if services.rate_limit.allows(("refused", error.status, error.type)):
             log.get().info(
                 "refused",
                 status=error.status,
@@ -171,6 +171,11 @@ def _break_off(scope: Scope) -> tuple[Callable[[], None], ...]:
     """What ends the connection, where the server offers it."""
     extensions = scope.get("extensions")
     return (extensions[BREAK_OFF],) if extensions and BREAK_OFF in extensions else ()
+
+
+def is_guarded(path: str) -> bool:
+    """Whether an exchange answers there: chat completions, and what other dialects have for it."""
+    return _tidy(path) in _GUARDED
 
 
 def is_model_query(request: Incoming) -> bool:

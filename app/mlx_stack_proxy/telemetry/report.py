@@ -10,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..frozen import frozen
+from ..settings import Settings
 from ..state.hourly import HOUR, Counts, HourKey
+from . import report_words
+from .advice import advice
 
 MOST_FAILURES: Final = 20  # told one by one, the newest
 Event = Mapping[str, Any]
@@ -29,8 +32,16 @@ class Asked:
     agent: str | None = None
 
 
-def build(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
+def build(
+    asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
+) -> Found:
     """``rows``: those of the hours asked for. ``events``: those of the time, oldest first."""
+    found = _figures(asked, rows, events)
+    words = {"said": report_words.said(found), "advice": advice(found["by_tier"], settings)}
+    return {**found, **words}
+
+
+def _figures(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
     of_agents = {
         key: counts
         for key, counts in rows.items()
@@ -53,6 +64,12 @@ def build(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event])
         "outages": outages(events, asked.until),
         "failures": failures(events, asked.agent),
     }
+
+
+def sums(rows: Mapping[HourKey, Counts]) -> Found:
+    """Of all agents: ``totals`` and ``by_tier``."""
+    of_agents = {key: counts for key, counts in rows.items() if key.agent}
+    return {"totals": _sum(of_agents.values()), "by_tier": _by(of_agents, "tier")}
 
 
 def outages(events: Iterable[Event], until: float) -> list[Found]:
