@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,9 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
                 assert (await client.post(CHAT, json=body())).status_code == 200
             await process.end(how)
         await process.start()
+        async with asyncio.timeout(20):  # it answers a moment before it has told that it began
+            while (await kinds(client))[-1] != "started":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         found = await got(client, "/mlx-stack/report")
         assert found["totals"]["right_at_once"] == found["totals"]["requests"] == 6
         assert found["process"] == {"kills": 1, "starts": 3, "stops": 1}

@@ -138,7 +138,8 @@ def words(kind: str, event: Event) -> tuple[str, str]:
     match kind:
         case "exhausted":
             tried = len(detail.get("attempts") or ())
-            said = f"{event['agent']}: {detail.get('type')} after {tried} attempts"
+            tries = f"{tried} attempt{'' if tried == 1 else 's'}"
+            said = f"{event['agent']}: {detail.get('type')} after {tries}"
             command = f"mlx-stack-proxy events --request {event['request_id']}"
             return "A request failed", f"{said}: {command}"
         case "upstream_down":
