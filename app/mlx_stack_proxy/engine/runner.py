@@ -96,8 +96,8 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
-            accounts.count_by_hour(self._services, self._exchange, outcome_of(step))
-            await self._books.close(delivered=isinstance(step, Deliver))
+            counts = accounts.by_hour(self._services, self._exchange, outcome_of(step))
+            await self._books.close(delivered=isinstance(step, Deliver), counts=counts)
             await self._answer.finish(step, self._attempt)
             self.outcome = outcome_of(step)
             if isinstance(step, Deliver):
@@ -113,8 +113,8 @@ class Run:
             self._timers.close()
             self._end_call_of_tier()
             await self._close_upstream()
-            accounts.count_by_hour(self._services, self._exchange, self.outcome)
-            await self._books.close(delivered=False)
+            counts = accounts.by_hour(self._services, self._exchange, self.outcome)
+            await self._books.close(delivered=False, counts=counts)
             if self._witness is not None:
                 self._witness.ended(self.outcome)
 

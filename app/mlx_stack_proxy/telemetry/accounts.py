@@ -10,7 +10,7 @@ from typing import Any
 from ..engine.exchange import AttemptRecord, Exchange
 from ..engine.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
-from ..state.hourly import Counts, HourKey, hour_of
+from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from ..wire.reply import Reply
@@ -52,10 +52,13 @@ def note_wait(exchange: Exchange, tier: str, seconds: float) -> None:
         exchange.queued.append((tier, seconds, True))
 
 
-def count_by_hour(services: Services, exchange: Exchange, outcome: str) -> None:
-    """The exchange ends like this; told again, what it was told before is put right."""
+def by_hour(services: Services, exchange: Exchange, outcome: str) -> Deltas:
+    """What the exchange adds to the hours' counters, as it ends like this; and its last events.
+
+    Asked again, what puts right what was said before.
+    """
     if exchange.counted_as == outcome:
-        return
+        return {}
     try:
         found = counts_of(exchange, outcome)
         hour = hour_of(services.wall_clock())
@@ -63,10 +66,9 @@ def count_by_hour(services: Services, exchange: Exchange, outcome: str) -> None:
         exchange.counted, exchange.counted_as = found, outcome
     except Exception as error:  # no reason to keep a reply back that was fine
         stage_failed(services, "books", error)
-        return
-    agent = exchange.agent
-    services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+        return {}
     keep(services, exchange, _told_of_end(exchange, outcome))
+    return {HourKey(hour, exchange.agent, tier): counts for tier, counts in missing.items()}
 
 
 def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
