@@ -90,6 +90,8 @@ async def test_a_tier_whose_model_litellm_does_not_have(
         "ok    tier fast: model 'fast' is known to LiteLLM",
         "FAIL  tier standard: model 'standard' is not among LiteLLM's: "
         "fast, m0, m1, m2, m3, m4, m5, m6, …",
+        "→     set tiers.standard.model to one that it has, or add the model to LiteLLM's "
+        "model_list",
     ]
 
 
@@ -102,6 +104,7 @@ async def test_nobody_there(bare: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert lines == [
         f"ok    configuration: {bare}/config.yaml",
         f"FAIL  LiteLLM at {url}: the connection was refused",
+        "→     start it, or say in upstream.base_url where it is",
     ]
 
 
@@ -131,7 +134,12 @@ async def test_litellm_refuses(
     litellm.routes[MODELS] = reply
     code, lines = await beside(litellm, config(bare, litellm.url), capsys)
     assert code == 1
-    assert lines[1:] == ["ok    LiteLLM at URL: reachable", f"FAIL  LiteLLM at URL: {why}"]
+    assert lines[1:] == [
+        "ok    LiteLLM at URL: reachable",
+        f"FAIL  LiteLLM at URL: {why}",
+        "→     export LITELLM_MASTER_KEY=… with LiteLLM's master key, here and where the proxy "
+        "runs",
+    ]
 
 
 async def test_a_refusal_where_no_variable_is_named(
@@ -142,7 +150,8 @@ async def test_a_refusal_where_no_variable_is_named(
     file.write_text(f"upstream: {{base_url: '{litellm.url}', api_key_env: null}}")
     code, lines = await beside(litellm, str(file), capsys)
     assert code == 1
-    assert lines[-1].endswith("(upstream.api_key_env names no variable)")
+    assert lines[-2].endswith("(upstream.api_key_env names no variable)")
+    assert "upstream.api_key_env" in lines[-1]
 
 
 async def test_without_a_file_the_defaults_are_checked(
@@ -162,8 +171,9 @@ def test_every_mistake_of_the_configuration_has_a_line(
     file = config(bare, "http://x", "sever: 1\nstream: {mode: life}\n")
     code, lines = checked(file, capsys)
     assert code == 1
-    assert len(lines) == 2
-    assert all(line.startswith(f"FAIL  {file}: ") for line in lines)
+    assert len(lines) == 3
+    assert all(line.startswith(f"FAIL  {file}: ") for line in lines[:2])
+    assert lines[2].startswith("→     docs/settings.md")
     assert "did you mean `server`?" in lines[0]
 
 
@@ -187,7 +197,7 @@ def test_every_mistake_of_the_configuration_has_a_line(
     ids=str,
 )
 def test_what_the_whole_contradicts(data: dict[str, Any], said: list[str]) -> None:
-    lines = list(check.consistency(from_mapping(data)))
+    lines = [line for line in check.consistency(from_mapping(data)) if line[0] != "→"]
     assert [mark for mark, _ in lines] == ["FAIL"] * len(said)
     assert all(text.startswith(start) for (_, text), start in zip(lines, said, strict=True))
 
@@ -228,7 +238,8 @@ async def test_a_host_that_is_to_tell_the_memory_pressure(
         else:
             host.always(answer)
         code, lines = await beside(litellm, config(bare, litellm.url, more), capsys)
-    assert lines[-1].replace(host.url, "HOST") == line
+    assert line in [one.replace(host.url, "HOST") for one in lines]
+    assert lines[-1].startswith("→" if line.startswith("FAIL") else "ok")
     assert code == (0 if line.startswith("ok") else 1)
 
 
@@ -270,8 +281,12 @@ async def test_a_tier_that_does_not_answer_is_a_failure(
     code, lines = await beside(litellm, config(bare, litellm.url), capsys, probe=True)
     assert code == 1
     assert [line.partition(" x")[0] for line in lines[4:]] == [
-        f"FAIL  tier {tier}: a one-token completion: status 500: Connection error."
+        said
         for tier in ("fast", "standard")
+        for said in (
+            f"FAIL  tier {tier}: a one-token completion: status 500: Connection error.",
+            "→     read LiteLLM's log and the model server's; is that server running?",
+        )
     ]
 
 

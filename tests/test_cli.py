@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from mlx_stack_proxy import __version__
 from mlx_stack_proxy.operator import check, cli
 from mlx_stack_proxy.server import process
 from mlx_stack_proxy.settings import Settings
+from tests.support.ports import free_port
 
 
 @pytest.fixture(autouse=True)
@@ -184,3 +186,46 @@ def test_check_knows_that_workers_need_a_state_they_share(
     file.write_text("server: {workers: 2}\n")
     assert cli.main(["check", "--no-probe", "--config", str(file)]) == 1
     assert "server.workers: 2 processes need a state" in capsys.readouterr().out
+
+
+def test_a_second_serve_says_who_has_the_port(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "mlx_stack_proxy", "serve", "--port", str(port)]
+    environment = {**os.environ, "MLX_STACK_STATE__BACKEND": "memory"}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stderr is not None
+        for line in first.stderr:
+            if "listening" in line:
+                break
+        second = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        first.terminate()
+    assert second.returncode == 1
+    assert second.stderr == (
+        f"mlx-stack-proxy serve: port {port} (for the proxy) is taken by another "
+        f"`mlx-stack-proxy serve` (process {first.pid}); end that, or choose another with --port "
+        "or server.port\n"
+    )
+
+
+def test_a_shell_completes_the_commands() -> None:
+    program = Path(sys.executable).with_name("mlx-stack-proxy")
+    asked = {"COMP_LINE": f"{program} sess", "COMP_POINT": str(len(f"{program} sess"))}
+    environment = {**os.environ, **asked, "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "bash"}
+    answer = subprocess.run(
+        ["bash", "-c", f"'{program}' 8>&1 9>/dev/null"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stdout.strip() == "sessions"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    assert "mlx-stack-proxy" in capsys.readouterr().out

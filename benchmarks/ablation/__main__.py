@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from benchmarks.ablation import corpora, trajectories
-from benchmarks.ablation.rows import Row, rows
+from benchmarks.ablation.rows import Row, rows, sources
 from tests.bench.corpora import CORPORA
 
 PAGE = Path(__file__).resolve().parents[1] / "ablation.md"
@@ -65,7 +65,10 @@ def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> st
     told = ""
     if runs and row.kind not in ("format", "repair"):
         told = difference(runs, trajectories.figures(row, sample))
-    lost = _few(whole - without) or ("none" if "+" in told else "none: unproven")
+    unproven = (
+        f"none: unproven, {sources()[row.name]}" if row.name in sources() else "none: unproven"
+    )
+    lost = _few(whole - without) or ("none" if "+" in told else unproven)
     return f"| {row.kind} | `{row.name}` | {lost} | {_few(without - whole)} | {told} |"
 
 
@@ -88,7 +91,8 @@ def _introduction(options: argparse.Namespace) -> list[str]:
         "",
         "Each row is left out by itself, and the recorded cases are judged anew. *Unproven* is a",
         "row without which no recorded case is lost: formats and repairs that the docs name stay,",
-        "for they are promised and somebody's models write so. Agents' runs: one in",
+        "for they are promised, and somebody's models or servers write so, as linked. What doubts",
+        "about ids and unread calls are for: [agents.md](agents.md#what-came-out). Runs: one in",
         f"{options.sample} and all that hold a loop; more is worse.",
         "",
     ]

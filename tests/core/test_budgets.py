@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Controls, Route
+from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.settings import TokenBudgetSettings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.store import Limit
@@ -101,8 +101,8 @@ def test_what_a_call_may_use_at_most(body: dict[str, Any], most: int) -> None:
 
 def spent(used: dict[str, int], *, tier: str | None = None, **budget: Any) -> frozenset[str]:
     given = rules(**budget)
-    whole = exchange(controls=Controls(tier=tier))
-    whole.route = Route(whole.route.tiers, cheaper=("fast",))
+    route = Route(("fast", "standard"), cheaper=("fast",))
+    whole = exchange(controls=Controls(tier=tier), route=route)
     return budgets.spent_tiers(whole, used, given)
 
 
@@ -181,6 +181,12 @@ def test_when_to_come_again() -> None:
     assert refused.extra == {"scope": "hour", "used": 120, "limit": 100, "retry_after": 60}
     assert refused.message == "the token budget of this hour is used up: 120 of 100"
     assert budgets.refusal(limit, 120, 0.0, waited=False).retry_after == 1
+
+
+def test_a_sessions_refusal_names_the_command_that_resets_it() -> None:
+    limit = Limit("session:" + "2405ae7d6c6b" * 5, 100, rolling=False)
+    refused = budgets.refusal(limit, 120, 1, waited=False)
+    assert "`mlx-stack-proxy sessions 2405ae7d6c6b --delete`" in refused.message
 
 
 def test_who_waited_for_others_is_not_told_that_all_is_used() -> None:

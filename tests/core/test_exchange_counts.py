@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import AttemptRecord, Exchange, Incident, Route
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
+from mlx_stack_proxy.engine.request import Route
+from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
+from mlx_stack_proxy.engine.verdicts import LoopDetected, UpstreamFailed
 from mlx_stack_proxy.telemetry.exchange_counts import WAYS, counts_of, difference, way_of
+from tests.core.exchanges import client_request
 from tests.core.exchanges import exchange as made
 
-OK = AttemptRecord("fast", None, 200, 2.0, silent=0.5, tokens_in=10, tokens_out=4)
-BAD = AttemptRecord("fast", "tool_validation_failure", 200, 1.0, calls=("edit",))
-GONE = AttemptRecord("fast", "server_error", None, 0.0, refused=True)
-DOUBT = AttemptRecord("fast", "loop_detected", 200, 1.0, doubt=True)
-HIGHER = AttemptRecord("standard", None, 200, 1.0)
+LOOP = LoopDetected("repetition", 3, "round", doubt=True)
+REFUSED = UpstreamFailed("server_error", "no", refused=True)
+OK = Outcome("fast", seconds=2.0, silent=0.5, tokens_in=10, tokens_out=4)
+BAD = Outcome("fast", reason="tool_validation_failure", seconds=1.0)
+GONE = Outcome("fast", REFUSED, "server_error", status=None)
+DOUBT = Outcome("fast", LOOP, "loop_detected", seconds=1.0)
+HIGHER = Outcome("standard", seconds=1.0)
 
 
-def exchange(*attempts: AttemptRecord, **fields: Any) -> Exchange:
-    found = made()
-    found.attempts.extend(attempts)
-    found.tier = attempts[-1].tier if attempts else "fast"
-    for name, value in fields.items():
-        setattr(found, name, value)
+def exchange(*attempts: Outcome, **fields: Any) -> Exchange:
+    found = made(client_request(tools=[]), **fields)
+    for before, after in pairwise([*attempts, None]):
+        found.outcomes.append(before)
+        if after is None:
+            found.steps.append(Deliver())
+        elif before.tier == after.tier:
+            found.steps.append(Retry("", 1))
+        else:
+            found.steps.append(Move(after.tier, before.reason or ""))
     return found
+
+
+def with_repairs(attempt: Outcome, repairs: str) -> Outcome:
+    return replace(attempt, remarks=Remarks(reply_notes={"Repairs": repairs}))
 
 
 @pytest.mark.parametrize(
@@ -38,8 +55,10 @@ def exchange(*attempts: AttemptRecord, **fields: Any) -> Exchange:
         ([DOUBT, GONE, HIGHER], "", "escalated_right"),
     ],
 )
-def test_each_reply_came_in_one_way(attempts: list[AttemptRecord], repairs: str, way: str) -> None:
-    one = exchange(*attempts, reply_notes={"Repairs": repairs} if repairs else {})
+def test_each_reply_came_in_one_way(attempts: list[Outcome], repairs: str, way: str) -> None:
+    if repairs:
+        attempts = [*attempts[:-1], with_repairs(attempts[-1], repairs)]
+    one = exchange(*attempts)
     assert way_of(one) == way
     rows = counts_of(one, "ok")
     assert sum(row.get(way, 0) for row in rows.values() for way in WAYS) == 1
@@ -50,11 +69,10 @@ def test_all_that_happened_stands_where_it_happened() -> None:
     told = Incident("tool_call_invalid", ("schema",), {"tool": "edit"})
     cut = Incident("truncated", ("max_output_tokens",))
     one = exchange(
-        BAD,
+        replace(BAD, waited=1.5, remarks=Remarks(incidents=[told])),
+        Outcome("fast", reason="tier_busy", called=False, waited=60.0, placed=False),
         GONE,
-        HIGHER,
-        settled=[("fast", told), ("standard", cut)],
-        queued=[("fast", 1.5, True), ("fast", 60.0, False)],
+        replace(HIGHER, remarks=Remarks(incidents=[cut])),
     )
     assert counts_of(one, "ok") == {
         "fast": {
@@ -63,8 +81,6 @@ def test_all_that_happened_stands_where_it_happened() -> None:
             "failed": 2,
             "failed:tool_validation_failure": 1,
             "failed:unreachable": 1,
-            "calls": 1,
-            "calls:edit": 1,
             "retries": 1,
             "left": 1,
             "left:server_error": 1,
@@ -100,7 +116,7 @@ def test_what_is_no_reply_is_no_turn(outcome: str, counter: str) -> None:
 
 
 def test_what_passes_through_is_one_tier() -> None:
-    one = exchange(OK, route=Route((), "gpt"), tier="gpt")
+    one = exchange(replace(OK, tier="gpt"), route=Route((), "gpt"))
     assert list(counts_of(one, "ok")) == ["other"]
 
 

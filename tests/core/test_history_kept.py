@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.loop_detection import turns as turns_module
 from mlx_stack_proxy.loop_detection.history import MAX_BRANCHES, History, HistoryReader
+from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, MAX_TURNS, Seen
 from mlx_stack_proxy.loop_detection.turn import Inputs
-from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
 from mlx_stack_proxy.wire.blocks import Blocks
 from tests.core.histories import SYSTEM, USER, assistant, call, read, run, step, told, tool
 
@@ -30,9 +30,9 @@ class Counting(HistoryReader):
         self.count = 0
         add = turns_module.Transcript.add
 
-        def counted(transcript: Any, message: Any) -> None:
+        def counted(transcript: Any, message: Any, failed: Any) -> None:
             self.count += 1
-            add(transcript, message)
+            add(transcript, message, failed)
 
         monkeypatch.setattr(turns_module.Transcript, "add", counted)
 
@@ -264,8 +264,8 @@ def test_what_is_newest_is_believed_over_what_was_known() -> None:
 
 
 def test_what_a_session_was_shown_is_bounded() -> None:
-    shown = turns_module.Shown()
-    for place in range(3 * turns_module.MAX_SHOWN):
-        shown.new(place, Inputs(place))
-    assert len(shown._inputs) == turns_module.MAX_SHOWN
-    assert shown.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"
+    seen = Seen()
+    for place in range(3 * MAX_SEEN):
+        seen.new(place, Inputs(place))
+    assert len(seen._inputs) == MAX_SEEN
+    assert seen.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"

@@ -15,14 +15,12 @@ HINTED = replace(LOOP, hint="Do not call it again.", calls=(("wait", "{}"),), be
 
 @pytest.mark.parametrize("verdict", [FAILED, TIMEOUT, BUSY, replace(OVERFLOW, window=100)])
 def test_a_loops_hint_goes_on_with_the_request(verdict: UpstreamFailed) -> None:
-    whole = climbing("loop_detected", "server_error", model_failure=HINTED, failed_on="fast")
-    whole.tier = "standard"
-    whole.retried = SPENT
-    found = step(whole, verdict)
+    there = {"tier": "standard", "retried": SPENT}
+    own = {"model_failure": HINTED, "failed_on": "fast"}
+    found = step(climbing("loop_detected", "server_error", **there, **own), verdict)
     assert isinstance(found, Move)
     assert (found.tier, found.hint) == ("longctx", HINTED.hint)
-    whole.model_failure = None
-    found = step(whole, verdict)
+    found = step(climbing("loop_detected", "server_error", **there), verdict)
     assert isinstance(found, Move) and found.hint == ""
 
 
@@ -43,8 +41,7 @@ def test_a_broken_loop_goes_up_with_the_hint() -> None:
 
 
 def test_two_tiers_that_want_the_same_call_are_believed() -> None:
-    whole = climbing("loop_detected", model_failure=HINTED, failed_on="fast")
-    whole.tier = "standard"
+    whole = climbing("loop_detected", tier="standard", model_failure=HINTED, failed_on="fast")
     assert step(whole, HINTED) == Deliver()
     assert step(whole, replace(HINTED, believable=False)) == Move(
         "longctx", "loop_detected", hint="Do not call it again."

@@ -29,6 +29,7 @@ from tests.faults.places import (
     cost_of_a_dead_first_tier,
 )
 from tests.faults.real_tier import Crowd, Ended
+from tests.faults.spoken import CHAT, SPOKEN
 from tests.faults.table import Table, commit
 from tests.support.ports import free_port
 
@@ -122,8 +123,8 @@ def crowd_lines(table: Table, name: str, everyone: list[Ended]) -> list[str]:
     for one in everyone:
         what = "live streams, text was out" if one.wanted == "error" else "nothing had come yet"
         groups.setdefault((what, one.verdict, one.tier), []).append(one)
-        table.right += one.verdict == one.wanted
-        table.wrong += one.verdict != one.wanted
+        right = one.verdict == one.wanted
+        table.count(SPOKEN[CHAT].path, right, not right)
     lines = []
     for (what, verdict, tier), found in groups.items():
         got = {"good": "a good reply", "error": "an error in the stream"}.get(verdict, verdict)
@@ -158,8 +159,10 @@ async def main(only: list[str], silence: float) -> int:
                 else:
                     parts.append(await real(table, folder / place))
     today = datetime.now(UTC).date()
+    of_each = ", ".join(f"{count} of `{path}`" for path, count in table.by_path.items())
     print(
-        f"`make faults`, {today}, commit `{commit()}`: {table.right} right, {table.wrong} wrong.\n"
+        f"`make faults`, {today}, commit `{commit()}`: {table.right} right ({of_each}), "
+        f"{table.wrong} wrong.\n"
     )
     print("\n".join(parts))
     return 1 if table.wrong else 0

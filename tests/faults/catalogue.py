@@ -173,7 +173,7 @@ FAULTS = [
 def settings(silence: float, retries: int = RETRIES) -> Json:
     """The proxy's settings for these runs. `silence`: the limits on it, in seconds."""
     limits = dict.fromkeys(("first_token_timeout", "idle_timeout", "tool_silence_timeout"), silence)
-    limits["max_concurrency"] = 8  # nobody waits in a queue
+    limits["max_concurrency"] = 32  # nobody waits in a queue
     return {
         # A window that is larger, for an overflow to go to.
         "tiers": {

@@ -6,11 +6,12 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
 
+from tests.faults.spoken import CHAT, SPOKEN, Said, read_data, read_whole
 from tests.tool_calls.calls import RUN, SEARCH, WRITE
 
 Json = dict[str, Any]
@@ -25,14 +26,16 @@ HALF = "Half an answ"  # what a tier has said of its reply when it fails in the 
 
 @dataclass(frozen=True)
 class Client:
-    """`how`: whole (not streamed), live or buffered (both streamed)."""
+    """`how`: whole (not streamed), live or buffered (both streamed). `speaks`: which dialect."""
 
     how: str
     tools: bool
+    speaks: str = CHAT
 
     @property
     def name(self) -> str:
-        return f"{self.how}, {'tools' if self.tools else 'no tools'}"
+        beside = "" if self.speaks == CHAT else f", {self.speaks}"
+        return f"{self.how}, {'tools' if self.tools else 'no tools'}{beside}"
 
     @property
     def streams(self) -> bool:
@@ -47,10 +50,11 @@ class Client:
         """The request; `after`: messages that follow the question."""
         messages = [{"role": "user", "content": self.question}, *after]
         body = {"model": "fast", "messages": messages, "stream": self.streams, **more}
-        return {**body, "tools": TOOLS} if self.tools else body
+        return SPOKEN[self.speaks].asks({**body, "tools": TOOLS} if self.tools else body)
 
 
 CLIENTS = [Client(how, tools) for tools in (False, True) for how in ("whole", "live", "buffered")]
+EVERYONE = [replace(client, speaks=speaks) for speaks in SPOKEN for client in CLIENTS]
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Outcome:
     calls: list[tuple[str, str]]
     finish: list[str]
     error: Json | None
-    ended: bool  # by the response's own end: a whole body, or `[DONE]`
+    ended: bool  # by the response's own end: a whole body, or the last event
     said: Json = field(default_factory=dict)
     seconds: float = 0.0
     headers: httpx.Headers = field(default_factory=httpx.Headers)
@@ -87,80 +91,48 @@ async def ask(
     if client.how == "buffered":
         headers["X-MLX-Stack-Stream"] = "buffered"
     begun = time.monotonic()
-    response = await http.post(
-        "/v1/chat/completions", json=client.body(after, **more), headers=headers
-    )
-    seconds = time.monotonic() - begun
-    return read(response, seconds)
+    path = SPOKEN[client.speaks].path
+    response = await http.post(path, json=client.body(after, **more), headers=headers)
+    return read(response, time.monotonic() - begun, client.speaks)
 
 
-def read(response: httpx.Response, seconds: float = 0.0) -> Outcome:
-    """A response as an OpenAI client understands it."""
+def read(response: httpx.Response, seconds: float = 0.0, speaks: str = CHAT) -> Outcome:
+    """A response as a client of this dialect understands it."""
     prefix = "x-mlx-stack-"
-    said: Json = {
+    headers: Json = {
         name.removeprefix(prefix).replace("-", "_"): value
         for name, value in response.headers.items()
         if name.startswith(prefix)
     }
     if "event-stream" in response.headers.get("content-type", ""):
-        return _read_stream(response, said, seconds)
-    try:
-        body = response.json()
-    except ValueError:
-        body = {}
-    text, calls, finish = "", [], []
-    for choice in body.get("choices", ()):
-        message = choice["message"]
-        text += message.get("content") or ""
-        calls += [_call(one) for one in message.get("tool_calls") or ()]
-        finish.append(choice["finish_reason"])
+        found = _read_stream(response, headers, speaks)
+    else:
+        try:
+            found = read_whole(response.json(), speaks)
+        except ValueError:
+            found = Said()
     return Outcome(
         response.status_code,
-        text,
-        calls,
-        finish,
-        body.get("error"),
-        bool(body),
-        said,
+        found.text,
+        list(found.calls.values()),
+        found.finish,
+        found.error,
+        found.ended,
+        headers,
         seconds,
         response.headers,
     )
 
 
-def _call(call: Json) -> tuple[str, str]:
-    return call["function"]["name"], call["function"]["arguments"]
-
-
-def _read_stream(response: httpx.Response, said: Json, seconds: float) -> Outcome:
-    text, finish, ended = "", [], False
-    error: Json | None = None
-    calls: dict[int, tuple[str, str]] = {}
+def _read_stream(response: httpx.Response, headers: Json, speaks: str) -> Said:
+    """What comes; the closing comment joins the headers."""
+    said = Said()
     for line in response.text.splitlines():
         if line.startswith(NOTE):
-            said = {**said, **json.loads(line.removeprefix(NOTE))}
-        if not line.startswith("data: "):
-            continue
-        assert not ended, "nothing comes after [DONE]"
-        data = line.removeprefix("data: ")
-        if data == "[DONE]":
-            ended = True
-            continue
-        payload = json.loads(data)
-        error = error or payload.get("error")
-        for choice in payload.get("choices", ()):
-            delta = choice["delta"]
-            text += delta.get("content") or ""
-            for piece in delta.get("tool_calls") or ():
-                name, arguments = calls.get(piece["index"], ("", ""))
-                function = piece["function"]
-                name += function.get("name") or ""
-                calls[piece["index"]] = (name, arguments + (function.get("arguments") or ""))
-            if choice.get("finish_reason"):
-                finish.append(choice["finish_reason"])
-    found = list(calls.values())
-    return Outcome(
-        response.status_code, text, found, finish, error, ended, said, seconds, response.headers
-    )
+            headers |= json.loads(line.removeprefix(NOTE))
+        elif line.startswith("data: "):
+            read_data(line.removeprefix("data: "), said, speaks)
+    return said
 
 
 GOOD, ERROR = "good", "error"

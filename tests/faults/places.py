@@ -21,7 +21,7 @@ from tests.faults.catalogue import (
     settings,
     tiers_with,
 )
-from tests.faults.clients import CLIENTS, Client, Json, Outcome, ask, judged
+from tests.faults.clients import EVERYONE, Client, Json, Outcome, ask, judged
 from tests.faults.litellm import LiteLLM
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
@@ -64,7 +64,7 @@ class Row:
 
 
 def clients_of(fault: Fault) -> list[Client]:
-    return [client for client in CLIENTS if fault.fits(client)]
+    return [client for client in EVERYONE if fault.fits(client)]
 
 
 async def _outcomes(proxy: RunningProxy, fault: Fault) -> list[tuple[Client, Outcome]]:
@@ -150,7 +150,7 @@ class Behind:
         async with self.proxy(settings(silence, retries)) as proxy:
             self.servers["fast"].always(Reply.sse(ROLE, TEXT, SILENCE))
             asking = asyncio.create_task(_outcomes(proxy, nothing("kill -9")))
-            for _ in CLIENTS:
+            for _ in EVERYONE:
                 await self.servers["fast"].next_call()
             await asyncio.sleep(2)  # for the text to come through
             self._litellm.signal(signal.SIGKILL)
@@ -207,7 +207,7 @@ async def at_no_upstream(silence: float, retries: int) -> list[Row]:
     """LiteLLM isn't there at all."""
     url = f"http://127.0.0.1:{free_port()}"
     async with running_proxy(url, settings(silence, retries)) as proxy:
-        outcomes = [(client, await ask(proxy.client, client)) for client in CLIENTS]
+        outcomes = [(client, await ask(proxy.client, client)) for client in EVERYONE]
     return [Row("refused", c, one, {"fast": one.attempts}) for c, one in outcomes]
 
 

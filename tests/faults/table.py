@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tests.e2e.running_stack import REPOSITORY
 from tests.faults.clients import CLIENTS, ERROR, Client
 from tests.faults.places import TIERS, Row
+from tests.faults.spoken import SPOKEN
 
 HEADS = ("fault", "client", "got", "from", "upstream calls", "seconds", "")
 NAMES = {"whole": "not streamed", "live": "live stream", "buffered": "buffered stream"}
@@ -72,15 +73,28 @@ class Table:
 
     def __init__(self) -> None:
         self.right = self.wrong = 0
+        self.by_path: dict[str, int] = {}  # how many were right
 
     def section(self, title: str, faults: Iterable[Sequence[Row]]) -> str:
-        text = [f"### {title}\n", "| " + " | ".join(HEADS) + " |", "|---" * len(HEADS) + "|"]
-        for rows in faults:
+        """A table for each dialect."""
+        found = list(faults)
+        return "\n".join(self._of_dialect(title, found, speaks) for speaks in SPOKEN)
+
+    def _of_dialect(self, title: str, faults: Iterable[Sequence[Row]], speaks: str) -> str:
+        path = SPOKEN[speaks].path
+        heads = "| " + " | ".join(HEADS) + " |"
+        text = [f"### {title}: `{path}`\n", heads, "|---" * len(HEADS) + "|"]
+        for every in faults:
+            rows = [row for row in every if row.client.speaks == speaks]
             everyone = [row.client for row in rows]
-            self.right += sum(row.right for row in rows)
-            self.wrong += sum(not row.right for row in rows)
+            self.count(path, sum(row.right for row in rows), sum(not row.right for row in rows))
             text += ["| " + " | ".join(line.cells(everyone)) + " |" for line in lines(rows)]
         return "\n".join(text) + "\n"
+
+    def count(self, path: str, right: int, wrong: int) -> None:
+        self.right += right
+        self.wrong += wrong
+        self.by_path[path] = self.by_path.get(path, 0) + right
 
 
 def commit() -> str:

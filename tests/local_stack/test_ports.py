@@ -25,7 +25,7 @@ def test_a_taken_port_is_said_with_its_owner(address: str) -> None:
 
 
 def test_our_own_up_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "is_up", lambda command: True)
+    monkeypatch.setattr(ports, "our_command", lambda command: "up")
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(PortTaken, match="another `mlx-stack-proxy up`"),
@@ -36,16 +36,16 @@ def test_our_own_up_is_recognised(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("command", "ours"),
     [
-        (["python", "/venv/bin/mlx-stack-proxy", "up", "--port", "1"], True),
-        (["python3", "-m", "mlx_stack_proxy", "up"], True),
-        (["python3", "/src/app/mlx_stack_proxy/__main__.py", "up"], True),
-        (["python", "/venv/bin/mlx-stack-proxy", "serve"], False),
-        (["docker", "compose", "up"], False),
-        ([], False),
+        (["python", "/venv/bin/mlx-stack-proxy", "up", "--port", "1"], "up"),
+        (["python3", "-m", "mlx_stack_proxy", "up"], "up"),
+        (["python3", "/src/app/mlx_stack_proxy/__main__.py", "up"], "up"),
+        (["python", "/venv/bin/mlx-stack-proxy", "serve"], "serve"),
+        (["docker", "compose", "up"], ""),
+        ([], ""),
     ],
 )
-def test_which_command_line_is_an_up(command: list[str], ours: bool) -> None:
-    assert ports.is_up(command) is ours
+def test_which_command_line_is_one_of_ours(command: list[str], ours: str) -> None:
+    assert ports.our_command(command) == ours
 
 
 def test_one_port_for_two_is_said() -> None:

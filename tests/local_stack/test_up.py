@@ -86,10 +86,11 @@ async def test_it_says_what_to_do_next_and_ends_when_told(
         assert re.search(rf"^  {name} +ready +after [\d.]+ s$", said, re.M)
     url = f"http://127.0.0.1:{ports[1]}/v1"
     assert re.search(
-        rf"^  curl -N {url}/chat/completions -H 'Content-Type: application/json' -d '\{{.*\}}'$",
+        rf"^  curl -i {url}/chat/completions -H 'Content-Type: application/json' -d '\{{.*\}}'$",
         said,
         re.M,
     )
+    assert re.search(r"^  \S+ demo --url \S+ --tier standard$", said, re.M)
     assert f"  export OPENAI_BASE_URL={url}\n  export OPENAI_API_KEY=local\n" in said
     process.send_signal(number)
     out, errors = process.communicate(timeout=30)

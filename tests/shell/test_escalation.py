@@ -9,8 +9,8 @@ import pytest
 
 from tests.faults.catalogue import FAULTS, Fault, asked_by, settings, tiers_with
 from tests.faults.clients import (
-    CLIENTS,
     ERROR,
+    EVERYONE,
     GOOD,
     HALF,
     TOOLS,
@@ -44,7 +44,7 @@ def settings_for(fault: Fault, *tiers: str) -> dict[str, Any]:
 
 async def ask_all(proxy: RunningProxy, fault: Fault) -> list[tuple[Client, Outcome]]:
     """All clients that can see the fault, at once."""
-    clients = [client for client in CLIENTS if fault.fits(client)]
+    clients = [client for client in EVERYONE if fault.fits(client)]
     outcomes = await asyncio.gather(*(ask(proxy.client, one, fault.after) for one in clients))
     return list(zip(clients, outcomes, strict=True))
 
@@ -76,7 +76,7 @@ async def test_a_tier_that_fails(
         to_tier="standard",
         reason=fault.reason,
     )
-    assert moved == sum(fault.expected(client) == GOOD for client in CLIENTS if fault.fits(client))
+    assert moved == sum(fault.expected(client) == GOOD for client in EVERYONE if fault.fits(client))
     assert not metric_value(text, "mlx_stack_stage_faults_total")
 
 

@@ -9,8 +9,8 @@ from tests.support.replies import ROLE, TEXT, data, stream, with_role
 from tests.support.scripted_server import Reply, ScriptedServer
 
 TWO = {CHAIN: ["fast", "standard"]}
-# What a small model wrote for a call with two tags.
-UNREADABLE = '```json\n{"name": "look", "arguments": {"key": "x", "tags": ["work"}}\n```'
+# A call of no tool, which only one tool would take.
+UNREADABLE = '```json\n{"name": "peek", "arguments": {"key": "x"}}\n```'
 # What LiteLLM ends a stream with after 100 equal pieces.
 REPEATING = "litellm.InternalServerError: The model is repeating the same chunk = travel."
 

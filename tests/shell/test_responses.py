@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
 from tests.wire.responses.made import call, events
 from tests.wire.responses.test_openai_sdk import WEATHER
+from tests.wire.responses.test_tools import PATCH
 
 ASKED: dict[str, Any] = {"model": "fast", "input": "How is Oslo?", "tools": [WEATHER]}
 
@@ -48,6 +50,25 @@ async def test_a_wrong_call_is_mended_before_the_client_sees_it(
             pass
         (item,) = (await found.get_final_response()).output
     assert (item.type, getattr(item, "arguments", "")) == ("function_call", '{"city":"Oslo"}')
+
+
+def patching(text: str) -> Reply:
+    return said("apply_patch", json.dumps({"input": text}))
+
+
+WHOLE = "*** Begin Patch\n*** Add File: a\n+a\n*** End Patch\n"
+CUT = WHOLE.removesuffix("*** End Patch\n")
+
+
+@pytest.mark.parametrize(("second", "comes"), [(WHOLE, WHOLE), (CUT, CUT), (None, CUT)])
+async def test_a_patch_without_its_frame_is_asked_about_once_and_is_never_an_error(
+    second: str | None, comes: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(patching(CUT), litellm_error(500, "no") if second is None else patching(second))
+    found = await client_of(proxy).responses.create(model="fast", input="Go.", tools=[PATCH])
+    (item,) = found.output
+    assert (item.type, getattr(item, "input", "")) == ("custom_tool_call", comes)
+    assert len(upstream.calls) == 2
 
 
 async def test_unstreamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:

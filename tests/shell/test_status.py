@@ -131,7 +131,7 @@ async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningPro
         await until(b"0 requests, 0 delivered")
         assert b"\x1b[?1049h" in shown, "a screen of its own"
         await ask(proxy)
-        await until(b"1 requests, 1 delivered")
+        await until(b"1 request, 1 delivered")
         os.write(ours, b"\x03")
         async with asyncio.timeout(GENEROUS):
             assert await process.wait() == 130

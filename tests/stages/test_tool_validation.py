@@ -8,6 +8,7 @@ import pytest
 
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall
 from mlx_stack_proxy.tool_validation import stage as stage_module
+from tests.core.exchanges import asked_again
 from tests.stages.tool_replies import (
     FORMATS,
     GOOD,
@@ -225,12 +226,29 @@ def test_an_unknown_tool_in_a_marked_format_beside_prose_is_doubted(lead: str) -
 
 BEHIND_PROSE = f'So: {{"name": "search", "arguments": {GOOD}}}'
 UNREAD = "<tool_call>\nsearch: quokka\n</tool_call>"
-UNREADABLE = '```json\n{"name": "search", "arguments": {"query": ["quokka"}}\n```'
+CLOSED = "search: quokka\n</tool_call>"
+UNREADABLE = '```json\n{"name": "search", "arguments": {"query": "quokka", "a": ["b", "c": 1}}\n```'
 IN_A_FENCE = f"```\n[TOOL_CALLS]search[ARGS]{GOOD}\n```"
 OF_NO_TOOL = '```json\n{"name": "find", "arguments": {"query": "quokka"}}\n```'
 
 
-@pytest.mark.parametrize("text", [BEHIND_PROSE, UNREAD, OF_NO_TOOL, UNREADABLE, IN_A_FENCE])
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (UNREAD, "lost_call"),
+        (UNREADABLE, "invalid_json"),
+        (UNREADABLE.removesuffix("\n```") + "\n</tool_call>", "invalid_json"),
+        (UNREADABLE.removeprefix("```json\n").removesuffix("\n```"), "invalid_json"),
+    ],
+)
+def test_a_reply_that_is_nothing_but_a_broken_call_is_wrong(text: str, kind: str) -> None:
+    outcome = judged(message(text=text))
+    assert outcome.kinds == [kind]
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert not outcome.verdict.doubt
+
+
+@pytest.mark.parametrize("text", [BEHIND_PROSE, CLOSED, OF_NO_TOOL, IN_A_FENCE])
 def test_a_text_that_may_hold_a_call_is_doubted(text: str) -> None:
     outcome = judged(message(text=text))
     assert outcome.kinds == ["unread_call"]
@@ -242,9 +260,7 @@ def test_a_text_that_may_hold_a_call_is_doubted(text: str) -> None:
 
 @pytest.mark.parametrize("reply", [message(call()), message(text="It is a small marsupial.")])
 def test_what_the_next_tier_says_instead_goes_out_be_it_a_call_or_a_text(reply: Json) -> None:
-    again = asked()
-    again.doubted = True
-    again.model_failure = judged(message(text=UNREADABLE)).verdict
+    again = asked_again(asked(), judged(message(text=OF_NO_TOOL)).verdict)
     assert judged(reply, again).verdict is None
 
 
@@ -306,9 +322,7 @@ def test_a_required_text_that_is_empty_is_doubted_and_refused_never() -> None:
     assert isinstance(outcome.verdict, InvalidToolCall)
     assert (outcome.kinds, outcome.verdict.doubt) == (["empty_value"], True)
     assert not outcome.verdict.ask_next
-    again = asked()
-    again.doubted = True
-    again.model_failure = outcome.verdict
+    again = asked_again(asked(), outcome.verdict)
     assert judged(EMPTY, again).verdict is None
     said = EMPTY["choices"][0]["message"]
     before = [{"role": "user", "content": "Empty a.txt and b.txt."}, said]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source
-from mlx_stack_proxy.tool_validation.formats.scanner import ROWS
+from mlx_stack_proxy.tool_validation.formats.openers import ROWS
 from mlx_stack_proxy.tool_validation.schemas import tool_set
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
 from tests.tool_calls.calls import check, tool

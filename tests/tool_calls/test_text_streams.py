@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.tool_validation.formats.scanner import ROWS
+from mlx_stack_proxy.tool_validation.formats.openers import ROWS
 from mlx_stack_proxy.tool_validation.formats.table import SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.wire.thoughts import REASONING, REASONING_ENDS
@@ -78,12 +78,12 @@ def test_the_first_character_does_not_wait() -> None:
         (["a <too", "lbar>"], ["a ", "<toolbar>"]),
         (["[", "1] see"], ["", "[1] see"]),
         (['{"', 'answer": 4}'], ["", '{"answer": 4}']),
-        (['{"name": "', "Mo", 'mo"}'], ["", '{"name": "Mo', 'mo"}']),
+        (['{"name": "', "Mo", 'mo"', "}"], ["", "", '{"name": "Momo"', "}"]),
         (['{"name": "find', '_me"}'], ["", '{"name": "find_me"}']),
-        (['[{"id": "7', '", "name": "M', 'omo"}, 1'], ["", '[{"id": "7", "name": "M', 'omo"}, 1']),
+        (['[{"id": "7', '", "name": "M', 'omo"}, 1'], ["", "", '[{"id": "7", "name": "Momo"}, 1']),
         (['{"id": "7"', ', "n": 1}'], ["", '{"id": "7", "n": 1}']),
         (["Act", "ually"], ["", "Actually"]),
-        (["Action: ", "I will"], ["", "Action: I will"]),
+        (["Action: ", "I will", "\n"], ["", "", "Action: I will\n"]),
         (["```py", "thon\nx"], ["", "```python\nx"]),
         (["```json\n{", '"title"'], ["", '```json\n{"title"']),
         (["Use <tool_call>", " tags", " to mark"], ["Use ", "", "<tool_call> tags to mark"]),
@@ -189,19 +189,6 @@ def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
 @given(TEXTS)
 def test_any_text_character_by_character(text: str) -> None:
     assert_even(text, list(range(len(text))))
-
-
-@settings(max_examples=100, deadline=None)
-@given(TEXTS, st.lists(st.integers(0, 600), max_size=6))
-def test_a_peek_is_what_the_end_would_be_and_changes_nothing(text: str, cuts: list[int]) -> None:
-    holdback, flowed = Holdback(TOOLS), ""
-    for a, b in itertools.pairwise([0, *sorted({min(cut, len(text)) for cut in cuts}), len(text)]):
-        flowed += holdback.feed(text[a:b])
-        peeked, whole = holdback.peek(), rescue(text[:b], TOOLS)
-        assert (peeked.calls, peeked.unknown) == (whole.calls, whole.unknown)
-        assert flowed + peeked.content == whole.content
-    rest = holdback.finish()
-    assert flowed + rest.content == rescue(text, TOOLS).content
 
 
 @settings(max_examples=300, deadline=None)

@@ -13,11 +13,9 @@ from mlx_stack_proxy.tool_validation.explain import UNEXPLAINED
 from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, tool_set
 from mlx_stack_proxy.tool_validation.validation_cost import (
     MAX_PAIRS,
-    MAX_UNFOLDED,
     MAX_VISITS,
     TooCostly,
     Visits,
-    unfolded,
 )
 
 
@@ -153,12 +151,10 @@ def test_counting_itself_ends() -> None:
         Visits(compiled.definitions).count(compiled.schema, {"r": [[i] for i in range(MAX_PAIRS)]})
 
 
-def test_schemas_without_alternatives_below_each_other_are_never_walked() -> None:
+def test_small_schemas_without_references_are_never_walked() -> None:
     plain = {"properties": {"rows": {"items": {"anyOf": [{"type": "number"}, {"type": "null"}]}}}}
     compiled = CompiledSchema(plain)
-    assert unfolded(compiled.schema, compiled.definitions) < 10
     assert compiled.is_checkable({"rows": [1] * (2 * MAX_PAIRS)})
-    assert unfolded(union(), union()["$defs"]) > MAX_UNFOLDED
 
 
 def test_a_schema_that_fans_out_at_one_place_is_neither_checked_nor_mended_by() -> None:

@@ -72,6 +72,8 @@ class InvalidToolCall:
     failures: tuple[CallFailure, ...]
     doubt: bool = False
     ask_next: bool = False
+    # The reply as a message, for the error's `last_response`.
+    response: dict[str, Any] | None = field(default=None, compare=False)
 
 
 @frozen
@@ -189,5 +191,31 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
     return worst
 
 
+def reason_of(verdict: Verdict | None) -> str | None:
+    """Why an attempt failed, in the words of metrics and ``escalate_on``; None if it was delivered.
+
+    ``client_error``: upstream refuses what the client asks, or what we added to it, which is no
+    tier's failure.
+    """
+    match verdict:
+        case None | Cut() | LeftOpen():
+            return None
+        case UpstreamFailed(reason="server_error") if verdict.client_fault or verdict.about_ours:
+            return "client_error"
+        case UpstreamFailed():
+            return verdict.reason
+        case LoopDetected():
+            return "loop_detected"
+        case InvalidToolCall():
+            return "tool_validation_failure"
+        case OutputTruncated():
+            return "output_truncated"
+        case EmptyResponse():
+            return "empty_response"
+        case Rejected():
+            return verdict.type
+
+
 def is_doubt(verdict: Verdict | None) -> bool:
+    """Whether the reply may well be right: it goes out if a second one is no better."""
     return isinstance(verdict, (LoopDetected, InvalidToolCall)) and verdict.doubt

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..engine.exchange import ClientRequest
+from ..engine.request import Request
 from ..engine.verdicts import UpstreamFailed
 from ..state.store import ROUNDING
 
@@ -30,7 +30,7 @@ class Learnt:
         """Whether anything was learnt, whether or not it still counts."""
         return bool(self._windows or self._lacks)
 
-    def take(self, tier: str, failure: UpstreamFailed, request: ClientRequest, now: float) -> None:
+    def take(self, tier: str, failure: UpstreamFailed, request: Request, now: float) -> None:
         """Learn from a call that failed; most teach nothing."""
         until = now + FORGET_SECONDS
         if failure.reason == "context_overflow":

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..engine.exchange import ClientRequest
+from ..engine.request import Request
 from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..settings import Settings
 from ..state.store import BreakerState, Store
@@ -73,7 +73,7 @@ class TierStates:
         self._breakers.end(call)
 
     def note(
-        self, call: TierCall, verdict: Verdict | None, request: ClientRequest
+        self, call: TierCall, verdict: Verdict | None, request: Request
     ) -> dict[str, Any] | None:
         """Learn from how a call ended; the event that it makes, if any."""
         tier = call.tier

@@ -8,7 +8,7 @@ edited or a compacted transcript each go on from the longest beginning that was 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -17,8 +17,9 @@ import orjson
 from ..kept import kept
 from ..wire.blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
+from .seen import MAX_BEFORE, MAX_TURNS, Before, Seen
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import MAX_TURNS, Shown, Transcript, output
+from .turns import Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
 MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents
@@ -82,22 +83,37 @@ class HistoryReader:
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._bytes = 0
 
-    def read(self, session: str, blocks: Blocks) -> History:
-        """The history that the messages of a request tell. ``session``: its hash."""
+    def read(self, session: str, blocks: Blocks, failed: Collection[str] = ()) -> History:
+        """The history that the messages of a request tell. ``session``: its hash.
+
+        ``failed``: the ids of calls whose results are errors.
+        """
         said = blocks.said
         for message in reversed(said):
             if message.get("role") == "assistant":  # mostly right before the last message
-                transcript = self._continued(session, blocks)
+                transcript = self._continued(session, blocks, failed)
                 break
         else:
             # The first request of a conversation: little to read, and nothing worth keeping.
-            transcript = Transcript(Shown())
+            known = self._sessions.get(session)
+            transcript = Transcript(known.seen if known else Seen())
             for message in said:
-                transcript.add(message)
+                transcript.add(message, failed)
         inputs = transcript.pending()
         turns = transcript.turns
         place = hash((turns[-1].place if turns else 0, inputs.digest))
         return History(turns, inputs, place, transcript.task_start)
+
+    def replied(
+        self, session: str, history: History, text: str, calls: Sequence[tuple[Call, str]]
+    ) -> None:
+        """Keep where a reply was given, for a client that compacts its transcript behind it."""
+        dropped = max(len(history.turns) - MAX_BEFORE, 0)
+        start = max(history.task_start - dropped, 0)
+        before = Before(history.turns[dropped:], history.pending, start)
+        known = self._taken(session)
+        known.seen.replied(before, text, calls)
+        self._keep(session, known)
 
     def forget(self, session: str) -> None:
         self._taken(session)
@@ -110,7 +126,8 @@ class HistoryReader:
 
     def _keep(self, session: str, known: _Session) -> None:
         """As the one that was read last; the oldest go where it is too many, or too much."""
-        known.size = sum([branch[-1].transcript.size for branch in known.branches])
+        known.size = known.seen.size
+        known.size += sum([branch[-1].transcript.size for branch in known.branches])
         self._bytes += known.size
         self._sessions[session] = known
         while len(self._sessions) > 1 and (
@@ -118,7 +135,7 @@ class HistoryReader:
         ):
             self.forget(next(iter(self._sessions)))
 
-    def _continued(self, session: str, blocks: Blocks) -> Transcript:
+    def _continued(self, session: str, blocks: Blocks, failed: Collection[str]) -> Transcript:
         known = self._taken(session)
         branches = known.branches
         names = _Names(blocks)
@@ -126,7 +143,7 @@ class HistoryReader:
         if steps == len(branch) and branch:
             branches.remove(branch)  # it is gone on with; else they part here
         begun = branch[:steps]
-        transcript = _read_on(begun, blocks.said, names, known.shown)
+        transcript = _read_on(begun, blocks.said, names, known.seen, failed)
         branches.append(begun[-_STEPS_BACK - 1 :])
         del branches[: -self._max_branches]
         self._keep(session, known)
@@ -154,7 +171,7 @@ class _Session:
     """What is known of one, the branch that was read last at the end. ``size``: bytes, about."""
 
     branches: list[_Branch] = field(default_factory=list)
-    shown: Shown = field(default_factory=Shown)
+    seen: Seen = field(default_factory=Seen)
     size: int = 0
 
 
@@ -177,19 +194,23 @@ def _longest(branches: Sequence[_Branch], names: _Names) -> tuple[_Branch, int]:
 
 
 def _read_on(
-    branch: _Branch, said: Sequence[Mapping[str, Any]], names: _Names, shown: Shown
+    branch: _Branch,
+    said: Sequence[Mapping[str, Any]],
+    names: _Names,
+    seen: Seen,
+    failed: Collection[str],
 ) -> Transcript:
     """Read what is new behind the branch's end, and add it there."""
     start = branch[-1].length if branch else 0
     if branch and start == len(said):
         return branch[-1].transcript
-    transcript = branch[-1].transcript.copy() if branch else Transcript(shown)
+    transcript = branch[-1].transcript.copy() if branch else Transcript(seen)
     replies = [i for i in range(start, len(said)) if said[i].get("role") == "assistant"]
     keep_before = {position for position in replies[-_STEPS_BACK:] if position > start}
     for position in range(start, len(said)):
         if position in keep_before:
             branch.append(_Beginning(*names.of(position), transcript.copy()))
-        transcript.add(said[position])
+        transcript.add(said[position], failed)
     branch.append(_Beginning(*names.of(len(said)), transcript))
     return transcript
 

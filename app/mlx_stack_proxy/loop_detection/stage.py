@@ -11,14 +11,16 @@ import functools
 from typing import Final
 
 from ..engine import hints
-from ..engine.exchange import Exchange, Incident, Inquiry, Request
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
+from ..engine.request import UpstreamRequest
 from ..engine.verdicts import LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply
-from . import call_keys, detectors, judge, overrides, second_opinion
-from .finding import Finding
+from . import call_keys, detectors, judge
+from .detectors import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .history import History, HistoryReader, encoded, of_window
 from .memory import Remembered, Sessions
@@ -41,19 +43,19 @@ class LoopDetection:
         self._judge = settings.tiers.get(self.rules.judge.tier)
         self._quotes = settings.observability.capture_failures
         self._make_watch = watch_maker(settings)
-        self._reader = HistoryReader()
+        self.reader = HistoryReader()
         self._sessions = Sessions(self.rules.max_sessions)
 
     def continue_from(self, before: LoopDetection) -> None:
         """Take over what the stage of other settings remembers."""
-        self._reader, self._sessions = before._reader, before._sessions
+        self.reader, self._sessions = before.reader, before._sessions
 
     def open(self, exchange: Exchange) -> StageState:
         return _State(self, exchange, self._make_watch(exchange, self.rules))
 
     def forget(self, session: str) -> None:
         """Forget a session (its hash): what was read, told and broken. The store has the rest."""
-        self._reader.forget(session)
+        self.reader.forget(session)
         self._sessions.forget(session)
 
     def remembered(self, exchange: Exchange) -> Remembered:
@@ -62,12 +64,14 @@ class LoopDetection:
     def history(self, exchange: Exchange) -> History:
         """What the request's messages tell; else what was stored, for sessions with a name."""
         session = exchange.session
-        history = self._reader.read(session.hash, exchange.request.blocks)
+        request = exchange.request
+        history = self.reader.read(session.hash, request.blocks, request.failed)
         if session.derived:
             if not history.turns:  # a new run of the same script
                 self._sessions.forget(session.hash)
             return history
-        if history.turns:
+        # Clients of other dialects resend it by protocol: the same first request is a retry.
+        if history.turns or exchange.outgoing is not None:
             self.remembered(exchange).has_transcript = True
         elif exchange.window and not self.remembered(exchange).has_transcript:
             return of_window(exchange.window, history)
@@ -79,16 +83,16 @@ class LoopDetection:
             return None
         return self.remembered(exchange).judged.get(judge.task_of(history))
 
-    def inquire(self, exchange: Exchange, history: History) -> None:
-        """Leave a question to the judge on the exchange, if it is time for one."""
+    def inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
+        """A question to the judge, if it is time for one."""
         rules = self.rules.judge
         if not rules.enabled or not _has_assistant(exchange):
-            return
+            return None
         remembered = self.remembered(exchange)
         known = remembered.schedules.get(judge.task_of(history))
         schedule = judge.scheduled(history, known, rules)
         if not judge.is_due(history, schedule):
-            return
+            return None
 
         def take(text: str | None) -> bool:
             answer = None if text is None else judge.read_answer(text)
@@ -100,12 +104,13 @@ class LoopDetection:
         take(None)  # so that nobody asks a second time meanwhile
         reasons = self._judge is not None and self._judge.reasoning
         body = judge.question(exchange.request.body["messages"], rules, reasons=reasons)
-        exchange.inquiry = Inquiry(rules.tier, body, take)
+        return Inquiry(rules.tier, body, take)
 
 
 class _State(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
         self._watch = watch
+        self.remarks = watch.remarks
         self._stage = stage
         self._rules = stage.rules
         self._exchange = exchange
@@ -123,27 +128,28 @@ class _State(StageState):
             self._judged is not None or detectors.could_break(self._history, self._rules)
         )
 
-    def on_request(self, request: Request) -> None:
+    def on_request(self, request: UpstreamRequest) -> None:
         self._watch.on_request(request)
         exchange = self._exchange
-        if isinstance(doubt := exchange.asked_about, LoopDetected):
+        if isinstance(doubt := exchange.second_opinion_on, LoopDetected):
             self._stage.remembered(exchange).asked[doubt.place] = True
             detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
             labels = doubt.detector, "second_opinion"
-            exchange.incidents.append(Incident("loop_warning", labels, detail))
-            exchange.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
+            self.remarks.incidents.append(Incident("loop_warning", labels, detail))
+            self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
         if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
             return  # after a break its own hint says it all
-        self._stage.inquire(self._exchange, self._history)
+        self.remarks.inquiry = self._stage.inquiry(self._exchange, self._history)
         told = self._due()
         if not told:
             return
         tier = self._stage.tiers.get(request.tier)
-        self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
+        if "Loop" not in self._exchange.notes:
+            self.remarks.notes["Loop"] = f"warning;detector={told[0].detector}"
         request.body["messages"] = hints.place(
             request.body["messages"],
             "\n".join(dict.fromkeys(found.hint for found in told)),
-            placement=hints.placement_on(tier, in_result=exchange.in_result),
+            placement=hints.placement_on(tier, in_result=exchange.hint_in_tool_result),
         )
 
     def on_event(self, event: Event) -> Verdict | None:
@@ -155,13 +161,13 @@ class _State(StageState):
     def judge(self, reply: Reply) -> LoopDetected | None:
         self._watch.drop_surplus(reply)
         doubted: LoopDetected | None = None
-        asked = self._exchange.asked_about is not None
+        asked = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
             closed = self._closed_by(choice)
             if self._is_kept:
-                self._exchange.turn = encoded(closed.turns[-1])
+                self.remarks.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
@@ -196,6 +202,9 @@ class _State(StageState):
 
     def _closed_by(self, choice: ChoiceReply) -> History:
         calls = [call_keys.read(call.name, call.arguments) for call in choice.tool_calls]
+        given = [(read, call.id) for read, call in zip(calls, choice.tool_calls, strict=True)]
+        session = self._exchange.session.hash
+        self._stage.reader.replied(session, self._history, choice.text, given)
         return self._history.closed_by(choice.text, calls)
 
     def _broken_by(self, closed: History) -> Finding | None:
@@ -220,10 +229,10 @@ class _State(StageState):
         believable = acts and not self._is_exhausted(closed, found)
         believed = believable and remembered.is_believed(found)
         if believed:
-            self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
+            self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
         else:
             self._note_break(found)
-            self._exchange.notes["Loop"] = f"circuit_break;detector={found.detector}"
+            self.remarks.notes["Loop"] = f"circuit_break;detector={found.detector}"
         return LoopDetected(
             found.detector,
             found.repeats,
@@ -242,16 +251,16 @@ class _State(StageState):
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
-        return found.sure and same >= overrides.identical_hard(names, self._rules)
+        return found.sure and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
         """The doubt about a call that is made again, unless another tier has been asked already."""
         written = sum([len(call.arguments) for call in choice.tool_calls])
-        found = second_opinion.wanted(closed, written, self._rules)
+        found = detectors.second_opinion(closed, written, self._rules)
         if found is None:
             return None
         asked = self._stage.remembered(self._exchange).asked
-        if self._exchange.asked_about is None and asked.of(found.run):
+        if self._exchange.second_opinion_on is None and asked.of(found.run):
             return None
         return LoopDetected(
             found.detector,
@@ -264,7 +273,7 @@ class _State(StageState):
 
     def _stop(self, reply: Reply, index: int, found: Finding) -> None:
         choice = reply.choices[index]
-        self._exchange.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
+        self.remarks.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
         _take_out(choice, found)
         reply.mended.add(index)
         self._note_break(found)
@@ -289,7 +298,7 @@ class _State(StageState):
             detail["confidence"] = found.confidence
         if found.reasoning:
             detail["reasoning"] = found.reasoning
-        self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
+        self.remarks.incidents.append(Incident(kind, (found.detector, action), detail))
 
 
 def _has_assistant(exchange: Exchange) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import string
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
-MAX_TEXT: Final = 65_536  # characters of a result whose numbers are looked at
+MAX_TEXT: Final = 65_536  # characters; a longer result is compared with its numbers
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
-_CALL_ID: Final = re.compile(r"'id': '[^']*+', ")
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
 # What Codex puts before what a command brought: a fresh id, and how long it took.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
@@ -42,19 +42,28 @@ def action_in(text: str) -> str:
     """What an assistant's text does: the command it ends with, else all of it.
 
     An agent that has no tools writes its command into its text, behind a thought that is worded
-    anew each time.
+    anew each time. The command is compared line by line: models indent it now so, now so.
     """
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
         if found := find(visible).strip():
-            return found
-    return visible.strip()
+            return "\n".join(map(collapse, found.splitlines()))
+    return collapse(visible)
 
 
-def _told_calls(text: str) -> str:
-    """Calls as a client tells them, in Python's words, without their ids."""
-    begin = text.rfind("Calling tools:\n[")
-    return _CALL_ID.sub("", text[begin:]) if begin >= 0 else ""
+def told_calls(text: str) -> list[dict[str, Any]]:
+    """The calls that smolagents' ToolCallingAgent writes into its transcript as Python's text.
+
+    Its model makes real calls, but the next request holds no `tool_calls`.
+    """
+    _, told, calls = text.rpartition("Calling tools:\n")
+    if not told or len(calls) > MAX_TEXT:
+        return []
+    try:
+        found = ast.literal_eval(calls.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _last_fence(text: str) -> str:
@@ -82,7 +91,6 @@ def _last_code(text: str) -> str:
 
 # By the agent that was recorded with it, or whose public prompt asks for it.
 _COMMANDS: Final[dict[str, Callable[[str], str]]] = {
-    "smolagents' ToolCallingAgent: Calling tools": _told_calls,
     "SWE-agent, mini-swe-agent: the last fence": _last_fence,
     "ReAct, as in LangChain: Action, Action Input": _last_action,
     "smolagents' CodeAgent: code": _last_code,

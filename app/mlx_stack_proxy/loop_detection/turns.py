@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
-from .texts import action_in, brought_in, collapse, without_numbers
+from .seen import MAX_TURNS, Before, Seen
+from .texts import action_in, brought_in, collapse, told_calls, without_numbers
 from .turn import Inputs, Result, Turn
 
-MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_SHOWN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
 TURN_BYTES: Final = 600  # about what a turn takes, and each call in it
 
 
@@ -24,34 +23,12 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
 
     The first one's place is told by what the user asked.
     """
-    action = digest(collapse(action_in(text)))
+    action = digest(action_in(text))
     made = tuple(sorted(calls))
     place = hash((before.place if before else inputs.digest, action, made))
     if made:
         action = digest(*[call.key.to_bytes(8, "little") for call in made])
     return Turn(inputs, action, made, place)
-
-
-class Shown:
-    """What a session's turns were shown when it was new, by the turn's place.
-
-    A client may since have cleared it from its transcript. Bounded: the oldest go first.
-    """
-
-    __slots__ = ("_inputs",)
-
-    def __init__(self) -> None:
-        self._inputs: OrderedDict[int, Inputs] = OrderedDict()
-
-    def new(self, place: int, inputs: Inputs) -> None:
-        self._inputs[place] = inputs
-        self._inputs.move_to_end(place)
-        if len(self._inputs) > MAX_SHOWN:
-            self._inputs.popitem(last=False)
-
-    def at(self, place: int, inputs: Inputs) -> Inputs:
-        """What came after the turn at this place, where ``inputs`` is in its stead by now."""
-        return self._inputs.get(place, inputs)
 
 
 class _Input(NamedTuple):
@@ -72,19 +49,21 @@ class Transcript:
         "_came",
         "_ids",
         "_inputs",
-        "_shown",
+        "_quoted",
+        "_seen",
         "_user_beside_results",
         "size",
         "task_start",
         "turns",
     )
 
-    def __init__(self, shown: Shown) -> None:
+    def __init__(self, seen: Seen) -> None:
         self.turns: tuple[Turn, ...] = ()
         self.task_start = 0
         self.size = 0
-        self._shown = shown
+        self._seen = seen
         self._inputs: list[_Input] = []
+        self._quoted: Before | None = None  # by the user's last message before the first turn
         self._acts = False  # whether calls were made in the task at hand
         self._came: Inputs | None = None  # what they come to, once somebody has asked
         self._ids: dict[str, int] = {}  # the last assistant message's call ids → place in `calls`
@@ -97,8 +76,8 @@ class Transcript:
         new._inputs = list(self._inputs)  # all else is never changed in place
         return new
 
-    def add(self, message: Mapping[str, Any]) -> None:
-        """Take the next message."""
+    def add(self, message: Mapping[str, Any], failed: Collection[str] = ()) -> None:
+        """Take the next message. ``failed``: the ids of calls whose results are errors."""
         role = message.get("role")
         if role == "assistant":
             self._take_output(message)
@@ -106,16 +85,20 @@ class Transcript:
             identity = message.get("tool_call_id")
             is_tool = role in ("tool", "function")
             content = message.get("content")
-            result = _result(content)
-            name = "tool" if is_tool else "user"
-            self._inputs.append(_Input(name, identity if isinstance(identity, str) else "", result))
+            call_id = identity if isinstance(identity, str) else ""
+            result = _result(content, is_error=call_id in failed)
+            if not self.turns:
+                self._quoted = self._seen.quoted_in(text_of(content))
+            self._inputs.append(_Input("tool" if is_tool else "user", call_id, result))
             self._came = None
 
     def pending(self) -> Inputs:
         """What has come since the last assistant message, the transcript's last one."""
+        if not self.turns:
+            self._go_on_from(self._quoted)
         inputs = self._read_inputs()
         if self._inputs and self.turns and None not in inputs.results:
-            self._shown.new(self.turns[-1].place, inputs)
+            self._seen.new(self.turns[-1].place, inputs)
         return inputs
 
     def _read_inputs(self) -> Inputs:
@@ -169,21 +152,33 @@ class Transcript:
         return position if not one.call_id and position < len(results) else None
 
     def _take_output(self, message: Mapping[str, Any]) -> None:
+        text = text_of(message.get("content"))
+        made = _calls(message) or told_calls(text)
+        calls = [(_read(call), _id(call)) for call in made]
+        if len(calls) > 1:
+            calls.sort(key=lambda pair: pair[0])
+        if not self.turns:
+            self._go_on_from(self._seen.before_calls(calls) or self._quoted)
         last = self.turns[-1] if self.turns else None
         inputs = self._read_inputs()
         if last is not None:
-            inputs = self._shown.at(last.place, inputs)
+            inputs = self._seen.at(last.place, inputs)
         if any(inputs.results):
             self._user_beside_results = inputs.user
-        text = text_of(message.get("content"))
-        made = _calls(message)
-        calls = [(_read(call), call.get("id")) for call in made]
-        if len(calls) > 1:
-            calls.sort(key=lambda pair: pair[0])
         self._take(output(text, [call for call, _ in calls], inputs, last))
-        self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
+        self._ids = {id: at for at, (_, id) in enumerate(calls) if id}
         self._inputs = []
         self._came = None
+
+    def _go_on_from(self, before: Before | None) -> None:
+        """Begin behind what was done before; what the messages so far say of it is no input."""
+        if before is None or not before.turns:
+            return
+        self.turns, self.task_start = before.turns, before.task_start
+        self._acts = any(turn.calls for turn in before.turns[before.task_start :])
+        self.size = sum(map(_size, before.turns))
+        self._came = replace(before.inputs, user=False, starts_task=False, interjected=False)
+        self._user_beside_results = False
 
     def _take(self, turn: Turn) -> None:
         self._acts = bool(turn.calls) or (self._acts and not turn.inputs.starts_task)
@@ -201,13 +196,14 @@ def _size(turn: Turn) -> int:
     return TURN_BYTES * (1 + len(turn.calls)) + sum([len(call.name) for call in turn.calls])
 
 
-def _result(content: Any) -> Result:
+def _result(content: Any, *, is_error: bool) -> Result:
+    """A tool's answer. An error's numbers (a line, an id) are no news: it is its shape."""
     text = collapse(brought_in(text_of(content)))
     parts: list[bytes] = []
     if isinstance(content, list):
         parts = [dumped(p) for p in content if not (isinstance(p, Mapping) and "text" in p)]
     shape = digest(without_numbers(text), *parts)
-    return Result(digest(text, *parts), shape, len(text))
+    return Result(shape if is_error else digest(text, *parts), shape, len(text))
 
 
 def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -223,3 +219,8 @@ def _read(call: Mapping[str, Any]) -> Call:
     function = function if isinstance(function, dict) else {}
     name = function.get("name")
     return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))
+
+
+def _id(call: Mapping[str, Any]) -> str:
+    id = call.get("id")
+    return id if isinstance(id, str) else ""

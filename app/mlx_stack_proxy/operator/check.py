@@ -8,6 +8,7 @@ import os
 import textwrap
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 from ..engine.model_list import ModelList, names_in
@@ -20,9 +21,15 @@ from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
+from .local_stack import beside
 from .tier_probe import Mark, Probe
 
-Line = tuple[Mark, str]
+NEXT: Final = "→"  # the mark of a line that says what to do about the one before
+Line = tuple[Mark | Literal["→"], str]
+_ABOUT_TIERS = {
+    "FAIL": "read LiteLLM's log and the model server's; is that server running?",
+    "note": "it can be used as it is; for a model without tools set tiers.{name}.tools: false",
+}
 _WIDTH = 80
 
 
@@ -50,15 +57,22 @@ def show(config: str | None) -> int:
 
 
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
-    """The settings and their sources; None where there are problems, which have been said."""
+    """The settings and their sources; None where there are problems, which have been said.
+
+    Without a file of one's own they are those of an `mlx-stack-proxy up` that runs.
+    """
     try:
         sources = read(config)
+        if sources.path is None and (running := beside.running_config()) is not None:
+            sources = read(str(running))
         settings = sources.settings()
+        beside.take_key(os.environ, settings.upstream.base_url)
         workers.check_state(settings)
         return settings, sources
     except SettingsError as error:
         for problem in error.problems:
             _say(("FAIL", f"{error.source}: {problem}"))
+        _say((NEXT, "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors"))
         return None
 
 
@@ -84,13 +98,18 @@ async def _lines(settings: Settings, *, probe: bool, cloud: bool) -> AsyncIterat
             if settings.tiers[name].local or cloud:
                 async for mark, text in asked.tier(name):
                     yield mark, f"tier {name}: {text}"
+                    if mark in _ABOUT_TIERS:
+                        yield NEXT, _ABOUT_TIERS[mark].format(name=name)
             else:
                 yield "note", f"tier {name}: not on this machine, and not asked; --cloud does"
     finally:
         await upstream.aclose()
     rules = settings.reliability.memory_pressure
     if rules.enabled and rules.source.startswith("http"):
-        yield await _memory(rules.source)
+        line = await _memory(rules.source)
+        yield line
+        if line[0] == "FAIL":
+            yield NEXT, "run `mlx-stack-proxy pressure --serve` on that machine"
 
 
 def _say(line: Line) -> None:
@@ -118,6 +137,7 @@ def consistency(settings: Settings) -> Iterator[Line]:
                     f"tiers.{name}.{key} ({limit:g} s) outlives reliability.escalation."
                     f"exchange_timeout ({total:g} s), so it can never be reached",
                 )
+                yield NEXT, "lower the first, or raise the second"
 
 
 async def _litellm(
@@ -130,7 +150,8 @@ async def _litellm(
     try:
         status, body = await models.fetch(None)
     except (UpstreamError, TimeoutError) as error:
-        return None, [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
+        lines: list[Line] = [("FAIL", f"{where}: {str(error) or 'no answer in time'}")]
+        return None, [*lines, (NEXT, "start it, or say in upstream.base_url where it is")]
     names = names_in(body) if status == 200 else None
     if names is None:
         # Without a key it may also be 500: LiteLLM without a database fails at saying 401.
@@ -139,12 +160,16 @@ async def _litellm(
         without = "" if key else " without a key"
         key_is = _state_of_key(settings.upstream.api_key_env)
         why = f"{why} when asked for its models{without} ({key_is})"
-        return None, [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
-    lines: list[Line] = [("ok", f"{where}: reachable, key right, {len(names)} models")]
+        lines = [("ok", f"{where}: reachable"), ("FAIL", f"{where}: {why}")]
+        return None, [*lines, (NEXT, _how_to_give_the_key(settings.upstream.api_key_env))]
+    lines = [("ok", f"{where}: reachable, key right, {len(names)} models")]
     for name, tier in settings.tiers.items():
         known = is_listed(tier.model, names)
         what = "known to LiteLLM" if known else f"not among LiteLLM's: {_some(names)}"
         lines.append(("ok" if known else "FAIL", f"tier {name}: model {tier.model!r} is {what}"))
+        if not known:
+            one = f"set tiers.{name}.model to one that it has"
+            lines.append((NEXT, f"{one}, or add the model to LiteLLM's model_list"))
     return names, lines
 
 
@@ -170,6 +195,12 @@ def _state_of_key(name: str | None) -> str:
     if name is None:
         return "upstream.api_key_env names no variable"
     return f"${name} is set" if os.environ.get(name) else f"${name} is not set"
+
+
+def _how_to_give_the_key(name: str | None) -> str:
+    if name is None:
+        return "name the variable that holds LiteLLM's key in upstream.api_key_env"
+    return f"export {name}=… with LiteLLM's master key, here and where the proxy runs"
 
 
 def _some(names: frozenset[str]) -> str:

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     from ..reload import Given
     from ..settings import Settings
 
+_ON_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # where a listener takes 127.0.0.1, too
 CONFIG_ERROR = 2  # the exit code; the units of systemd know it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the process's exit code."""
     parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may follow
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     args = parser.parse_args(argv)
     try:
         code: int = args.run(args)
@@ -55,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     remote.add_commands(commands)
     service.add_commands(commands)
     _add_up(commands)
+    _add_demo(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -98,7 +105,25 @@ def _serve(args: argparse.Namespace) -> int:
             problem = f"can't be written: {error.strerror}"
             raise SettingsError([problem], str(args.log_file)) from None
     given = _given(args)
-    return process.serve(given.read(), log_to=args.log_file, given=given)
+    settings = given.read()
+    if taken := _taken(settings):
+        sys.stderr.write(f"mlx-stack-proxy serve: {taken}\n")
+        return 1
+    return process.serve(settings, log_to=args.log_file, given=given)
+
+
+def _taken(settings: Settings) -> str:
+    """Who has the port, in a sentence; "" where it is free, or only uvicorn can tell."""
+    from .local_stack import ports
+
+    server = settings.server
+    if server.port == 0 or server.host not in _ON_LOOPBACK:
+        return ""
+    try:
+        ports.require_free([(server.port, "the proxy", "--port or server.port")])
+    except ports.PortTaken as error:
+        return str(error)
+    return ""
 
 
 def _given(args: argparse.Namespace) -> Given:
@@ -203,3 +228,27 @@ def _add_up(commands: Any) -> None:
     )
     up.add_arguments(parser)
     parser.set_defaults(run=up.run)
+
+
+def _add_demo(commands: Any) -> None:
+    from .demo import command
+
+    parser = commands.add_parser("demo", help="what the proxy does for a weak model, side by side")
+    command.add_arguments(parser)
+
+
+def _add_completion(commands: Any) -> None:
+    parser = commands.add_parser("completion", help="print what makes a shell complete commands")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    parser.description = (
+        'In ~/.bashrc or ~/.zshrc: eval "$(mlx-stack-proxy completion bash)", or zsh. For fish: '
+        "mlx-stack-proxy completion fish > ~/.config/fish/completions/mlx-stack-proxy.fish"
+    )
+    parser.set_defaults(run=_completion)
+
+
+def _completion(args: argparse.Namespace) -> int:
+    from argcomplete.shell_integration import shellcode
+
+    print(shellcode(["mlx-stack-proxy"], shell=args.shell))
+    return 0

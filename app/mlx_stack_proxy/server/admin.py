@@ -11,7 +11,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from .. import stages
-from ..engine.exchange import EVENT_KINDS
+from ..engine.outcome import EVENT_KINDS
 from ..engine.services import Services
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid

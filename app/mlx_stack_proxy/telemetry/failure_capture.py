@@ -21,13 +21,13 @@ from typing import Any, Final
 import orjson
 
 from ..engine.attempt import Attempt
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
 from ..engine.failures import as_data
+from ..engine.outcome import Outcome
 from ..engine.rate_limit import Once
 from ..engine.upstream import Response
 from ..engine.verdicts import UpstreamFailed, Verdict
 from ..state.worker import Worker
-from ..token_budget.budgets import Spent
 from . import log
 from .observers import Witness
 
@@ -145,17 +145,12 @@ class _Tape(Witness):
         self._response = _Recorded(response)
         response.tap(self._response.take)
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         response, self._response = self._response, None
-        if verdict is None and record.reason is not None:
+        verdict = outcome.verdict
+        if verdict is None and outcome.reason is not None:
             return  # the client has left: nothing was judged
-        self._failed = self._failed or record.reason is not None
+        self._failed = self._failed or outcome.reason is not None
         exchange = self._exchange
         self._records.append(
             {
@@ -163,8 +158,8 @@ class _Tape(Witness):
                 "request_id": exchange.id,
                 "session": exchange.session.hash,
                 "attempt": len(exchange.attempts),
-                "tier": record.tier,
-                "seconds": round(record.seconds, 3),
+                "tier": outcome.tier,
+                "seconds": round(outcome.seconds, 3),
                 "request": exchange.request.body,
                 "reply": (response, verdict),  # made JSON in the thread
                 "verdict": as_data(verdict),
@@ -181,7 +176,7 @@ class _Tape(Witness):
         if self._failed:
             for record in self._records:
                 record["outcome"] = outcome
-            self._capture.keep(self._records, self._exchange.owner)
+            self._capture.keep(self._records, self._exchange.request.owner)
 
 
 class _Recorded:

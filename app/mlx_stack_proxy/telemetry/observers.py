@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..engine.attempt import Attempt
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
+from ..engine.outcome import Outcome
 from ..engine.upstream import Response
-from ..engine.verdicts import Verdict
-from ..token_budget.budgets import Spent
 
 
 class Witness:
@@ -29,13 +28,7 @@ class Witness:
     def answered(self, response: Response) -> None:
         """Its answer begins; its body is still to be read."""
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         """It is over, and judged."""
 
     def ended(self, outcome: str) -> None:
@@ -64,16 +57,10 @@ class Witnesses(Witness):
             with self._guarded(one):
                 one.answered(response)
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         for one in self._made[:]:
             with self._guarded(one):
-                one.call_ended(attempt, record, verdict, spent)
+                one.call_ended(attempt, outcome)
 
     def ended(self, outcome: str) -> None:
         for one in self._made[:]:

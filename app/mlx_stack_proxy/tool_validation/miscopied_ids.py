@@ -22,13 +22,11 @@ from .conversation import calls, texts
 MAX_CHARS: Final = 400_000  # of the newest messages: ids are copied from what was just read
 MAX_VALUES: Final = 8  # of one reply
 LEAST, _MOST = 5, 64  # characters of an id; shorter ones are near too many others
-_LONG_SEGMENT: Final = 6  # characters between separators
-_LONG_MIXED: Final = 8  # letters and digits, as a hash or half a UUID has them
+_READ: Final = 5  # other characters of a segment of which one may be misread
+_MIXED: Final = 8  # characters of a segment of letters and digits that may lack one
 
 _ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
 _SEGMENT: Final = re.compile(r"[a-z0-9]++")
-_HASH: Final = re.compile(r"(?=(?:\d*[a-f]){2})[0-9a-f]{8,}")
-_LONG_NUMBER: Final = re.compile(r"[0-9]{5,}")  # of which one more or less isn't seen at a glance
 # What JSON in JSON, and a terminal, put before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
@@ -129,43 +127,28 @@ def _holds(text: str, wanted: str) -> bool:
 
 
 def is_slip(one: str, other: str) -> bool:
-    """Whether two ids in lower case are one edit apart, of a kind that is hardly ever meant."""
-    if one == other:
-        return False
+    """Whether two ids in lower case are one edit apart, of a kind that is hardly ever meant.
+
+    Meant are a digit for another, which may be the next of a series; a zero more; and what is
+    changed at a segment's end, unless it is written twice.
+    """
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    same_size = len(one) == len(other)
     alike = (i for i, (a, b) in enumerate(zip(longer, shorter, strict=False)) if a != b)
     at = next(alike, len(shorter))
-    if len(one) == len(other):
-        return one[at + 1 :] == other[at + 1 :] and _is_misread(one, other, at)
-    return longer[at + 1 :] == shorter[at:] and _is_left_out(longer, at)
-
-
-def _is_left_out(longer: str, at: int) -> bool:
-    """Whether the character at this place is one that is easily left out, or written twice.
-
-    One of a long number, or amid letters and digits; but not a digit of `node12east`.
-    """
+    if one == other or longer[at + 1 :] != shorter[at + same_size :]:
+        return False
     segment, place = _segment(longer, at)
-    inside = 0 < place < len(segment) - 1
-    if any(found.start() <= place < found.end() for found in _LONG_NUMBER.finditer(segment)):
-        # 007 for 7 and 1000 for 100 are other ways to count.
-        twice = longer[at] in (longer[at - 1 : at], longer[at + 1 : at + 2])
-        return longer[at] != "0" and (inside or twice)
-    amid = inside and len(segment) >= _LONG_MIXED and _is_mixed(segment)
-    return amid and (longer[at].isalpha() or _HASH.fullmatch(segment) is not None)
-
-
-def _is_misread(one: str, other: str, at: int) -> bool:
-    """Whether a character is read as another, amid letters and digits.
-
-    A digit for a digit may be the next of a series, but not in the midst of a hash.
-    """
-    segment, place = _segment(one, at)
-    if place >= len(segment) - 1 or len(segment) < _LONG_SEGMENT or not other[at].isalnum():
-        return False
-    if one[at].isdigit() and other[at].isdigit() and not _HASH.fullmatch(segment):
-        return False
-    return _is_mixed(segment[:place] + segment[place + 1 :])
+    if same_size:
+        rest = segment[:place] + segment[place + 1 :]
+        is_letter = shorter[at].isalnum() and not (longer[at] + shorter[at]).isdigit()
+        return is_letter and place < len(rest) >= _READ and _is_mixed(rest)
+    amid = 0 < place < len(segment) - 1 or longer[at] in (
+        longer[at - 1 : at],
+        longer[at + 1 : at + 2],
+    )
+    long = len(segment) >= (LEAST if segment.isdigit() else _MIXED)
+    return amid and long and longer[at] != "0" and any(map(str.isdigit, segment))
 
 
 def _is_mixed(segment: str) -> bool:

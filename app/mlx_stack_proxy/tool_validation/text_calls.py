@@ -7,7 +7,6 @@ never inside reasoning, quotes, code or an example; a text without calls comes b
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 import sys
@@ -27,7 +26,8 @@ from .formats.base import (
     Where,
     behind_tail,
 )
-from .formats.scanner import SPECIAL, Candidate, Scanner, fence_end
+from .formats.openers import SPECIAL
+from .formats.scanner import Candidate, Scanner, fence_end
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
@@ -180,13 +180,6 @@ class Holdback:
         self._candidate = None
         self._off = True
         return _Collector(scanner, start, self._blank).collect()
-
-    def peek(self) -> Rescued:
-        """What `finish` would give, though more may come."""
-        twin = copy.copy(self)
-        twin._scanner = self._scanner.copy()
-        twin._held = self._held.copy()
-        return twin.finish()
 
     def _start(self) -> int:
         """The index of the first character that has not flowed."""

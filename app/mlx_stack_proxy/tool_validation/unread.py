@@ -1,19 +1,22 @@
-"""A text without calls that holds one in a way that no format reads, or that may be an example.
+"""Texts that hold a call which no format reads.
 
-Outside quotes, inline code and reasoning: a format's mark with an offered tool's name behind it, in
-a code fence, too; or JSON or Python that is a call of an offered tool with all that it needs, be it
-an object behind the tool's name.
+A reply that is nothing but a mark, an offered tool's name, and more up to a closing sign is a call:
+a broken one. What may be a call, or an example of one, is a doubt, outside quotes, inline code and
+reasoning: a mark with a tool's name behind it, in a code fence, too; a closing mark with a tool's
+name before it; JSON or Python that is a call of a tool with all that it needs, be it an object
+behind the tool's name.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
-from .formats.base import Call, Source, SpelledTools, Tools
+from .formats.base import Call, Source, SpelledTools, Tools, Where
 from .formats.context import region_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.literals import dumps, json_members, json_object
@@ -26,6 +29,7 @@ CLOSE: Final = 40  # characters before an object in which it may stand
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 _CODE: Final = re.compile(r"\{(?=\s*+[\"'])|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
+_CLOSING: Final = re.compile(r"</(?:tool_calls?|function|invoke|parameter|arg_value)>")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
 
 
@@ -38,18 +42,46 @@ def unread_call(text: str, tools: Tools) -> str | None:
     return (
         _marked(text, known)
         or _fenced(answer, known)
+        or _closed(answer, known)
         or _as_code(answer, known)
         or _as_object(answer.strip(), known)
     )
 
 
+def broken_call(text: str, tools: Tools) -> bool:
+    """Whether a reply without calls is nothing but one, from its mark to a closing sign."""
+    answer, known = behind_thoughts(text).strip(), SpelledTools(tools)
+    candidate = Scanner(answer, known, every_mark=True).advance(final=True)
+    if candidate is None or candidate.start or not answer.endswith((">", "]", "}")):
+        return False
+    marked = all(row.where is Where.MARK for row in candidate.rows)
+    return marked and _named(answer, 0, known) is not None
+
+
 def _marked(text: str, tools: SpelledTools) -> str | None:
     scanner = Scanner(text, tools, every_mark=True)
     while (candidate := scanner.advance(final=True)) is not None:
-        for found in _NAME.finditer(text, candidate.start, candidate.start + NEARBY):
-            if (name := tools.resolve(found[0])) is not None:
-                return name
+        if (name := _named(text, candidate.start, tools)) is not None:
+            return name
         scanner.reject(candidate)
+    return None
+
+
+def _named(text: str, at: int, tools: SpelledTools) -> str | None:
+    """The tool that is named behind a mark."""
+    return _first_tool(_NAME.findall(text, at, at + NEARBY), tools)
+
+
+def _first_tool(words: Iterable[str], tools: SpelledTools) -> str | None:
+    return next(filter(None, map(tools.resolve, words)), None)
+
+
+def _closed(text: str, tools: SpelledTools) -> str | None:
+    """The tool that is named before a closing mark whose opening is none."""
+    outside = "".join(text.split("```")[::2])
+    for found in itertools.islice(_CLOSING.finditer(outside), MAX_TRIED):
+        if region_at(outside, found.start(), final=True) is None:
+            return _first_tool(_NAME.findall(outside, 0, found.start()), tools)
     return None
 
 

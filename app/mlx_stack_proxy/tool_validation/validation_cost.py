@@ -11,15 +11,13 @@ last one is tried.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import chain, product
+from itertools import product
 from typing import Any, Final
 
 from .clean_schema import LISTS, MAPS, ONE
 
 MAX_VISITS: Final = 1_000_000  # of one check; some 50 ns each
 MAX_PAIRS: Final = 50_000  # looked at so as to count; about 1 µs each
-# A schema of fewer subschemas than this, references written out, costs little for any value.
-MAX_UNFOLDED: Final = 1_000
 MAX_FAN_OUT: Final = 2_000  # subschemas that judge one value, references written out
 
 _OF_PARTS: Final = frozenset(
@@ -32,29 +30,6 @@ Schema = dict[str, Any]
 
 class TooCostly(Exception):
     """The bound on counting is reached."""
-
-
-def unfolded(schema: Schema, definitions: Mapping[str, Any]) -> int:
-    """The number of subschemas with references written out; above `MAX_UNFOLDED` for a circle."""
-    known: dict[str, int] = {}
-
-    def count(schema: object) -> int:
-        if not isinstance(schema, dict):
-            return 1
-        held = (_under(keyword, value) for keyword, value in schema.items())
-        total = 1 + sum(map(count, chain.from_iterable(held)))
-        name = _target(schema)
-        if name is not None:
-            if name not in known:
-                known[name] = MAX_UNFOLDED + 1  # where it leads back to itself
-                known[name] = count(definitions[name])
-            total += known[name]
-        return min(total, MAX_UNFOLDED + 1)
-
-    try:
-        return count(schema)
-    except RecursionError:  # a chain of hundreds of references
-        return MAX_UNFOLDED + 1
 
 
 class Visits:

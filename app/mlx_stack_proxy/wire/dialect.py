@@ -39,13 +39,15 @@ class Translated:
 
     ``echo``: whatever the dialect's own encoder wants to know of the request, such as the kinds of
     the tools. ``left_out``: tools that are not offered to the model, for ``X-MLX-Stack-Left-Out``.
-    ``session``: None where the client names none in the dialect's own way.
+    ``session``: None where the client names none in the dialect's own way. ``failed``: the ids of
+    the calls whose results say, by a flag of the dialect's own, that they are errors.
     """
 
     body: dict[str, Any]
     echo: Any = None
     left_out: tuple[str, ...] = ()
     session: SessionName | None = None
+    failed: frozenset[str] = frozenset()
 
 
 @frozen

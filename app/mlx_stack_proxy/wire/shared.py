@@ -1,4 +1,4 @@
-"""What the dialects share: calls as their pieces come, and how a later system text is said."""
+"""What the dialects share: calls as their pieces come, a later system text, a text's frame."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from .chunk_form import index_of
 
 # A system's words in the midst of a transcript: chat templates take them nowhere but at the head.
 REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
+# In a parameter's schema: the words with which its text begins and ends.
+FRAME: Final = "x-frame"
 
 
 class Call:

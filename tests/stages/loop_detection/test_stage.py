@@ -9,8 +9,9 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
+from tests.core.exchanges import incidents
 from tests.stages.loop_detection.asking import (
     NAMED,
     A,
@@ -64,9 +65,7 @@ def test_a_retry_counts_no_second_warning() -> None:
     whole = asked([TASK, *steps(A, A, A)])
     sent(stage, whole)
     sent(stage, whole)
-    assert [(one.kind, one.labels) for one in whole.incidents] == [
-        ("loop_warning", ("repetition", "warning"))
-    ]
+    assert incidents(whole) == [("loop_warning", ("repetition", "warning"))]
 
 
 def test_parallel_sub_agents_are_told_apart() -> None:
@@ -100,7 +99,7 @@ def test_what_the_verdict_says() -> None:
     assert "search" in verdict.hint
     assert len(verdict.pattern) == 16
     assert whole.notes["Loop"] == "circuit_break;detector=repetition"
-    assert [one.labels for one in whole.incidents] == [("repetition", "circuit_break")]
+    assert incidents(whole) == [("loop_break", ("repetition", "circuit_break"))]
 
 
 def test_nobody_is_believed_at_the_fifth_same_call() -> None:
@@ -134,8 +133,9 @@ def test_a_stopped_agent_that_is_told_to_go_on_begins_a_new_task() -> None:
     stage = LoopDetection(settings(on_break="stop", second_opinion=False))
     messages = [TASK, *steps(A, A, A)]
     whole, reply = asked(messages), reply_of(again(A))
-    assert stage.open(whole).judge(reply) is None
-    assert whole.reply_notes["Loop"] == "circuit_break;detector=repetition"
+    state = stage.open(whole)
+    assert state.judge(reply) is None
+    assert state.remarks.reply_notes["Loop"] == "circuit_break;detector=repetition"
     stopped = [*messages, says(reply.choices[0].text), user("Go on.")]
     assert judged(stage, stopped, again(A)) is None
     assert judged(stage, stopped, again(A)) is None

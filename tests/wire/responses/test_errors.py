@@ -38,7 +38,9 @@ def test_each_final_error_costs_one_try(type_: str, given: int, status: int, cod
     assert headers[b"content-type"] == b"application/json"
     assert reply.body["error"]["type"] == type_
     assert reply.body["error"]["used"] == 7
-    assert failure_of(error) == {"code": code, "message": "a sentence"}
+    failed = failure_of(error)
+    assert (failed["code"], failed["message"]) == (code, "a sentence")
+    assert (failed["type"], failed["used"]) == (type_, 7), "as in the response's own error"
 
 
 @pytest.mark.parametrize("status", [400, 413, 500])

@@ -11,9 +11,13 @@ from typing import Any
 
 import openai
 import pytest
-from openai.types.responses import Response
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
 
-from tests.wire.responses.made import call, check_strictly
+from mlx_stack_proxy.errors import ProxyError, unreachable
+from mlx_stack_proxy.wire.responses.stream import ResponseStream
+from tests.support.replies import chunk
+from tests.wire.responses.made import call, check_strictly, context, events
 from tests.wire.responses.scripted_model import ScriptedModel
 from tests.wire.responses.test_stream import EVERYTHING, PATCHING
 from tests.wire.responses.test_tools import AGENTS, PATCH
@@ -166,3 +170,21 @@ def test_what_is_not_kept_here_is_refused_once() -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         model.client().responses.create(model="fast", input="Hi", previous_response_id="resp_1")
     assert refused.value.code == "previous_response_not_found"
+
+
+EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProxyError(422, "loop_detected", "It goes round.", extra={"attempts": []}),
+        unreachable("refused"),
+    ],
+)
+def test_a_failure_within_a_stream(error: ProxyError) -> None:
+    stream = ResponseStream(context())
+    found = events(stream.chunk(chunk({"content": "Half"})) + stream.error(error))
+    for event in found:
+        check_strictly(EVENT.validate_python(event))
+    assert found[-1]["response"]["error"]["message"] == error.message

@@ -15,6 +15,8 @@ import yaml
 
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
+from ..local_stack import beside
+from ..local_stack.console import shown
 from .proposal import Proposal, propose
 from .rendering import text_of
 
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
         base_url = given.upstream.base_url
+        key_file = beside.take_key(os.environ, base_url)
         found = asyncio.run(looking.look(base_url, args.litellm_config))
     except (SettingsError, looking.Unreadable) as error:
         _say(str(error))
@@ -82,10 +85,11 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         sys.stdout.write(text)
         return 0
-    return _write(output, text, found.key_variable or _DEFAULT.api_key_env or "")
+    return _write(output, text, found.key_variable or _DEFAULT.api_key_env or "", key_file)
 
 
-def _write(output: Path, text: str, key_variable: str) -> int:
+def _write(output: Path, text: str, key_variable: str, key_file: Path | None) -> int:
+    """Write the file, and say what comes next; ``key_file``: what holds the key of `up`."""
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -93,11 +97,13 @@ def _write(output: Path, text: str, key_variable: str) -> int:
         return 1
     named = "" if output == Path(DEFAULT_FILE) else f" --config {output}"
     _say(f"Wrote {output}. Next:")
+    with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
+    given = os.environ.get(key_variable) and key_file is None
     for line in (
         f"mlx-stack-proxy check{named}",
-        f"mlx-stack-proxy serve{named}",
+        f"mlx-stack-proxy serve{named}{with_key}",
         "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
-        *([f"export OPENAI_API_KEY=${key_variable}"] if os.environ.get(key_variable) else []),
+        *([f"export OPENAI_API_KEY=${key_variable}"] if given else []),
     ):
         sys.stderr.write(f"    {line}\n")
     return 0

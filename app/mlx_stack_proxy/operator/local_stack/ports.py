@@ -50,9 +50,10 @@ def _owner(port: int) -> str:
     if process is None:
         return "another program"
     try:
-        for candidate in (process, *process.parents()):
-            if is_up(candidate.cmdline()):
-                return f"another `mlx-stack-proxy up` (process {candidate.pid})"
+        # From the outside in: it is `up` that has to be ended, not the `serve` that it started.
+        for candidate in (*reversed(process.parents()), process):
+            if command := our_command(candidate.cmdline()):
+                return f"another `mlx-stack-proxy {command}` (process {candidate.pid})"
         return f"{process.name()} (process {process.pid})"
     except psutil.Error:
         return "another program"
@@ -69,12 +70,13 @@ def _listener(port: int) -> psutil.Process | None:
     return None
 
 
-def is_up(command: list[str]) -> bool:
-    """Is this the command line of an `up` of ours?"""
-    if "up" not in command:
-        return False
-    before = command[: command.index("up")]
-    return any(part.rpartition("/")[2] == "mlx-stack-proxy" for part in before) or (
-        before[-2:] == ["-m", "mlx_stack_proxy"]
+def our_command(command: list[str]) -> str:
+    """`up` or `serve`, where this is the command line of one of ours; else ""."""
+    found = next((part for part in command if part in ("up", "serve")), "")
+    before = command[: command.index(found)] if found else []
+    ours = (
+        any(part.rpartition("/")[2] == "mlx-stack-proxy" for part in before)
+        or before[-2:] == ["-m", "mlx_stack_proxy"]
         or any(part.endswith("/mlx_stack_proxy/__main__.py") for part in before)
     )
+    return found if ours else ""

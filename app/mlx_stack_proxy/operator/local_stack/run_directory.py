@@ -7,6 +7,11 @@ import os
 import tempfile
 from pathlib import Path
 
+PROXY_CONFIG = "config.yaml"
+LITELLM_CONFIG = "litellm.yaml"
+KEY_FILE = "key.env"
+LOCK_FILE = "up.lock"
+
 
 class RunDirectoryError(Exception):
     """The folder can't be used; the message is one line for the user."""
@@ -18,12 +23,13 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.logs = path / "logs"
-        self.proxy_config = path / "config.yaml"
-        self.litellm_config = path / "litellm.yaml"
+        self.proxy_config = path / PROXY_CONFIG
+        self.litellm_config = path / LITELLM_CONFIG
+        self.key = path / KEY_FILE
         self.state = path / "reliability.db"
         self.model_cache = path / "huggingface"
         _make(path, self.logs)
-        self._lock = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -43,7 +49,14 @@ class RunDirectory:
             file.replace(file.with_suffix(".log.old"))
         return file
 
+    def keep_key(self, variable: str, key: str) -> None:
+        """Write LiteLLM's key down for `check` and `init`, for this user alone, until we end."""
+        self.key.unlink(missing_ok=True)
+        with open(os.open(self.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{variable}={key}\n")
+
     def close(self) -> None:
+        self.key.unlink(missing_ok=True)
         os.close(self._lock)
 
 
@@ -53,13 +66,33 @@ def open_run_directory(given: str | None) -> RunDirectory:
     if given is not None:
         return RunDirectory(Path(given).expanduser().resolve())
     try:
-        return RunDirectory(Path.home() / ".mlx-stack" / "run")
+        return RunDirectory(usual_folder())
     except RuntimeError:  # there is no home
         pass
     except RunDirectoryError as error:
         if not isinstance(error.__cause__, OSError):
             raise
     return RunDirectory(Path(tempfile.gettempdir()) / f"mlx-stack-{os.getuid()}")
+
+
+def usual_folder() -> Path:
+    """Where a run directory is by default. Raises ``RuntimeError`` where there is no home."""
+    return Path.home() / ".mlx-stack" / "run"
+
+
+def is_running(path: Path) -> bool:
+    """Whether an `up` holds this run directory."""
+    try:
+        lock = os.open(path / LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
 
 
 def _make(path: Path, logs: Path) -> None:
@@ -69,7 +102,7 @@ def _make(path: Path, logs: Path) -> None:
         if path.stat().st_uid != os.getuid():
             raise RunDirectoryError(f"the run directory {path} belongs to someone else")
         logs.mkdir(mode=0o700, exist_ok=True)
-        (path / "up.lock").touch(mode=0o600)
+        (path / LOCK_FILE).touch(mode=0o600)
     except OSError as error:
         raise RunDirectoryError(
             f"the run directory {path} can't be written to ({error.strerror}); "

@@ -17,6 +17,7 @@ from pathlib import Path
 from ... import tasks
 from ...server import open_files
 from ...settings import ServerSettings
+from ..demo.command import WEAKEST
 from . import children, configs, ports, probes
 from .console import Console, shown
 from .guarded_process import Lifeline
@@ -158,8 +159,8 @@ class _Stack:
     async def _serve(self, supervisor: Supervisor) -> None:
         begun = time.monotonic()
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
-        # Made anew for each run and never written down: only its own children know it.
         key = f"sk-{secrets.token_urlsafe(32)}"
+        self._directory.keep_key(configs.KEY_VARIABLE, key)
         back, front = self._prepare(key)
         await supervisor.start(back)
         warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
@@ -201,26 +202,20 @@ class _Stack:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
 
     def _announce(self, seconds: float) -> None:
-        url = f"http://127.0.0.1:{self._args.port}/v1"
-        names = [tier.name for tier in self._tiers]
-        tier = "standard" if "standard" in names else names[-1]
-        body = {
-            "model": tier,
-            "stream": True,
-            "messages": [{"role": "user", "content": "Who are you?"}],
-        }
-        curl = (
-            f"curl -N {url}/chat/completions -H 'Content-Type: application/json' "
-            f"-d '{json.dumps(body, separators=(',', ':'))}'"
-        )
+        url = f"http://127.0.0.1:{self._args.port}"
         # The folder of a virtual environment is seldom on the PATH.
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
-        where = "" if self._args.port == DEFAULT_PORT else f" --url {url.removesuffix('/v1')}"
+        where = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
+        names = [tier.name for tier in self._tiers]
+        run_dir = "" if self._args.run_dir is None else f" --run-dir {self._directory.path}"
+        of_tier = "" if names[0] == WEAKEST else f" --tier {names[0]}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            f"\n  {curl}\n",
-            "Or point any OpenAI client at it:",
-            f"\n  export OPENAI_BASE_URL={url}",
+            f"\n  {program} demo{where}{run_dir}{of_tier}\n",
+            "asks ten questions, without the proxy and through it. Or ask one yourself:",
+            f"\n  {_helped(url, names[0])}\n",
+            "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
+            f"\n  export OPENAI_BASE_URL={url}/v1",
             "  export OPENAI_API_KEY=local\n",
             "To see what it does:",
             f"\n  {program} status --watch{where}",
@@ -241,3 +236,24 @@ class _Stack:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, asked)
+
+
+def _helped(url: str, tier: str) -> str:
+    """A request that the weak demo model answers with a call written as text."""
+    customer = {"type": "object", "properties": {"customer_id": {"type": "string"}}}
+    body = {
+        "model": tier,
+        "messages": [
+            {
+                "role": "user",
+                "content": "Would you give me the details of customer cus_X2MPxfGy?",
+            }
+        ],
+        "tools": [
+            {"type": "function", "function": {"name": "get_customer", "parameters": customer}}
+        ],
+    }
+    return (
+        f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' "
+        f"-d '{json.dumps(body, separators=(',', ':'))}'"
+    )

@@ -131,15 +131,19 @@ def _state(tier: Found, now: float) -> Text:
 
 
 def _totals(found: Found) -> Table:
+    day = (found["day"] or {}).get("totals", {})
     totals: dict[str, str] = defaultdict(lambda: "0" if found["day"] else "?")
-    totals |= {name: number(n) for name, n in (found["day"] or {}).get("totals", {}).items()}
+    totals |= {name: number(count) for name, count in day.items()}
+    if found["day"]:
+        for name, one, many in _NOUNS:
+            totals[name] = counted(day.get(name, 0), one, many)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
     said = {
-        "24 hours": "{requests} requests, {turns} delivered, {retries} retries, {left} moved up",
-        "tool calls": "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text",
-        "loops": "{loops_told} warned, {loops_broken} broken, {loops_cut} replies shortened",
+        "24 hours": "{requests}, {turns} delivered, {retries}, {left} moved up",
+        "tool calls": "{invalid_calls} invalid, {repairs}, {calls_found} found in text",
+        "loops": "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened",
         "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
     }
     for name, text in said.items():
@@ -147,6 +151,18 @@ def _totals(found: Found) -> Table:
     for budget in found["budgets"]:
         table.add_row(f"budget {budget['scope']}", _bar(budget))
     return table
+
+
+_NOUNS = (
+    ("requests", "request", "requests"),
+    ("retries", "retry", "retries"),
+    ("repairs", "repair", "repairs"),
+)
+
+
+def counted(count: float, one: str, many: str) -> str:
+    """A count with its noun: 1 repair, 2 repairs."""
+    return f"{number(count)} {one if count == 1 else many}"
 
 
 def _bar(budget: Found) -> Text:

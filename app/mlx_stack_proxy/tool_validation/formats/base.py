@@ -9,6 +9,7 @@ from typing import Any
 
 from ...frozen import frozen
 from ..names import MAX_NAME, NAMESPACE, squash
+from ..schemas import CompiledSchema, compile_schema
 
 Tools = Mapping[str, Mapping[str, Any]]
 
@@ -19,9 +20,6 @@ READING_BUDGET = 2_000_000
 MAX_CALLS = 256
 # How much of the text before a place is looked at. The same for a whole text and for a stream.
 WINDOW = 400
-
-# What `names.NAMESPACE` matches, as `squash` leaves it.
-_NAMESPACES = ("functions", "function", "tools", "tool", "defaultapi")
 
 # What is left behind calls where a server doesn't strip it: ends of messages, closing tags.
 _TAIL = re.compile(
@@ -58,10 +56,11 @@ class Block:
 class SpelledTools:
     """The tools of one request, by name and by the spellings that mean the same name."""
 
-    __slots__ = ("_loose", "schemas")
+    __slots__ = ("_compiled", "_loose", "schemas")
 
     def __init__(self, tools: Tools) -> None:
         self.schemas = tools
+        self._compiled: dict[str, CompiledSchema] = {}
         self._loose: dict[str, str | None] | None = None
 
     def resolve(self, name: str) -> str | None:
@@ -82,36 +81,25 @@ class SpelledTools:
         namespace = NAMESPACE.match(name)
         return self.resolve(name[namespace.end() :]) if namespace else None
 
-    def could_start(self, part: str) -> bool:
-        """Whether a name that begins with `part` could still be one of the tools."""
-        if len(part) > MAX_NAME:
-            return False
-        part = squash(part)
-        if any(name.startswith(part) for name in self._loose_names()):
-            return True
-        return any(
-            space.startswith(part)
-            or (part.startswith(space) and self.could_start(part.removeprefix(space)))
-            for space in _NAMESPACES
-        )
+    def compiled(self, name: str) -> CompiledSchema:
+        """The schema of the arguments of the tool that `name` means; one for anything if unknown.
 
-    def schema(self, name: str) -> Mapping[str, Any]:
-        """The JSON Schema of the arguments of the tool that `name` means; {} where unknown."""
-        found = self.resolve(name)
-        schema = self.schemas.get(found) if found is not None else None
-        return schema if isinstance(schema, Mapping) else {}
+        Each is compiled once.
+        """
+        found = self.resolve(name) or ""
+        if found not in self._compiled:
+            self._compiled[found] = compile_schema(self.schemas.get(found))
+        return self._compiled[found]
 
     def properties(self, name: str) -> Mapping[str, Any]:
         """The `properties` of that schema; {} where there are none."""
-        properties = self.schema(name).get("properties")
-        return properties if isinstance(properties, Mapping) else {}
+        properties: Mapping[str, Any] = self.compiled(name).schema.get("properties", {})
+        return properties
 
     def takes(self, name: str, keys: Collection[str]) -> bool:
         """Whether arguments of these keys are some of the tool's, and all that it needs."""
-        required = self.schema(name).get("required")
-        needed = set(required) if isinstance(required, list) else set()
-        given = set(keys)
-        return needed <= given <= self.properties(name).keys()
+        schema, given = self.compiled(name), set(keys)
+        return set(schema.required) <= given <= self.properties(name).keys()
 
     def _loose_names(self) -> dict[str, str | None]:
         if self._loose is None:

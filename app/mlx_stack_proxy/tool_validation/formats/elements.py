@@ -8,10 +8,7 @@ parameters of the tool in it and nothing else, among them all that it needs.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from functools import lru_cache
 
-from ...frozen import frozen
 from .base import Begins, Block, Format, Source, SpelledTools, Where, one_of
 from .json_calls import close
 from .literals import json_object, skip_space
@@ -25,28 +22,6 @@ _OPENING = re.compile(r"<(?P<name>[A-Za-z_][\w.-]{0,199})>")
 _TAG = re.compile(r"<(/?)([A-Za-z_][\w.:-]{0,60})[^<>]{0,200}+>")
 _LOOKED_AT = 4_000  # characters behind an element
 _LEFT_OVER = ("tool_call", "tool_calls", "s")  # end tags that a server leaves behind calls
-
-
-@frozen
-class OwnElements:
-    """The tools of a request whose elements need no mark: their names, sorted, and their tags."""
-
-    names: tuple[str, ...]
-    tags: re.Pattern[str]
-
-    def may_begin(self, text: str, pos: int) -> bool:
-        """Whether the text ends, from `pos` on, in what may become such a tag."""
-        begun = text[pos + 1 :]
-        at = bisect_left(self.names, begun)
-        return at < len(self.names) and self.names[at].startswith(begun)
-
-
-@lru_cache(maxsize=256)
-def own_elements(names: tuple[str, ...]) -> OwnElements:
-    """Those of the tools of these names."""
-    own = tuple(sorted(name for name in names if OWN_NAME.match(name)))
-    tags = "|".join(re.escape(name) for name in own) or "(?!)"
-    return OwnElements(own, re.compile(f"<(?:{tags})>"))
 
 
 def read_tool(src: Source, start: int) -> Block | None:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import dataclass
 
 from ...frozen import frozen
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
-from . import context, elements, patterns
+from . import context, elements
 from .base import Begins, Format, SpelledTools, Where, begins_reply
 from .context import Region
-from .elements import OwnElements
-from .table import FORMATS, SHOWN
+from .openers import FENCES, FIRST, LINE_STARTS, LONGEST, ROWS, TRIGGER, WORDS, may_become, own_tags
+from .table import SHOWN
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
@@ -23,45 +22,7 @@ _JUDGEMENT = 5
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
-
-
-def _rows() -> dict[str, list[Format]]:
-    rows: dict[str, list[Format]] = {}
-    for row in FORMATS:
-        for opener in row.openers:
-            rows.setdefault(opener, []).append(row)
-    return rows
-
-
-ROWS = _rows()
-# Sorted, `<` first: the patterns try them in this order, and most begin with it.
-_WORDS = sorted(
-    {
-        *(opener for opener in ROWS if opener not in "{[" and not opener.startswith("```")),
-        *REASONING,
-        *SHOWN,
-        *REASONING_ENDS,
-        "```",
-        "~~~",
-    },
-    key=lambda word: (word[0] != "<", word),
-)
-# Flat, each branch beginning with a character: so `re` skips to the next of those characters.
-_TRIGGERS = (re.compile(patterns.guarded(_WORDS)),)
 _JSON = re.compile(r"\s*+[{\[]")
-# What text must hold to hold, or begin, any of them: of words, so many letters.
-_ENOUGH = 4
-SPECIAL = re.compile(
-    "["
-    + re.escape("".join(sorted({word[0] for word in _WORDS if not word[0].isalpha()})))
-    + "]|"
-    + patterns.begun_by(word[:_ENOUGH] for word in _WORDS if word[0].isalpha())
-)
-_PARTIAL = re.compile(patterns.beginning_of(_WORDS))
-_LONGEST = max(map(len, _WORDS))
-_LINE_STARTS = {
-    opener[0] for opener in ROWS.keys() & set(_WORDS) if ROWS[opener][0].where is Where.LINE
-} | {"`", "~"}
 
 _REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
     Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
@@ -104,11 +65,9 @@ class Scanner:
     __slots__ = (
         "_every_mark",
         "_json",
-        "_matches",
+        "_match",
         "_off",
-        "_own",
         "_skipped",
-        "_triggers",
         "_trouble",
         "floor",
         "pos",
@@ -135,21 +94,13 @@ class Scanner:
         self._skipped: _Skipped | None = None
         self._json = -1  # where a JSON value was judged at the beginning of the reply
         self._trouble = 0
-        self._own: OwnElements | None = None  # once there is a tag
-        self._triggers: tuple[re.Pattern[str], ...] = _TRIGGERS
-        self._matches: list[re.Match[str] | None] = []
-
-    def copy(self) -> Scanner:
-        """One that goes on from here on its own."""
-        twin = copy.copy(self)
-        twin._matches = []
-        return twin
+        self._match: re.Match[str] | None = None  # the next trigger, where it is known
 
     def trim(self, keep: int) -> int:
         """Forget text that no decision needs any more, `keep` characters excepted; how much."""
         cut = max(self.pos - keep, 0)
         self.text = self.text[cut:]
-        self._matches.clear()
+        self._match = None
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
@@ -203,11 +154,9 @@ class Scanner:
         start = value.end() - 1 if value else -1
         if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
             return Begins.NO
-        rows = ROWS[self.text[start]]
-        begins = self._follow(rows, start, start + 1)
-        if not final and Begins.YES not in begins and Begins.MAYBE in begins:
+        able = self._able(ROWS[self.text[start]], start, start + 1, final)
+        if able is None:
             return Begins.MAYBE
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
         if able:
             return Candidate(start, 1, able)
         self._json = start
@@ -230,28 +179,12 @@ class Scanner:
     def extend(self, more: str) -> None:
         """More of the text has come."""
         self.text += more
-        self._matches.clear()
+        self._match = None
 
     def _next_trigger(self) -> re.Match[str] | None:
-        """The next match of any trigger; each pattern goes over the same text only once."""
-        text, pos, matches = self.text, self.pos, self._matches
-        if not matches:
-            if self._triggers is _TRIGGERS and "<" in text:
-                self._triggers = (*_TRIGGERS, self._own_elements().tags)
-            matches += [trigger.search(text, pos) for trigger in self._triggers]
-        first: re.Match[str] | None = None
-        for index, known in enumerate(matches):
-            match = known
-            if match is not None and match.start() < pos:
-                match = matches[index] = self._triggers[index].search(text, pos)
-            if match is not None and (first is None or match.start() < first.start()):
-                first = match
-        return first
-
-    def _own_elements(self) -> OwnElements:
-        if self._own is None:
-            self._own = elements.own_elements(tuple(self.tools.schemas))
-        return self._own
+        if self._match is None or self._match.start() < self.pos:
+            self._match = TRIGGER.search(self.text, self.pos)
+        return self._match
 
     def _leave(self, final: bool) -> bool:
         """Skip to the end of text that is not looked at; False where that has not come yet."""
@@ -269,24 +202,17 @@ class Scanner:
 
     def _beginning(self) -> int:
         """The index from which on the text may be the beginning of an opener."""
-        return min(self._opener_begins(), self._element_begins())
-
-    def _element_begins(self) -> int:
-        at = self.text.rfind("<", max(self.pos, len(self.text) - MAX_NAME - 1))
-        if at >= 0 and self._own_elements().may_begin(self.text, at) and self._starts_line(at):
-            return at
-        return len(self.text)
-
-    def _opener_begins(self) -> int:
-        start = max(self.pos, len(self.text) - _LONGEST)
-        while (match := _PARTIAL.search(self.text, start)) is not None:
-            at = match.start()
-            if at == len(self.text):
-                break
-            if self.text[at] not in _LINE_STARTS or self._starts_line(at):
-                return at
-            start = at + 1
-        return len(self.text)
+        text, size = self.text, len(self.text)
+        tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
+        if tag >= 0 and not may_become(own_tags(tuple(self.tools.schemas)), text[tag:]):
+            tag = -1
+        for found in FIRST.finditer(text, max(self.pos, size - LONGEST)):
+            at = found.start()
+            if may_become(WORDS, text[at:]) and (
+                text[at] not in LINE_STARTS or self._starts_line(at)
+            ):
+                return at if tag < 0 or not self._starts_line(tag) else min(at, tag)
+        return tag if tag >= 0 and self._starts_line(tag) else size
 
     def _starts_line(self, at: int) -> bool:
         return context.starts_line(self.text, at, self.floor)
@@ -294,7 +220,7 @@ class Scanner:
     def _judge(self, match: re.Match[str], final: bool) -> Candidate | int:
         """A candidate, or the index to go on from; -1 where more text must come first."""
         word, start, end = match.group(), match.start(), match.end()
-        if word[0] in "`~" and word[1:] == word[0] * 2:
+        if word in FENCES:
             return self._judge_fence(start, final)
         if word in REASONING_ENDS:
             if not context.closing_quote(self.text, start, self.floor):
@@ -302,17 +228,18 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        own = [elements.TOOL] if word[1:-1] in self.tools.schemas else []
-        rows = [*own, *ROWS.get(word, [])]
-        begins = self._follow(rows, start, end)
-        if begins.count(Begins.NO) == len(begins):
+        own = word in own_tags(tuple(self.tools.schemas))
+        rows = [*([elements.TOOL] if own else ()), *ROWS.get(word, ())]
+        if not rows:  # some element
+            return start + 1
+        able = self._able(rows, start, end, final)
+        if able is None:
+            return -1
+        if not able:
             self._trouble += _GLANCE
             if not self._every_mark:
                 return start + 1
-            begins = [Begins.MAYBE] * len(rows)
-        if not final and Begins.YES not in begins:
-            return -1
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+            able = tuple(rows)
         region = context.region_at(self.text, start, final, self.floor)
         if region is Region.UNKNOWN:
             return -1
@@ -320,6 +247,14 @@ class Scanner:
             self._enter(region, start)
             return self._judged(end)
         return Candidate(start, len(word), able)
+
+    def _able(
+        self, rows: list[Format], start: int, end: int, final: bool
+    ) -> tuple[Format, ...] | None:
+        """The formats of which a call may begin here; None where more text will tell."""
+        begins = self._follow(rows, start, end)
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        return None if able and not final and Begins.YES not in begins else able
 
     def _follow(self, rows: list[Format], start: int, end: int) -> list[Begins]:
         """What each row says of the text behind its opener; rows that share a judge ask it once."""
@@ -356,25 +291,19 @@ class Scanner:
         if self.text.startswith("`", end):
             return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
-        begins = [self._follow_fence(row, end) for row in rows]
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        able = self._able(rows, start, end, final)
+        if able is None:
+            return -1
         if able:
-            if not final and Begins.YES not in begins:
-                return -1
             return Candidate(start, end - start, able, run)
         self._skipped = fence_end(run)
         return self._judged(end)
-
-    def _follow_fence(self, row: Format, end: int) -> Begins:
-        if row.name in self._off:
-            return Begins.NO
-        return Begins.YES if row.follow is None else row.follow(self.text, end, self.tools)
 
     def _enter(self, region: Region, start: int) -> None:
         if region is Region.QUOTE:
             quote = context.closing_quote(self.text, start, self.floor)
             end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
-            self._skipped = _Skipped(re.compile(end), re.compile(patterns.beginning_of([quote])))
+            self._skipped = _Skipped(re.compile(end), _beginning_of(quote))
         elif region in _REGION_ENDS:
             self._skipped = _Skipped(*_REGION_ENDS[region])
 
@@ -384,9 +313,13 @@ class Scanner:
 
 
 def _tag_end(closer: str, reasoning: bool) -> _Skipped:
-    return _Skipped(
-        re.compile(re.escape(closer)), re.compile(patterns.beginning_of([closer])), reasoning
-    )
+    return _Skipped(re.compile(re.escape(closer)), _beginning_of(closer), reasoning)
+
+
+def _beginning_of(word: str) -> re.Pattern[str]:
+    """A pattern for the beginning of a word at the end of a text."""
+    begun = "|".join(re.escape(word[:size]) for size in range(len(word), -1, -1))
+    return re.compile(rf"(?:{begun})\Z")
 
 
 def fence_end(run: str) -> _Skipped:

@@ -23,7 +23,7 @@ from .marks import (
     follow_call,
 )
 from .tagged import Tags, tagged
-from .typed import typed
+from .typed import typed, types_of
 
 # What stands around an element for a call, in agents' own templates.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
@@ -107,11 +107,11 @@ def _words(src: Source, pos: int) -> tuple[list[Call], int] | None:
     if head is None:
         return None
     name, end = head["name"], head.end()
-    schema, properties = src.tools.schema(name), src.tools.properties(name)
+    properties, definitions = src.tools.properties(name), src.tools.compiled(name).definitions
     values: dict[str, object] = {}
     while (pair := _PAIR.match(src.text, end)) is not None:
         raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
-        values[pair[1]] = typed(raw, properties.get(pair[1]), schema)
+        values[pair[1]] = typed(raw, types_of(properties.get(pair[1]), definitions))
         end = pair.end()
     return [Call(name, dumps(values))], end
 

@@ -16,7 +16,7 @@ from typing import Any
 from .base import Call, One, Source
 from .json_calls import object_text
 from .literals import object_of, skip_space
-from .typed import may_be_text, set_off, typed, types_of
+from .typed import set_off, typed, types_of
 
 # Tags like its own that one value may hold, and levels of elements in one.
 MAX_INNER = 24
@@ -78,7 +78,7 @@ def read_call(
     if text.startswith("{", at):
         arguments, end = object_text(src, at, last)
         return Call(name, arguments), end
-    body = _Body(src, tags, last, src.tools.schema(name))
+    body = _Body(src, tags, last, name)
     values: list[tuple[str, object]] = []
     end, closed = pos, True
     while (match := tags.parameter.match(text, at)) is not None:
@@ -103,13 +103,13 @@ def key_of(parameter: re.Match[str], properties: Mapping[str, Any]) -> str:
 
 def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
     """What elements in an element say: a list of their values, or an object; else the text."""
-    tags, root = within.tags, within.schema
-    kinds, at = types_of(allowed, root), skip_space(raw, 0)
+    tags, at = within.tags, skip_space(raw, 0)
+    kinds = types_of(allowed, within.definitions)
     if tags.parameter.match(raw, at) is None:
         empty = not raw.strip() and kinds & {"array", "object"}
-        return ([] if "array" in kinds else {}) if empty else typed(raw, allowed, root)
+        return ([] if "array" in kinds else {}) if empty else typed(raw, kinds)
     given = allowed if isinstance(allowed, Mapping) else {}
-    body = _Body(Source(raw, within.src.tools), tags, (), {})
+    body = _Body(Source(raw, within.src.tools), tags, (), "")
     found: list[tuple[str, Any]] = []
     while depth and (match := tags.parameter.match(raw, at)) is not None:
         text, end, closed = body.value(match)
@@ -128,23 +128,22 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 class _Body:
     """What stands between a call's tags: where each value ends, and whether the last one does."""
 
-    def __init__(
-        self, src: Source, tags: Tags, last: tuple[str, ...], schema: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, src: Source, tags: Tags, last: tuple[str, ...], tool: str) -> None:
         self.src, self.text = src, src.text
-        self.tags, self.last, self.schema = tags, last, schema
-        properties = schema.get("properties")
-        self.properties: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
+        self.tags, self.last = tags, last
+        self.properties = src.tools.properties(tool)
+        self.definitions = src.tools.compiled(tool).definitions
         self.begin = self.closer = ""  # of the last value's tags
 
     def typed(self, raw: str, key: str, parameter: re.Match[str]) -> Any:
         """The value that a parameter's text stands for, by its tag and by the schema."""
         allowed, kind = self.properties.get(key), parameter.groupdict().get("kind")
-        if kind in ("true", "string") and may_be_text(allowed, self.schema):
+        types = types_of(allowed, self.definitions)
+        if kind in ("true", "string") and (not types or "string" in types):
             return raw
         if self.tags.nested:
             return _elements(raw, allowed, self, MAX_DEPTH)
-        return typed(raw, allowed, self.schema)
+        return typed(raw, types)
 
     def went_on(self, end: int) -> int:
         """Where the call ends if its last value may not end at `end`; else -1.

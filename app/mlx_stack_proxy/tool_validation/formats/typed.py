@@ -2,80 +2,45 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
-from ..json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
-from ..references import look_up
+from ..json_types import is_of_type
+from ..repair.variants import kinds, variants
 from .literals import BRACKETS
 
-_NUMBER = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?\Z")
-_MISSING = object()
 
-
-def typed(raw: str, schema: Any, root: Mapping[str, Any] | None = None) -> Any:
-    """The value that `raw` stands for under `schema` (a parameter's; `root` for its `$ref`s).
+def typed(raw: str, allowed: Set[str]) -> Any:
+    """The value that `raw` stands for where a schema allows these types; none: it does not say.
 
     Text stays text where the schema allows text only; a number, boolean, null, list or object is
-    read as JSON or as a Python literal where the schema allows it, or says nothing. What does not
+    read as JSON or as Python writes it where the schema allows it, or says nothing. What does not
     fit any allowed type stays the text it is, for the validator to judge.
     """
-    allowed = types_of(schema, root or {})
     if allowed == {"string"}:
         return raw
-    value = _parse(raw.strip(), allowed)
-    fits = not allowed or any(is_of_type(value, kind) for kind in allowed)
-    if value is _MISSING or not fits:
+    reader = Reader(f"{raw} ", python=True)  # a number ends before a blank
+    try:
+        value = reader.value()
+    except (Unreadable, RecursionError):
         return raw
-    if isinstance(value, str) and "string" in allowed:
-        return raw  # its quotes are part of it
+    if reader.text[reader.position :].strip() or not BRACKETS.isdisjoint(reader.used):
+        return raw
+    none = value is None and "null" not in raw and ("null" not in allowed or "string" in allowed)
+    fits = not allowed or any(is_of_type(value, kind) for kind in allowed)
+    if isinstance(value, str) or none or not fits:
+        return raw  # a text's quotes are part of it, and None may be one
     if "integer" in allowed and "number" not in allowed and isinstance(value, float):
         return int(value)
     return value
 
 
-def may_be_text(schema: Any, root: Mapping[str, Any]) -> bool:
-    """Whether a schema allows text, or does not say."""
-    allowed = types_of(schema, root)
-    return not allowed or "string" in allowed
-
-
-def types_of(schema: Any, root: Mapping[str, Any], seen: set[str] | None = None) -> set[str]:
-    """The JSON types that a schema allows; empty where it does not say.
-
-    `seen` are the references followed already: each adds its types once, also in a circle.
-    """
-    if not isinstance(schema, Mapping):
-        return set()
-    seen = set() if seen is None else seen
-    reference = schema.get("$ref")
-    if isinstance(reference, str):
-        if reference in seen:
-            return set()
-        seen.add(reference)
-        return types_of(look_up(root, reference), root, seen)
-    declared = schema.get("type")
-    names = declared if isinstance(declared, list) else [declared]
-    types = {TYPE_ALIASES.get(name.lower(), "") for name in names if isinstance(name, str)}
-    if types:
-        return types & JSON_TYPES
-    values = schema.get("enum") if isinstance(schema.get("enum"), list) else []
-    if "const" in schema:
-        values = [schema["const"]]
-    types = {_type_name(value) for value in values or ()}
-    for key in ("anyOf", "oneOf", "allOf"):
-        options = schema.get(key)
-        for option in options if isinstance(options, list) else ():
-            types |= types_of(option, root, seen)
-    if not types and "properties" in schema:
-        return {"object"}
-    if not types and "items" in schema:
-        return {"array"}
-    return types
+def types_of(schema: Any, definitions: Mapping[str, Any]) -> Set[str]:
+    """The JSON types that a cleaned schema allows; none where it does not say."""
+    found = [kinds(variant) for variant in variants(schema, definitions)]
+    return frozenset().union(*(one or () for one in found)) if None not in found else frozenset()
 
 
 def set_off(text: str) -> str:
@@ -91,61 +56,3 @@ def set_off(text: str) -> str:
         line = text.rstrip(" \t")
         text = line if line.endswith("\n") else text
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
-
-
-def _parse(raw: str, allowed: set[str]) -> Any:
-    word = raw.lower()
-    if word == "null" or (word == "none" and "null" in allowed and "string" not in allowed):
-        return None
-    if word in ("true", "false"):
-        return word == "true"
-    if _NUMBER.match(raw):
-        # `007` or `1e5` are read as the numbers they are only where a number is due.
-        numeric = bool(allowed & {"integer", "number"})
-        return _number(raw, numeric)
-    if raw[:1] in ("{", "[", '"', "'", "("):
-        return _structure(raw, allowed)
-    return _MISSING
-
-
-def _number(raw: str, numeric: bool) -> Any:
-    try:
-        return json.loads(raw)
-    except ValueError:
-        pass
-    if not numeric:
-        return _MISSING
-    try:
-        return int(raw)
-    except ValueError:
-        return float(raw)
-
-
-def _structure(raw: str, allowed: set[str]) -> Any:
-    try:
-        return json.loads(raw, strict=False)
-    except (ValueError, RecursionError):
-        pass
-    if raw[0] in "'(" and allowed.isdisjoint(("array", "object")):
-        return _MISSING
-    reader = Reader(raw, python=True)
-    try:
-        value = reader.value()
-    except (Unreadable, RecursionError):
-        return _MISSING
-    whole = reader.position == len(raw) and BRACKETS.isdisjoint(reader.used)
-    return value if whole else _MISSING
-
-
-def _type_name(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int):
-        return "integer"
-    if isinstance(value, float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "object" if isinstance(value, Mapping) else "array"

@@ -18,22 +18,29 @@ Refuse = Callable[[str, str], None]
 BETWEEN = "\n\n"
 _ERROR = "Error: "
 _SHOWS_ERROR = 200  # characters at a result's beginning, among which its own word for it stands
-_UNSEEN = frozenset({"redacted_thinking", "thinking"})  # in what a user says
+_UNSEEN = ("redacted_thinking", "thinking")  # in what a user says
 
 
 class UserContent(NamedTuple):
-    """``results``: `tool` messages, which go first. ``parts``: all else, in its order."""
+    """``results``: `tool` messages, which go first. ``parts``: all else, in its order.
+
+    ``failed``: the ids of the calls whose results are marked as errors.
+    """
 
     results: list[Json]
     parts: list[Part]
+    failed: set[str]
 
 
 def user_content(content: Any, where: str, refuse: Refuse) -> UserContent:
     """What a user's message says. Images of results stand in its parts."""
-    said = UserContent([], [])
+    said = UserContent([], [], set())
     for block, place in blocks_of(content, where, refuse):
         if block.get("type") == "tool_result":
-            said.results.append(_result(block, said.parts, place, refuse))
+            result = _result(block, said.parts, place, refuse)
+            said.results.append(result)
+            if block.get("is_error") is True:
+                said.failed.add(result["tool_call_id"])
         elif (part := _part(block, place, refuse)) is not None:
             said.parts.append(part)
     return said

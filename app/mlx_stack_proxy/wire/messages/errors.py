@@ -39,7 +39,7 @@ _TYPES: Final = {
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
     """An error as these clients take it."""
     status = _STATUS.get(error.type, error.status)
-    if status == 422:  # an upstream's, about what the client sent
+    if status == 422 or error.code == OVERFLOW:  # an upstream's, about what the client sent
         status = 400
     headers = error.headers()
     if status == _OVERLOADED:

@@ -44,13 +44,13 @@ def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
         said = "threads are not kept here; send the whole transcript"
         code = "thread_unsupported_request"
         raise ProxyError(400, INVALID_REQUEST, said, param="thread", code=code)
-    chat, left_out = _translated(body, _refuse)
-    return Translated(chat, left_out=left_out, session=_session(headers))
+    chat, left_out, failed = _translated(body, _refuse)
+    return Translated(chat, left_out=left_out, session=_session(headers), failed=failed)
 
 
 def count_tokens(body: Json) -> Json:
     """About how many tokens a request has for a model here; it may hold what no model takes."""
-    chat, _ = _translated(body, lambda message, where: None)
+    chat, *_ = _translated(body, lambda message, where: None)
     return {"input_tokens": estimate_prompt_tokens(chat)}
 
 
@@ -58,7 +58,8 @@ def _refuse(message: str, where: str) -> None:
     raise invalid(f"`{where}` {message}", where)
 
 
-def _translated(body: Json, refuse: Refuse) -> tuple[Json, tuple[str, ...]]:
+def _translated(body: Json, refuse: Refuse) -> tuple[Json, tuple[str, ...], frozenset[str]]:
+    """The chat completion, what is left out, and the calls that failed."""
     transcript = _Transcript(body.get("system"), refuse)
     messages = body.get("messages")
     for position, message in enumerate(messages if isinstance(messages, list) else ()):
@@ -73,7 +74,7 @@ def _translated(body: Json, refuse: Refuse) -> tuple[Json, tuple[str, ...]]:
     if schema := _schema(body):
         form = {"name": "output", "schema": schema, "strict": True}
         chat["response_format"] = {"type": "json_schema", "json_schema": form}
-    return {**chat, **offered.fields}, offered.left_out
+    return {**chat, **offered.fields}, offered.left_out, frozenset(transcript.failed)
 
 
 def _schema(body: Json) -> Any:
@@ -84,7 +85,10 @@ def _schema(body: Json) -> Any:
 
 
 class _Transcript:
-    """Takes the messages in their order. ``loaded``: the tools that results have named."""
+    """Takes the messages in their order.
+
+    ``loaded``: the tools that results have named; ``failed``: calls whose results are errors.
+    """
 
     def __init__(self, system: Any, refuse: Refuse) -> None:
         self._refuse = refuse
@@ -93,6 +97,7 @@ class _Transcript:
         self._head = _system_texts(system, "system", refuse)
         self._is_head = True
         self.loaded: set[str] = set()
+        self.failed: set[str] = set()
 
     def add(self, message: Any, where: str) -> None:
         """Take the next one; ``where`` it stands."""
@@ -130,6 +135,7 @@ class _Transcript:
         # Before what has been said: nothing may stand between a call and its result.
         self._messages += said.results
         self._said += said.parts
+        self.failed |= said.failed
         if said.results:
             for block in content:
                 if isinstance(block, dict):

@@ -57,7 +57,7 @@ class MessagesEncoder:
     def chunk(self, payload: Mapping[str, Any]) -> bytes:
         out: list[bytes] = []
         for choice in payload.get("choices") or ():
-            if isinstance(choice, dict):
+            if not choice.get("index"):  # one reply is asked for, and further ones have no place
                 self._take(choice, out)
         if payload.get("usage"):
             self._usage = payload["usage"]

@@ -49,4 +49,4 @@ def failure_of(error: ProxyError) -> dict[str, Any]:
         code = OVERFLOW
     else:
         code = "server_error" if error.type == _UPSTREAM_GONE else "invalid_prompt"
-    return {"code": code, "message": error.message}
+    return {**error.body()["error"], "code": code}

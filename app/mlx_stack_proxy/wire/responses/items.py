@@ -167,8 +167,11 @@ def _result(messages: _Messages, item: Item, where: str) -> None:
         text, images = _said(item), []
     status = item.get("status")
     marked = text if status in _ENDED else f"[{status}] {text}"
-    call_id = item.get("call_id") or item.get("id")  # of local_shell_call_output it is the call's
-    messages.result(str(call_id), marked, images)
+    # The id of local_shell_call_output is its call's.
+    call_id = item.get("call_id") or item.get("id")
+    if not isinstance(call_id, str):
+        raise invalid(f"`{where}.call_id` must be a string", f"{where}.call_id")
+    messages.result(call_id, marked, images)
 
 
 def _has_parts(output: Any) -> bool:

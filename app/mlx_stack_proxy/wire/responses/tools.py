@@ -4,7 +4,7 @@ A function stays one. A namespace's functions get its name before theirs (``ns__
 completions know no namespaces. A custom tool takes raw text: it becomes a function with that text
 as its one parameter, and its grammar stands in its description. Where the grammar says with which
 words a text begins and ends (as that of a patch does), the parameter's schema has them as
-``x-frame``. Nothing reads that yet, and the grammar itself is not enforced.
+``x-frame``: a call without them is doubted. The grammar itself is not enforced.
 
 Tools that a server would run (search, code, images) or that have no schema are left out; a request
 that has no others, or wants just those, is refused, for a reply without them would look like one
@@ -21,10 +21,10 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
+from ..shared import FRAME
 from .fields import has_type, objects, string
 
 Tool = dict[str, Any]
-FRAME: Final = "x-frame"
 _INPUT: Final = "input"  # a custom tool's parameter
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _COPIED: Final = ("description", "strict")

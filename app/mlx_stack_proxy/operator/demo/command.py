@@ -1,0 +1,156 @@
+"""The demo's screen: each question, what the weak model wrote, what the proxy delivered, and why.
+
+The proxy is asked for its first tier. Directly means that tier's own model server, as `up` wrote it
+down in its run directory; or what ``--direct`` names, with the key in ``LITELLM_MASTER_KEY``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...local_address import local_url
+from ...printable import abridged, printable
+from ...settings_source import load
+from ..local_stack.run_directory import LITELLM_CONFIG, usual_folder
+from .ask import Reply, Server, Unreachable, ask
+
+WEAKEST = "fast"  # of the demo tiers
+_PIPED = 80  # columns
+_MOST = 110  # characters that are shown of one reply
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Ask ten questions of a weak model, directly and through the proxy, and show both side by "
+        "side. They were chosen so that the demo model of `make run` makes each kind of mistake."
+    )
+    parser.add_argument("--url", help="the proxy; default: host and port of the configuration")
+    parser.add_argument("--config", metavar="FILE")
+    parser.add_argument("--tier", default=WEAKEST, help="the tier asked for (default: %(default)s)")
+    parser.add_argument(
+        "--direct",
+        metavar="URL",
+        help="what stands behind the proxy: LiteLLM, or the tier's model server "
+        "(default: that of a running `mlx-stack-proxy up`)",
+    )
+    parser.add_argument("--run-dir", metavar="FOLDER", help="that of `up`, if it has its own")
+    parser.add_argument("--direct-model", metavar="NAME", help="its model there; default: the tier")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and show; 1 where somebody doesn't answer."""
+    url = (args.url or local_url(load(args.config))).rstrip("/").removesuffix("/v1")
+    direct = _direct(args)
+    if direct is None:
+        sys.stderr.write(
+            "no `mlx-stack-proxy up` has run here: name what stands behind the proxy with "
+            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)\n"
+        )
+        return 1
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
+    try:
+        right = _show_all(console, direct, Server(url, args.tier))
+    except Unreachable as error:
+        sys.stderr.write(f"{error}; start the stack with `make run`\n")
+        return 1
+    console.print(_sum(right))
+    return 0
+
+
+def _direct(args: argparse.Namespace) -> Server | None:
+    if args.direct:
+        url = args.direct.rstrip("/").removesuffix("/v1")
+        key = os.environ.get("LITELLM_MASTER_KEY", "local")
+        return Server(url, args.direct_model or args.tier, key)
+    folder = Path(args.run_dir).expanduser() if args.run_dir else usual_folder()
+    return model_server(folder / LITELLM_CONFIG, args.tier)
+
+
+def model_server(litellm_config: Path, tier: str) -> Server | None:
+    """The tier's model server, by the LiteLLM configuration that `up` wrote; None: it has none."""
+    try:
+        groups = yaml.safe_load(litellm_config.read_text(encoding="utf-8"))["model_list"]
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return None
+    for group in groups:
+        if group["model_name"] == tier:
+            params = group["litellm_params"]
+            url = str(params["api_base"]).removesuffix("/v1")
+            return Server(url, str(params["model"]).partition("/")[2])
+    return None
+
+
+def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int, int]:
+    """How many were asked, and how many were right directly and through the proxy."""
+    asked = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
+    good = [0, 0]
+    run = secrets.token_hex(4)
+    for number, question in enumerate(asked["questions"], 1):
+        # A session each: one that was moved to another tier would have the next question there.
+        named = {"X-MLX-Stack-Agent": "demo", "X-MLX-Stack-Session": f"demo-{run}-{number}"}
+        replies = [ask(server, question, asked["tools"], named) for server in (direct, proxy)]
+        console.print(_pair(number, question, *replies), "")
+        for which, reply in enumerate(replies):
+            good[which] += not reply.wrong
+    return len(asked["questions"]), good[0], good[1]
+
+
+def _pair(number: int, question: str, direct: Reply, proxied: Reply) -> Table:
+    table = Table(
+        box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, title_justify="left",
+        title=Text(f"{number}. {question}", style="bold"),
+        header_style="dim",
+    )  # fmt: skip
+    table.add_column(f"directly, {direct.seconds:.1f} s", ratio=1)
+    table.add_column(f"through the proxy, {proxied.seconds:.1f} s", ratio=1)
+    table.add_row(_written(direct), _written(proxied))
+    table.add_row(
+        _why_wrong(direct), _why_right(proxied) if not proxied.wrong else _why_wrong(proxied)
+    )
+    return table
+
+
+def _written(reply: Reply) -> Text:
+    return Text(printable(abridged(" ".join(reply.written.split()), _MOST)))
+
+
+def _why_wrong(reply: Reply) -> Text:
+    if not reply.wrong:
+        return Text("✓ right", style="green")
+    return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
+
+
+def _why_right(reply: Reply) -> Text:
+    """What the proxy did, as its response headers say."""
+    said = []
+    if (repairs := reply.header("repairs")) == "rescued":
+        said.append("found in the text")
+    elif repairs:
+        said.append(f"repaired: {repairs}")
+    if left := reply.header("escalated-from"):
+        reason = reply.header("escalation-reason").replace("_", " ")
+        said.append(f"{left} was left for {reply.header('tier')}: {reason}")
+    if retries := int(reply.header("retries") or 0):
+        said.append(f"asked again {'once' if retries == 1 else f'{retries} times'}")
+    return Text(f"✓ {'; '.join(said) or 'right at once'}", style="bold green" if said else "green")
+
+
+def _sum(right: tuple[int, int, int]) -> Text:
+    count, directly, proxied = right
+    text = Text(f"Of {count} questions ")
+    text.append(f"{directly} came out right directly", style="yellow")
+    text.append(", ")
+    text.append(f"{proxied} through the proxy", style="bold green")
+    return text.append(". What the proxy counted: mlx-stack-proxy status")

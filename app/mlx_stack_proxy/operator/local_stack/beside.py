@@ -1,0 +1,41 @@
+"""What commands beside a running `mlx-stack-proxy up` take from it: its configuration and its key.
+
+`up` writes LiteLLM's key, made anew at each start, into its run directory, for this user alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from pathlib import Path
+
+import yaml
+
+from ..service import env_file
+from .configs import KEY_VARIABLE
+from .run_directory import KEY_FILE, PROXY_CONFIG, is_running, usual_folder
+
+
+def running_config() -> Path | None:
+    """The proxy's configuration of an `up` that runs; None where none does."""
+    try:
+        folder = usual_folder()
+    except RuntimeError:
+        return None
+    return folder / PROXY_CONFIG if is_running(folder) else None
+
+
+def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
+    """Put in the key of the LiteLLM at this address, if `up` started it and none is there.
+
+    The file it came from; None where nothing was taken.
+    """
+    config = running_config()
+    if config is None or environ.get(KEY_VARIABLE) or _litellm_of(config) != base_url:
+        return None
+    file = config.with_name(KEY_FILE)
+    env_file.put_into(environ, file)
+    return file
+
+
+def _litellm_of(config: Path) -> str:
+    return str(yaml.safe_load(config.read_text(encoding="utf-8"))["upstream"]["base_url"])
