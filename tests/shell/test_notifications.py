@@ -21,7 +21,13 @@ from tests.support.waiting import settled, until
 
 Json = dict[str, Any]
 SECRET = "/hook/T0-secret?key=sk-hidden"
-EVENT = {"agent": "claude-cli", "request_id": "req_1", "detail": {"type": "all_tiers_failed"}}
+EVENT = {
+    "kind": "exhausted",
+    "agent": "claude-cli",
+    "request_id": "req_1",
+    "detail": {"type": "all_tiers_failed"},
+}
+DOWN = {"kind": "upstream_down", "detail": {"why": "refused"}}
 
 
 @pytest.fixture
@@ -93,8 +99,8 @@ async def test_what_follows_is_counted_and_told_in_one(
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for _ in range(41):
-        notifier.told("exhausted", EVENT)
-    notifier.told("upstream_down", {"detail": {"why": "refused"}})
+        notifier.told(EVENT)
+    notifier.told(DOWN)
     assert {(await webhook.next_call()).json()["kind"] for _ in range(2)} == {
         "exhausted",
         "upstream_down",
@@ -110,11 +116,11 @@ async def test_it_is_tried_once_more(
     notifier: Notifier, webhook: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     webhook.will(litellm_error(503, "later"))
-    notifier.told("exhausted", EVENT)
+    notifier.told(EVENT)
     for _ in range(2):
         await webhook.next_call()
     webhook.will(*[litellm_error(500, "never")] * 2)
-    notifier.told("upstream_down", {"detail": {"why": "refused"}})
+    notifier.told(DOWN)
     said = ""
 
     def complained() -> bool:
@@ -147,5 +153,6 @@ def test_the_next_morning() -> None:
 
 
 def test_words_of_a_budget() -> None:
-    _, said = words("budget_exceeded", {"detail": {"scope": "session", "limit": 500_000}})
+    detail = {"scope": "session", "limit": 500_000}
+    _, said = words({"kind": "budget_exceeded", "detail": detail})
     assert said == "The token budget of a session is used up: 500,000 tokens"

@@ -69,7 +69,8 @@ class HourlyCount:
             hour = hour_of(services.wall_clock())
             missing = difference(found, self._counted)
             self._counted, self._counted_as = found, outcome
-            keep(services, exchange, _told_of_end(exchange, outcome))
+            if told := _told_of_end(exchange, outcome):
+                keep(services, exchange, told)
         except Exception as error:  # no reason to keep a reply back that was fine
             stage_failed(services, "books", error)
             return {}
@@ -228,11 +229,11 @@ def keep_of(
     }
     kept = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
     services.journal.add(kept)
-    for kind, event in zip((kind for kind, _ in events), kept, strict=True):
+    for event in kept:
         if services.notifier is not None:
-            services.notifier.told(kind, event)
-        if kind in _COUNTED:
-            count_alone(services, {_COUNTED[kind]: 1}, tier)
+            services.notifier.told(event)
+        if counter := _COUNTED.get(str(event["kind"])):
+            count_alone(services, {counter: 1}, tier)
 
 
 def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
