@@ -66,8 +66,8 @@ standard down 1m 12s   1/4     2  41.2      120      8       5     3
 premium  probing       1/4     2     -      120      8       5     3
 
 24 hours     1 request, 2 delivered, 3 retries, 4 moved up
-tool calls   5 invalid, 6 repairs, 7 found in text
-loops        8 warned, 9 broken, 10 shortened
+tool calls   5 invalid, 6 mended, 7 found in text
+loops        8 warned, 9 broken, 10 replies shortened
 tokens       11 in, 12 out, 13 saved at most
 budget hour  #####............... 25%  500k of 2.00M in 60 min"""
     )
@@ -87,8 +87,8 @@ def test_the_largest_figures_fit() -> None:
 
 
 def test_one_is_counted_in_the_singular() -> None:
-    text = drawn(found(day=day(dict.fromkeys(TOTALS, 1), "fast")))
-    assert "1 request, " in text and "1 retry, " in text and "1 repair, " in text
+    text = drawn(found(day=day(dict.fromkeys(TOTALS, 1))))
+    assert "1 request, " in text and "1 retry, " in text and "1 reply shortened" in text
 
 
 def test_a_tiers_long_name_leaves_room_for_its_budget() -> None:
@@ -119,7 +119,7 @@ def test_what_can_not_be_reached_and_what_waits_is_said() -> None:
 
 def test_without_the_store_nothing_is_known_of_the_day() -> None:
     text = drawn(found(day=None))
-    assert "?, ? delivered" in text
+    assert "? requests" in text
 
 
 def test_colours_only_on_a_terminal() -> None:

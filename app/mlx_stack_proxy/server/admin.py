@@ -15,7 +15,7 @@ from ..engine.outcome import EVENT_KINDS
 from ..engine.services import Services
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
-from ..settings import unknown_name
+from ..setting_types import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
 from ..telemetry.report import Asked
 from . import event_stream

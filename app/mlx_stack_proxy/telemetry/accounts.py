@@ -139,7 +139,7 @@ def note_tier(
     """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
     event = services.tier_states.note(call, verdict, exchange.request)
     if isinstance(verdict, UpstreamFailed):
-        services.comebacks.watch(call.tier)
+        services.recovery.watch(call.tier)
     elif exchange.hint_in_tool_result:  # so it was for our words that the call before was refused
         note_hint_refused(services, exchange)
     if event is not None:
@@ -148,7 +148,7 @@ def note_tier(
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
     """A tier took words of ours only in a tool result; whoever runs it can say that it does."""
-    if services.once.first(("hint_refused", exchange.tier)):
+    if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
         advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
@@ -250,7 +250,7 @@ def stage_failed(services: Services, stage: str, error: Exception) -> None:
 def store_failed(services: Services, error: StoreError) -> None:
     """Count it; say it once a minute, for it may be so for each request."""
     services.metrics.store_errors.inc()
-    if services.once.first("store_error"):
+    if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 

@@ -24,12 +24,12 @@ from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
 from ..engine.outcome import Outcome
-from ..engine.rate_limit import Once
+from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
 from ..engine.verdicts import UpstreamFailed, Verdict
 from ..state.worker import Worker
 from . import log
-from .observers import Witness
+from .observers import Observer
 
 FILE: Final = "failures.jsonl"
 OLD_FILE: Final = "failures.old.jsonl"
@@ -70,7 +70,7 @@ class FailureCapture:
         self._report = report
         self._worker: Worker | None = None
         self._waiting = 0
-        self._said = Once()
+        self._said = RateLimit()
 
     def start(self) -> None:
         self._worker = Worker("mlx-stack-capture")
@@ -82,7 +82,7 @@ class FailureCapture:
             await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
             worker.stop()
 
-    def of(self, exchange: Exchange) -> Witness:
+    def of(self, exchange: Exchange) -> Observer:
         return _Tape(self, exchange)
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
@@ -102,7 +102,7 @@ class FailureCapture:
 
     def _failed(self, error: Exception) -> None:
         self._report(self.name)
-        if self._said.first(type(error).__name__):
+        if self._said.allows(type(error).__name__):
             reason = error.strerror if isinstance(error, OSError) else None
             log.fault("capture_fault", error, reason=reason or str(error), said="once a minute")
 
@@ -129,7 +129,7 @@ class FailureCapture:
                 os.close(file)
 
 
-class _Tape(Witness):
+class _Tape(Observer):
     """One exchange: what came for each of its attempts."""
 
     name = FailureCapture.name

@@ -133,16 +133,15 @@ def _state(tier: Found, now: float) -> Text:
 def _totals(found: Found) -> Table:
     day = (found["day"] or {}).get("totals", {})
     totals: dict[str, str] = defaultdict(lambda: "0" if found["day"] else "?")
-    totals |= {name: number(count) for name, count in day.items()}
-    if found["day"]:
-        for name, one, many in _NOUNS:
-            totals[name] = counted(day.get(name, 0), one, many)
+    totals |= {name: number(n) for name, n in day.items()}
+    for name, one, many in _NOUNS:
+        totals[name] = f"{totals[name]} {one if day.get(name) == 1 else many}"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
     said = {
         "24 hours": "{requests}, {turns} delivered, {retries}, {left} moved up",
-        "tool calls": "{invalid_calls} invalid, {repairs}, {calls_found} found in text",
+        "tool calls": "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text",
         "loops": "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened",
         "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
     }
@@ -156,13 +155,8 @@ def _totals(found: Found) -> Table:
 _NOUNS = (
     ("requests", "request", "requests"),
     ("retries", "retry", "retries"),
-    ("repairs", "repair", "repairs"),
+    ("loops_cut", "reply", "replies"),
 )
-
-
-def counted(count: float, one: str, many: str) -> str:
-    """A count with its noun: 1 repair, 2 repairs."""
-    return f"{number(count)} {one if count == 1 else many}"
 
 
 def _bar(budget: Found) -> Text:
