@@ -18,7 +18,7 @@ from ..escalation.tiers import AUTO, is_listed
 from ..state.store import StoreError
 from ..telemetry import metrics
 from ..wire.table import spoken_by
-from . import admin, reachable
+from . import admin, reachable, web_page
 from .access import KEY_HEADERS, Access
 from .admin import as_json
 
@@ -38,6 +38,7 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
     _add_state(app, services)
     _add_models(app, services)
     app.include_router(admin.build(services))
+    web_page.add_to(app, services)
     _add_errors(app, services)
     return app
 

@@ -209,12 +209,14 @@ class RedisStore:
         found: list[tuple[int, Mapping[str, Any]]] = []
         upwards = query.after is not None
         start = (query.after or 0) + 1
-        end = "+"
+        end = last_wanted = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
         oldest = math.inf
         while len(found) < query.limit:
             key = f"{self._prefix}:events"
             if upwards:
-                page = await self._link.command("XRANGE", key, f"{start}-0", "+", "COUNT", PAGE)
+                page = await self._link.command(
+                    "XRANGE", key, f"{start}-0", last_wanted, "COUNT", PAGE
+                )
             else:
                 page = await self._link.command("XREVRANGE", key, end, "-", "COUNT", PAGE)
             for number, event in _readable(_event, page):

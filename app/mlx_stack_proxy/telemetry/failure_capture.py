@@ -1,7 +1,8 @@
 """``observability.capture_failures``: failing exchanges, as records that ``replay`` reads.
 
-One line an attempt: the client's request, the reply as it came over the wire, the verdict. An
-exchange that no attempt failed in leaves nothing. Keys are taken out; prompts and replies are not,
+One line an attempt: the client's request, the reply as it came over the wire, the verdict; of a
+reply that was mended also what was delivered. An exchange in which no attempt failed and nothing
+was mended leaves nothing. Keys are taken out; prompts and replies are not,
 which is why this is off unless asked for, and why the folder is private.
 """
 
@@ -139,7 +140,7 @@ class _Tape(Observer):
         self._exchange = exchange
         self._records: list[dict[str, Any]] = []
         self._response: _Recorded | None = None
-        self._failed = False
+        self._worth_keeping = False  # an attempt failed, or a reply was mended
 
     def answered(self, response: Response) -> None:
         self._response = _Recorded(response)
@@ -150,8 +151,11 @@ class _Tape(Observer):
         verdict = outcome.verdict
         if verdict is None and outcome.reason is not None:
             return  # the client has left: nothing was judged
-        self._failed = self._failed or outcome.reason is not None
+        delivered = _delivered(attempt) if outcome.reason is None else None
+        if outcome.reason is not None or delivered is not None:
+            self._worth_keeping = True
         exchange = self._exchange
+        mended = {} if delivered is None else {"delivered": delivered}
         self._records.append(
             {
                 "time": round(time.time(), 3),
@@ -169,14 +173,24 @@ class _Tape(Observer):
                     "bypass": sorted(exchange.controls.bypass),
                     "retried": dict(exchange.retried),
                 },
+                **mended,
             }
         )
 
     def ended(self, outcome: str) -> None:
-        if self._failed:
+        if self._worth_keeping:
             for record in self._records:
                 record["outcome"] = outcome
             self._capture.keep(self._records, self._exchange.request.owner)
+
+
+def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:
+    """What goes out of a reply whose first choice was mended; None where it was not."""
+    if attempt is None or 0 not in attempt.reply.mended:
+        return None
+    choice = attempt.reply.choices[0]
+    calls = [{"name": call.name, "arguments": call.arguments} for call in choice.tool_calls]
+    return {"text": choice.text, "tool_calls": calls}
 
 
 class _Recorded:

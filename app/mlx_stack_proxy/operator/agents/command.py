@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from ...escalation.tiers import AUTO
-from ...settings import unknown_name
+from ...setting_types import unknown_name
 from ...settings_source import load
 from .client_file import Unfit, put_in, take_back, text_of
 from .clients import CLIENTS, Client, Setup, setup

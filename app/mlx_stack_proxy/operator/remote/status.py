@@ -131,11 +131,12 @@ def _state(tier: Found, now: float) -> Text:
 
 
 def _totals(found: Found) -> Table:
-    day = (found["day"] or {}).get("totals", {})
-    totals: dict[str, str] = defaultdict(lambda: "0" if found["day"] else "?")
-    totals |= {name: number(n) for name, n in day.items()}
+    day = found["day"]
+    counts: Found = defaultdict(int, day["totals"] if day else {})
+    totals: dict[str, str] = defaultdict(lambda: "0" if day else "?")
+    totals |= {name: number(n) for name, n in counts.items()}
     for name, one, many in _NOUNS:
-        totals[name] = f"{totals[name]} {one if day.get(name) == 1 else many}"
+        totals[name] = counted(counts[name], one, many) if day else f"? {many}"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
@@ -157,6 +158,11 @@ _NOUNS = (
     ("retries", "retry", "retries"),
     ("loops_cut", "reply", "replies"),
 )
+
+
+def counted(count: float, one: str, many: str) -> str:
+    """A count with its noun: 1 retry, 2 retries."""
+    return f"{number(count)} {one if count == 1 else many}"
 
 
 def _bar(budget: Found) -> Text:
