@@ -126,3 +126,13 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
         killed = [one["detail"]["killed"] for one in events if one["kind"] == "started"]
         assert killed == [False, True, False]
         assert events[2]["detail"]["signal"] == "SIGTERM"
+
+
+async def test_what_can_not_be_reached_is_said_at_the_start(tmp_path: Path) -> None:
+    said = tmp_path / "log"
+    async with ProxyProcess(tmp_path, f"http://127.0.0.1:{free_port()}") as process:
+        with said.open("wb") as log:
+            await process.start(log.fileno())
+        await until(lambda: "not_ready" in said.read_text())
+        [line] = [line for line in said.read_text().splitlines() if "not_ready" in line]
+        assert "refused" in line and "mlx-stack-proxy check" in line
