@@ -37,9 +37,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     (  # the engine's plain data, and the way to LiteLLM
         *(
             f"engine.{name}"
-            for name in ("exchange", "session_id", "verdicts", "steps", "deadlines")
+            for name in (
+                "request",
+                "outcome",
+                "exchange",
+                "session_id",
+                "verdicts",
+                "steps",
+                "deadlines",
+            )
         ),
-        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers")),
+        *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers", "deadlines")),
         *(f"engine.{name}" for name in ("transport", "upstream", "background", "rate_limit")),
         "engine.reachability",
     ),
@@ -47,7 +55,6 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ROOMS,
     (  # the loop, and what of the rooms and of telemetry works with an exchange's services
         "engine",
-        "escalation.moves",
         "loop_detection.ask_judge",
         *(f"token_budget.{name}" for name in ("books", "reservation", "passthrough_books")),
         *(f"telemetry.{name}" for name in ("accounts", "observers", "failure_capture", "traces")),

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings, retired
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings
+from mlx_stack_proxy.settings_retired import retired
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
 from tests.settings_problems import (
     at,

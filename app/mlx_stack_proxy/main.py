@@ -15,7 +15,7 @@ from .engine.model_list import ModelList
 from .engine.services import Services, Traces, upstream_key
 from .engine.upstream import Upstream
 from .escalation.cloud import Cloud
-from .escalation.recovery import Comebacks
+from .escalation.recovery import Recovery
 from .escalation.tier_queue import TierQueues
 from .escalation.tier_states import TierStates
 from .memory_pressure.pressure import Level, Pressure
@@ -61,7 +61,7 @@ def build_services(
         store=store,
         journal=journal,
         tier_states=tier_states,
-        comebacks=Comebacks(settings, upstream, tier_states),
+        recovery=Recovery(settings, upstream, tier_states),
         cloud=_cloud(settings),
         memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
@@ -73,13 +73,13 @@ def build_services(
     upstream.reach.on_up = partial(lifetime.upstream_up, services)
     services.capture = _capture(services)
     if services.capture is not None:
-        services.witnesses = (*services.witnesses, services.capture.of)
+        services.observers = (*services.observers, services.capture.of)
     notify = settings.observability.notify
     if notify.url is not None:
         services.notifier = Notifier(notify, notify.url)
     if settings.observability.traces:
         services.traces = _traces(settings)
-        services.witnesses = (*services.witnesses, services.traces.of)
+        services.observers = (*services.observers, services.traces.of)
     _count_from_zero(services)
     services.memory.on_change = partial(_pressure_changed, services)
     services.metrics.watch_pressure(lambda: services.memory.level)
@@ -173,7 +173,7 @@ def change(services: Services, settings: Settings) -> None:
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
     services.tier_states.adapt(settings)
-    services.comebacks.adapt(settings)
+    services.recovery.adapt(settings)
     services.change(settings, built, cloud)
     _shed(services)
     if before.observability != settings.observability:
@@ -201,7 +201,7 @@ def _of_cloud(settings: Settings) -> object:
 async def _restore(services: Services) -> None:
     try:
         await services.tier_states.restore()
-        services.comebacks.watch_all()
+        services.recovery.watch_all()
     except StoreError as error:
         accounts.store_failed(services, error)
 
@@ -224,7 +224,7 @@ def build_app(services: Services) -> Edge:
             await services.memory.close()
             if services.notifier is not None:
                 await services.notifier.close()
-            await services.comebacks.close()
+            await services.recovery.close()
             await services.background.close()
             await services.upstream.aclose()
             for cloud in (services.cloud, *services.retired):

@@ -21,8 +21,8 @@ from pydantic_settings import SettingsError as BaseSettingsError
 
 from .frozen import frozen
 from .section import keys_of
-from .setting_types import FORMS
-from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, nearest, unknown_name
+from .setting_types import FORMS, nearest, unknown_name
+from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"

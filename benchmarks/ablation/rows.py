@@ -25,6 +25,7 @@ from mlx_stack_proxy.tool_validation.stage import UNREAD, ToolValidation
 Kind = Literal["format", "repair", "doubt", "across turns", "while writing"]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tool-calls.md"
 _NAMES = re.compile(r"`([a-z][a-z0-9_]*)`")
+_SEEN = re.compile(_NAMES.pattern + r" (\[[^\]\n]+\]\([^)\n]+\))")
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,15 @@ def rows() -> list[Row]:
 
 def repairs() -> list[str]:
     """The repairs in the table of docs/tool-calls.md."""
-    section = PAGE.read_text("utf-8").partition("## What is repaired")[2].partition("\n## ")[0]
-    cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    cells = [line.split("|")[1] for line in _section("What is repaired") if line.startswith("| `")]
     return [name for cell in cells for name in _NAMES.findall(cell)]
+
+
+def sources() -> dict[str, str]:
+    """Where rules that no recorded case needs were seen: by name, the links of that page."""
+    return dict(_SEEN.findall("\n".join(_section("Rules without a recorded case"))))
+
+
+def _section(title: str) -> list[str]:
+    text = PAGE.read_text("utf-8").partition(f"## {title}")[2].partition("\n## ")[0]
+    return text.splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from tests.bench.fast_upstream import CALLED
-from tests.bench.load import chat_body
+from tests.bench.load import CHAT_PATH, chat_body
 
 Json = dict[str, Any]
 SHORT, LONG = 10, 500  # pieces of a reply
@@ -34,6 +34,7 @@ class Batch:
 
     measured: list[bytes]
     prepare: list[bytes] = field(default_factory=list)
+    path: str = CHAT_PATH
 
 
 MakeBatch = Callable[[int], Batch]

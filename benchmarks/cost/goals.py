@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.cost import fit, growth
+from benchmarks.cost import fit, growth, recorded
 from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
 from benchmarks.cost.fit import Fit
 from benchmarks.cost.samples import Samples, Spread
@@ -69,7 +69,29 @@ def _ratios(samples: Samples) -> list[Goal]:
         against("plain request, streamed: LiteLLM's CPU", LITELLM, "stream", 1 / 15),
         against(f"{FRAME}, plain request: {relay}", HTTPX, "plain", 1.7, FRAME),
         against(f"{FRAME}, streamed chunk: {relay}", HTTPX, "chunk", 1.7, FRAME),
+        *_of_dialects(samples),
     ]
+
+
+def _of_dialects(samples: Samples) -> list[Goal]:
+    """What agents' turns cost in their own dialects."""
+
+    def beside(kind: str, other: str) -> tuple[float, ...]:
+        mine = samples.by_round(PROXY, f"cpu.{kind}")
+        yardstick = samples.by_round(PROXY, f"cpu.{other}")
+        return tuple(mine[turn] / yardstick[turn] for turn in mine if turn in yardstick)
+
+    goals = []
+    for kind, agent in (("claude", recorded.CLAUDE), ("codex", recorded.CODEX)):
+        first = f"{agent.title}'s first turn"
+        peer = tuple(samples.ratios(PROXY, LITELLM, f"cpu.{kind}"))
+        second = f"{agent.title}'s second turn: a plain request's, streamed"
+        goals += [
+            Goal(f"{first}: the same as a chat completion", 1.5, "×", beside(kind, f"{kind}.chat")),
+            Goal(f"{first}: LiteLLM's own translation", 0.1, "×", peer),
+            Goal(second, 1.2, "×", beside(f"{kind}.second", "stream")),
+        ]
+    return goals
 
 
 def _others(samples: Samples) -> list[Goal]:

@@ -51,7 +51,7 @@ def table(counts: Counts) -> str:
     rows = [["thousand instructions a request", *names]]
     for kind, found in counts.items():
         cells = [_cell(found, name) for name in names]
-        rows.append([measure.REQUESTS[kind][0], *cells])
+        rows.append([measure.REQUESTS[kind].label, *cells])
     return report.grid(rows)
 
 
@@ -65,14 +65,14 @@ def _cell(found: dict[str, float], name: str) -> str:
 
 async def of_kind(server: Server, kind: str, count: int, written: Path) -> float:
     """Instructions a request. Raises ValueError, LoadError."""
-    make = measure.REQUESTS[kind][1]()
+    make = measure.REQUESTS[kind].make()
     for counted in (False, True):
         batch = make(count)
-        await measure.send(server, batch.prepare, measure.CONNECTIONS)
+        await measure.send(server, batch.prepare, measure.CONNECTIONS, batch.path)
         if counted:
             _control(server, "--zero")
             _control(server, "--instr=on")
-        await measure.send(server, batch.measured, measure.CONNECTIONS)
+        await measure.send(server, batch.measured, measure.CONNECTIONS, batch.path)
     _control(server, "--instr=off")
     before = set(written.parent.glob(f"{written.name}.*"))
     _control(server, "--dump")

@@ -8,10 +8,11 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from benchmarks.cost import bodies
+from benchmarks.cost import bodies, recorded
 from benchmarks.cost.bodies import LONG, SHORT, MakeBatch
-from benchmarks.cost.contestants import Contestant
+from benchmarks.cost.contestants import LITELLM, PROXY, Contestant
 from benchmarks.cost.samples import Samples
 from tests.bench import load
 from tests.bench.servers import Server
@@ -27,25 +28,46 @@ TOKENS_A_SECOND, PIECES_OF_A_STREAM = 1000, (10, 30)
 FIRST_TEXT_SECONDS = {1: 1.0, 16: 1.5, 100: 3.0}
 SLOWEST = 60.0  # seconds after which one slice of one server is given up
 
-# kind: what it says. `paced` differs from `plain` for who asks upstream for a stream.
-REQUESTS: dict[str, tuple[str, Callable[[], MakeBatch]]] = {
-    "plain": (f"plain request, {SHORT} pieces at once", lambda: bodies.plain(SHORT, 0)),
-    "paced": (f"… its {SHORT} pieces 1 ms apart", lambda: bodies.plain(SHORT, 1)),
-    "stream": (f"… streamed, {SHORT} pieces 1 ms apart", lambda: bodies.plain(SHORT, 1, True)),
-    "call": (
+
+class Kind(NamedTuple):
+    """`label`: what it says. `only`: the servers that it is measured of, all where it is empty."""
+
+    label: str
+    make: Callable[[], MakeBatch]
+    only: tuple[str, ...] = ()
+
+
+def _of_agent(kind: str, agent: recorded.Agent) -> dict[str, Kind]:
+    """An agent's turns: LiteLLM translates them, too; the others speak chat completions alone."""
+    title, both = f"{agent.title}'s first turn, at `{agent.path}`", (PROXY, LITELLM)
+    return {
+        kind: Kind(title, lambda: recorded.first(agent), both),
+        f"{kind}.chat": Kind("… as a chat completion", lambda: recorded.as_chat(agent), both),
+        f"{kind}.second": Kind("… its second turn", lambda: recorded.second(agent), both),
+    }
+
+
+# `paced` differs from `plain` for who asks upstream for a stream.
+REQUESTS: dict[str, Kind] = {
+    "plain": Kind(f"plain request, {SHORT} pieces at once", lambda: bodies.plain(SHORT, 0)),
+    "paced": Kind(f"… its {SHORT} pieces 1 ms apart", lambda: bodies.plain(SHORT, 1)),
+    "stream": Kind(f"… streamed, {SHORT} pieces 1 ms apart", lambda: bodies.plain(SHORT, 1, True)),
+    "call": Kind(
         f"tool call, {bodies.FEW_TOOLS} tools offered",
         lambda: bodies.offering(bodies.FEW_TOOLS),
     ),
-    "tools": (
+    "tools": Kind(
         f"tool call, {bodies.MANY_TOOLS} tools offered",
         lambda: bodies.offering(bodies.MANY_TOOLS),
     ),
-    "history": ("30 KB of history, all new", lambda: bodies.history_of(bodies.HISTORY_BYTES)),
-    "seen": (
+    "history": Kind("30 KB of history, all new", lambda: bodies.history_of(bodies.HISTORY_BYTES)),
+    "seen": Kind(
         f"{bodies.MESSAGES} messages, all but 2 seen",
         lambda: bodies.seen(bodies.MESSAGES, bodies.MESSAGE_BYTES),
     ),
 }
+if recorded.are_there():
+    REQUESTS |= {**_of_agent("claude", recorded.CLAUDE), **_of_agent("codex", recorded.CODEX)}
 CHUNK, FIRST, MEMORY, START = "chunk", "first", "memory", "start"
 KINDS = (*REQUESTS, CHUNK, FIRST, MEMORY, START)
 
@@ -62,14 +84,14 @@ class Load:
 async def of_requests(server: Server, make: MakeBatch, scale: float) -> Load:
     """Wall: the median of requests one after another; CPU and rate: of CONNECTIONS at once."""
     batch = make(LEAST_ALONE)
-    await send(server, batch.prepare, CONNECTIONS)
-    cpu, alone = await timed(server, batch.measured, 1)
+    await send(server, batch.prepare, CONNECTIONS, batch.path)
+    cpu, alone = await timed(server, batch.measured, 1, batch.path)
     each = statistics.median(alone.took)
     more = int(ALONE * scale / each) - LEAST_ALONE
     if more > 0:
         batch = make(min(more, MOST_ALONE))
-        await send(server, batch.prepare, CONNECTIONS)
-        cpu, alone = await timed(server, batch.measured, 1)
+        await send(server, batch.prepare, CONNECTIONS, batch.path)
+        cpu, alone = await timed(server, batch.measured, 1, batch.path)
         each = statistics.median(alone.took)
     # Where the machine is busy with other things, the CPU's time comes late.
     count = min(
@@ -78,30 +100,32 @@ async def of_requests(server: Server, make: MakeBatch, scale: float) -> Load:
         MOST_CROWD,
     )
     batch = make(max(CONNECTIONS, count))
-    await send(server, batch.prepare, CONNECTIONS)
-    cpu, crowd = await timed(server, batch.measured, CONNECTIONS)
+    await send(server, batch.prepare, CONNECTIONS, batch.path)
+    cpu, crowd = await timed(server, batch.measured, CONNECTIONS, batch.path)
     return Load(cpu / crowd.requests, each, crowd.requests / crowd.seconds)
 
 
 async def timed(
-    server: Server, requests: list[bytes], connections: int
+    server: Server, requests: list[bytes], connections: int, path: str = load.CHAT_PATH
 ) -> tuple[float, load.Outcome]:
     """The CPU seconds of the server, and what came of it."""
-    source = [load.http_request(server.port, body, server.headers) for body in requests]
+    source = [load.http_request(server.port, body, server.headers, path) for body in requests]
     before = server.cpu_seconds()
     outcome = await load.drive(server.port, iter(source), connections, server.keep_alive)
     return server.cpu_seconds() - before, outcome
 
 
-async def send(server: Server, requests: list[bytes], connections: int) -> None:
+async def send(
+    server: Server, requests: list[bytes], connections: int, path: str = load.CHAT_PATH
+) -> None:
     if requests:
-        await timed(server, requests, min(connections, len(requests)))
+        await timed(server, requests, min(connections, len(requests)), path)
 
 
 async def request_kind(
     server: Server, kind: str, turn: int, samples: Samples, scale: float
 ) -> None:
-    found = await of_requests(server, REQUESTS[kind][1](), scale)
+    found = await of_requests(server, REQUESTS[kind].make(), scale)
     samples.add(turn, server.name, f"cpu.{kind}", found.cpu)
     samples.add(turn, server.name, f"wall.{kind}", found.wall)
     samples.add(turn, server.name, f"rate.{kind}", found.rate)

@@ -70,9 +70,9 @@ def with_ratio(samples: Samples, server: str, figure: str, factor: float) -> str
 
 def of_requests(samples: Samples, names: Sequence[str], figure: str) -> list[list[str]]:
     rows = []
-    for kind, (label, _) in REQUESTS.items():
+    for kind, one in REQUESTS.items():
         cells = [with_ratio(samples, name, f"{figure}.{kind}", 1e3) for name in names]
-        rows.append([f"{label} (ms)", *cells])
+        rows.append([f"{one.label} (ms)", *cells])
     return rows
 
 

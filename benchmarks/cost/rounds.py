@@ -110,9 +110,11 @@ class Bench:
     ) -> None:
         """A slice of one figure is taken of every server before the next figure's."""
         samples = self.samples
-        for kind in REQUESTS:
+        for kind, asked in REQUESTS.items():
             if kind in self.kinds:
                 for _, server in running:
+                    if asked.only and server.name not in asked.only:
+                        continue
                     taking = measure.request_kind(server, kind, turn, samples, scale)
                     await self._guard(server, kind, taking)
         if CHUNK in self.kinds:

@@ -22,7 +22,7 @@ from .account import Seen, headers_of
 
 Json = dict[str, Any]
 TOOLS: Any = tools.TOOLS
-PAUSE_SECONDS = 0.2
+PAUSE_SECONDS, LONG_PAUSE_SECONDS = 0.2, 1.0  # the second after an error
 TIMEOUT = 90.0
 LAPS = 5  # how often the agent that goes round makes the same call before it begins anew
 
@@ -41,7 +41,8 @@ class Agent:
                 await one()
             except (httpx.TransportError, openai.APIConnectionError, anthropic.APIConnectionError):
                 self.lost += 1
-            await asyncio.sleep(PAUSE_SECONDS)
+            well = self.seen and self.seen[-1].right
+            await asyncio.sleep(PAUSE_SECONDS if well else LONG_PAUSE_SECONDS)
 
     def note(self, response: Any, *, right: bool, tokens: tuple[int, int] = (0, 0)) -> None:
         said = headers_of(response.headers.items())

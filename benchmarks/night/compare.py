@@ -9,7 +9,7 @@ from typing import Any
 EXACT = ("requests", "turns", "errors", "right_at_once", "repaired", "found_in_text", "attempts")
 PUT_RIGHT = ("confirmed", "retried_right", "escalated_right")
 AT_LEAST = ("tokens_in", "tokens_out")  # what failed attempts used, no client sees
-PROCESS = ("starts", "kills", "reloads", "refused_reloads", "down")
+PROCESS = ("starts", "kills", "reloads", "refused_reloads")
 SECONDS = 5.0  # by which an outage may look longer or shorter from outside
 
 
@@ -40,6 +40,10 @@ def rows(
     yield _exact("all: requests", total, report["totals"].get("requests", 0))
     for name in PROCESS:
         yield _exact(f"process: {name}", process[name], report["process"].get(name, 0))
+    down = [
+        one["counts"].get("down", 0) for one in report["hours"] if not one["agent"] + one["tier"]
+    ]
+    yield _exact("LiteLLM: down", process["down"], sum(down))
     litellm = [one for one in report["outages"] if one["what"] == "litellm"]
     yield _exact("outages of LiteLLM", 1, len(litellm))
     told_seconds = sum(one["seconds"] for one in litellm)

@@ -8,12 +8,20 @@ from dataclasses import dataclass, field
 
 from benchmarks.simulation import virtual_time
 from benchmarks.simulation.world import Agent, Machine, Server, Turn, World, reply_of
-from mlx_stack_proxy.engine.exchange import AttemptRecord, ClientRequest, Controls, Exchange, Route
-from mlx_stack_proxy.engine.failures import reason_of
-from mlx_stack_proxy.engine.next_step import LASTING, after_waiting, next_step
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.next_step import next_step
+from mlx_stack_proxy.engine.outcome import Outcome as Ended
+from mlx_stack_proxy.engine.request import Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
-from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, UpstreamFailed, Verdict
+from mlx_stack_proxy.engine.time_left import after_waiting
+from mlx_stack_proxy.engine.verdicts import (
+    CallFailure,
+    InvalidToolCall,
+    UpstreamFailed,
+    Verdict,
+    reason_of,
+)
 from mlx_stack_proxy.escalation import ladder
 from mlx_stack_proxy.escalation.breaker import Breakers
 from mlx_stack_proxy.escalation.ladder import TierView
@@ -22,7 +30,7 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.state.store import Sticky
 
 _BAD = InvalidToolCall((CallFailure("tool", "schema", "it is not what the schema says"),))
-_REQUEST = ClientRequest({"messages": []}, "auto", stream=True, include_usage=True)
+_REQUEST = Request({"messages": []}, "auto", stream=True, include_usage=True)
 
 
 @dataclass
@@ -115,28 +123,36 @@ class _Run:
         chain = settings.reliability.escalation.chain
         now = self._clock()
         session = SessionId("simulated", agent.name, agent.name)
-        exchange = Exchange("", _REQUEST, Controls(), session, Route(chain), now)
+        request = _REQUEST.asked_by(session=session, route=Route(chain), started=now)
+        exchange = Exchange(request)
         entry = self._sticky.get(agent.name)
         sticky = entry.tier if entry is not None and entry.until > now else None
-        exchange.tier = ladder.start(exchange, settings, self._view(), sticky).tier
+        exchange.start = ladder.start(exchange, settings, self._view(), sticky)
         while True:
+            calls = self._outcome.attempts.total()
+            began = self._clock()
             verdict = await self._attempt(exchange, turn)
-            step = next_step(exchange, verdict, settings, self._view(), self._clock())
+            exchange.outcomes.append(
+                Ended(
+                    exchange.tier,
+                    verdict,
+                    reason_of(verdict),
+                    called=self._outcome.attempts.total() > calls,
+                    seconds=self._clock() - began,
+                )
+            )
+            step = next_step(exchange, settings, self._view(), self._clock())
+            exchange.steps.append(step)
             if isinstance(step, Retry):
-                exchange.retried[step.reason] = step.number
                 await asyncio.sleep(step.after)
-            elif isinstance(step, Move):
-                exchange.retried.clear()
-                exchange.climbed = exchange.climbed or step.reason in LASTING
-                exchange.tier = step.tier
-            else:
+            elif not isinstance(step, Move):
                 break
         if not isinstance(step, Deliver):
             self._outcome.errors[step.error.type if hasattr(step, "error") else "passed_on"] += 1
             return False
         self._outcome.served[exchange.tier] += 1
         seconds = settings.reliability.escalation.sticky_seconds
-        if exchange.climbed and seconds:
+        if exchange.is_sticky and seconds:
             self._sticky[agent.name] = Sticky(exchange.tier, self._clock() + seconds)
         return True
 
@@ -174,8 +190,6 @@ class _Run:
             elif what == "bad":
                 verdict = _BAD
             now = self._clock()
-            record = AttemptRecord(tier, reason_of(verdict), 200, now - began)
-            exchange.attempts.append(record)
             if not isinstance(verdict, UpstreamFailed):
                 self._breakers.succeeded(tier, now)
             elif self._breakers.failed(call, now):

@@ -17,7 +17,8 @@ import time
 import tracemalloc
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.loop_detection.history import HistoryReader
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
@@ -51,8 +52,8 @@ def transcript(count: int, result: int = RESULT) -> list[Json]:
 
 
 def exchange(messages: list[Json]) -> Exchange:
-    request = ClientRequest({"messages": messages}, "m", stream=True, include_usage=True)
-    return Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+    request = Request({"messages": messages}, "m", stream=True, include_usage=True)
+    return Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
 
 
 def fresh(messages: list[Json]) -> list[Json]:
@@ -72,7 +73,7 @@ def stage_ms(messages: list[Json]) -> tuple[float, float]:
         stage = LoopDetection(settings)
         stage.history(exchange(fresh(messages[:-2])))
         whole = exchange(fresh(messages))
-        request = Request("fast", dict(whole.request.body))
+        request = UpstreamRequest("fast", dict(whole.request.body))
         start = time.thread_time()
         state = stage.open(whole)
         state.hold_whole()

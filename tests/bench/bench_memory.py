@@ -14,8 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 from mlx_stack_proxy.engine import response_headers
+from mlx_stack_proxy.engine.steps import Start
 from mlx_stack_proxy.escalation import ladder
-from mlx_stack_proxy.escalation.ladder import Start, TierView
+from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.memory_pressure.pressure import Reading
 from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.memory_pressure.readers import (

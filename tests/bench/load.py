@@ -19,6 +19,7 @@ from tests.bench.fast_upstream import FIRST_WORD
 FIRST = FIRST_WORD.encode()
 LONG_WAIT = 0.5  # seconds
 KEY = "sk-bench-0f3a9c7e5d1b8642a6e4c2f0b9d8e7a1"
+CHAT_PATH = "/v1/chat/completions"
 SYSTEM = (
     "You are a careful assistant that works in a repository. Read before you write, say what you "
     "did and what you left out, keep to the style you find, and ask when two readings are "
@@ -40,10 +41,10 @@ def chat_body(directive: str, stream: bool, number: int) -> bytes:
     return orjson.dumps(body)
 
 
-def http_request(port: int, body: bytes, headers: str = "") -> bytes:
+def http_request(port: int, body: bytes, headers: str = "", path: str = CHAT_PATH) -> bytes:
     """``headers``: more of them, each a line with its end."""
     head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\n"
         "user-agent: bench/1\r\naccept: */*\r\ncontent-type: application/json\r\n"
         f"authorization: Bearer {KEY}\r\n{headers}content-length: {len(body)}\r\n\r\n"
     )

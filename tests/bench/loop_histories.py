@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
@@ -95,16 +96,17 @@ def run(
 
 
 def _exchange(transcript: list[Json]) -> Exchange:
-    request = ClientRequest({"messages": list(transcript)}, "m", stream=True, include_usage=True)
-    return Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+    request = Request({"messages": list(transcript)}, "m", stream=True, include_usage=True)
+    return Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
 
 
 def _asked(stage: LoopDetection, transcript: list[Json]) -> str:
     """The detector of the hint that the request gets."""
     exchange = _exchange(transcript)
-    request = Request("fast", dict(exchange.request.body))
-    stage.open(exchange).on_request(request)
-    hinted = exchange.notes.get("Loop", "").rpartition("=")[2]
+    request = UpstreamRequest("fast", dict(exchange.request.body))
+    state = stage.open(exchange)
+    state.on_request(request)
+    hinted = state.remarks.notes.get("Loop", "").rpartition("=")[2]
     assert bool(hinted) == (request.body["messages"] != transcript)
     return hinted
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Route
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Request, Route
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected, Verdict
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch, watch_maker
@@ -75,8 +76,8 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
 def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
     """The real stage's watch of a reply to a request that offers these tools."""
     body: Json = {"messages": [{"role": "user", "content": "?"}], "tools": list(tools)}
-    request = ClientRequest(body, "m", stream=True, include_usage=True)
-    exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+    request = Request(body, "m", stream=True, include_usage=True)
+    exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
     return watch_maker(given)(exchange, given.reliability.loop_detection)
 
 

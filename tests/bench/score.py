@@ -18,7 +18,8 @@ from typing import Any
 
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, Verdict
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
@@ -64,12 +65,12 @@ def judged(
 ) -> Judged:
     """A reply with these calls (name, arguments) and this text, as a stream, through the stages."""
     body: Json = {"messages": messages or [{"role": "user", "content": "?"}], "tools": tools}
-    request = ClientRequest(body, "m", stream=True, include_usage=True)
-    exchange = Exchange("r", request, Controls(), SESSION, Route(("fast",)), 0.0, tier="fast")
+    request = Request(body, "m", stream=True, include_usage=True)
+    exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
     faults: list[str] = []
     attempt = Attempt(
         exchange,
-        Request("fast", dict(body)),
+        UpstreamRequest("fast", dict(body)),
         STAGES,
         lambda stage, error: faults.append(f"{stage}: {error!r}"),
         hold_whole=False,

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlx_stack_proxy.tool_validation.check import Checked, Failure, check_call
+from mlx_stack_proxy.engine.verdicts import CallFailure
+from mlx_stack_proxy.tool_validation.check import Checked, check_call
 from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts
 from mlx_stack_proxy.tool_validation.miscopied_ids import Ids
@@ -76,7 +77,7 @@ def _checked(name: str, arguments: str, tools: ToolSet, messages: list[Any]) -> 
         return checked
     given = json.loads(checked.arguments)
     valid = Valid(checked.name, given, schema, Conversation(messages), Ids(messages))
-    failures = tuple(Failure(checked.name, one.kind, one.error) for one in call_doubts(valid))
+    failures = tuple(CallFailure(checked.name, one.kind, one.error) for one in call_doubts(valid))
     return replace(checked, failures=failures)
 
 

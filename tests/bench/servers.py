@@ -220,10 +220,14 @@ def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
     port = free_port()
     address = f"http://127.0.0.1:{upstream}/v1"
     model = {"model": "openai/fast", "api_base": address, "api_key": secrets.token_hex(16)}
+    model["use_chat_completions_api"] = True  # for Responses
     config = {
         "model_list": [{"model_name": "fast", "litellm_params": model}],
         "router_settings": {"disable_cooldowns": True, "num_retries": 0},
-        "litellm_settings": {"telemetry": False},
+        "litellm_settings": {
+            "telemetry": False,
+            "use_chat_completions_url_for_anthropic_messages": True,
+        },
     }
     file = folder / "litellm.yaml"
     file.write_text(yaml.safe_dump(config))

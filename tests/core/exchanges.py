@@ -8,9 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import ClientRequest, Controls, Exchange, Request, Route
+from mlx_stack_proxy.engine.exchange import Began, Exchange
+from mlx_stack_proxy.engine.outcome import Outcome, Remarks
 from mlx_stack_proxy.engine.pipeline import Stage
+from mlx_stack_proxy.engine.request import Controls, Request, Route, UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.engine.steps import Retry
+from mlx_stack_proxy.engine.verdicts import Verdict
 
 Json = dict[str, Any]
 USER = {"role": "user", "content": "hello"}
@@ -44,9 +48,9 @@ def client_request(
     legacy_functions: bool = False,
     size: int = 0,
     **body: Any,
-) -> ClientRequest:
+) -> Request:
     whole = {"messages": [USER], **body}
-    return ClientRequest(
+    return Request(
         body=whole,
         model=body.get("model") or "",
         stream=stream,
@@ -57,22 +61,43 @@ def client_request(
 
 
 def exchange(
-    request: ClientRequest | None = None,
+    request: Request | None = None,
     *,
     controls: Controls | None = None,
     tiers: tuple[str, ...] = ("fast", "standard"),
-    **more: Any,
+    route: Route | None = None,
+    session: SessionId = SESSION,
+    window: tuple[bytes, ...] = (),
+    began: Began | None = None,
+    **who: Any,
 ) -> Exchange:
-    return Exchange(
-        "req-1",
-        request or client_request(),
-        controls or Controls(),
-        SESSION,
-        Route(tiers),
-        started=0.0,
-        tier=tiers[0] if tiers else "",
-        **more,
+    """One that has only begun. ``who``: more fields of the request."""
+    asked = (request or client_request()).asked_by(
+        id="req-1",
+        session=session,
+        route=route or Route(tiers),
+        controls=controls or Controls(),
+        **who,
     )
+    return Exchange(asked, window=window, began=began)
+
+
+def note(whole: Exchange, remarks: Remarks) -> None:
+    """Let the exchange have what a stage has said, as it has after an attempt."""
+    whole.outcomes.append(Outcome(whole.tier, called=False, remarks=remarks))
+
+
+def asked_again(whole: Exchange, failure: Verdict | None) -> Exchange:
+    """The same while one more attempt runs after a failure of the model's."""
+    whole.outcomes.append(Outcome(whole.tier, failure))
+    whole.steps.append(Retry("", 1))
+    return whole
+
+
+def incidents(whole: Exchange) -> list[tuple[str, tuple[str, ...]]]:
+    """The kinds and labels of all that stages have reported."""
+    found = [one for outcome in whole.outcomes for one in outcome.remarks.incidents]
+    return [(one.kind, one.labels) for one in found]
 
 
 class Faults(list[tuple[str, Exception]]):
@@ -93,7 +118,7 @@ def attempt(
     whole = whole or exchange()
     return Attempt(
         whole,
-        Request(whole.tier, dict(whole.request.body)),
+        UpstreamRequest(whole.tier, dict(whole.request.body)),
         stages,
         faults if faults is not None else Faults(),
         hold_whole=hold_whole,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Controls, Route
+from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.settings import TokenBudgetSettings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.store import Limit
@@ -101,8 +101,8 @@ def test_what_a_call_may_use_at_most(body: dict[str, Any], most: int) -> None:
 
 def spent(used: dict[str, int], *, tier: str | None = None, **budget: Any) -> frozenset[str]:
     given = rules(**budget)
-    whole = exchange(controls=Controls(tier=tier))
-    whole.route = Route(whole.route.tiers, cheaper=("fast",))
+    route = Route(("fast", "standard"), cheaper=("fast",))
+    whole = exchange(controls=Controls(tier=tier), route=route)
     return budgets.spent_tiers(whole, used, given)
 
 

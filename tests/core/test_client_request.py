@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.client_request import parse
-from mlx_stack_proxy.engine.exchange import ClientRequest
+from mlx_stack_proxy.engine.request import Request
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire import legacy
 from tests.core.exchanges import JSON, USER
@@ -20,7 +20,7 @@ from tests.support.replies import FUNCTIONS, TOOLS
 Json = dict[str, Any]
 
 
-def parsed(**body: Any) -> ClientRequest:
+def parsed(**body: Any) -> Request:
     return parse(orjson.dumps({"messages": [USER], **body}))
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import correction
-from mlx_stack_proxy.engine.build_request import Before, build
+from mlx_stack_proxy.engine.build_request import build
+from mlx_stack_proxy.engine.outcome import Outcome
 from mlx_stack_proxy.engine.steps import Retry
 from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, OutputTruncated
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
@@ -283,8 +284,9 @@ def settings(tier: Json | None = None, **rules: Any) -> Settings:
 
 def body_of(retry: Retry, verdict: Any = None, tier: Json | None = None, **rules: Any) -> Json:
     whole = exchange(client_request(messages=[USER], tools=TOOLS))
-    before = Before(reply(BAD), verdict or InvalidToolCall((FAILED,)), retry)
-    return build(whole, settings(tier, **rules), before).body
+    whole.outcomes.append(Outcome("fast", verdict or InvalidToolCall((FAILED,)), reply=reply(BAD)))
+    whole.steps.append(retry)
+    return build(whole, settings(tier, **rules)).body
 
 
 def test_a_retry_without_correction_differs_only_in_its_sampling() -> None:

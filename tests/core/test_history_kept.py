@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.loop_detection import turns as turns_module
 from mlx_stack_proxy.loop_detection.history import MAX_BRANCHES, History, HistoryReader
+from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, MAX_TURNS, Seen
 from mlx_stack_proxy.loop_detection.turn import Inputs
-from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
 from mlx_stack_proxy.wire.blocks import Blocks
 from tests.core.histories import SYSTEM, USER, assistant, call, read, run, step, told, tool
 
@@ -264,8 +264,8 @@ def test_what_is_newest_is_believed_over_what_was_known() -> None:
 
 
 def test_what_a_session_was_shown_is_bounded() -> None:
-    seen = turns_module.Seen()
-    for place in range(3 * turns_module.MAX_SEEN):
+    seen = Seen()
+    for place in range(3 * MAX_SEEN):
         seen.new(place, Inputs(place))
-    assert len(seen._inputs) == turns_module.MAX_SEEN
+    assert len(seen._inputs) == MAX_SEEN
     assert seen.at(0, Inputs(7)).digest == 7, "the oldest are forgotten"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Controls, Exchange, Route
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Controls, Route
+from mlx_stack_proxy.engine.steps import Start
 from mlx_stack_proxy.escalation import ladder
-from mlx_stack_proxy.escalation.ladder import Start, TierView
+from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Level, Pressure
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
@@ -100,9 +102,9 @@ def test_what_follows_is_forward_only_and_could_take_it() -> None:
     whole = asking(tools=TOOLS)
     given = settings(standard={"tools": False})
     assert ladder.following(whole, given, TierView()) == ["longctx"]
-    whole.tier = "longctx"
+    whole.start = Start("longctx")
     assert ladder.following(whole, given, TierView()) == []
-    whole.tier = "elsewhere"
+    whole.start = Start("elsewhere")
     assert ladder.following(whole, given, TierView()) == []
 
 
@@ -160,9 +162,8 @@ def down(
     premium_may: bool = False,
     **more: Any,
 ) -> Start | None:
-    whole = exchange(client_request(**more))
     tiers = ("longctx", "premium") if premium_may else ("longctx",)
-    whole.route = Route(tiers, cheaper=cheaper)
+    whole = exchange(client_request(**more), route=Route(tiers, cheaper=cheaper))
     names: dict[str, Any] = {name: {} for name in CHAIN}
     given = from_mapping({"tiers": {**names, "premium": {"local": False}}})
     return ladder.downgraded(whole, given, view or TierView())
@@ -186,11 +187,10 @@ def test_a_downgrade_stays_on_this_machine() -> None:
 
 
 def test_a_downgrade_is_no_escalation_and_is_not_turned_off_with_it() -> None:
-    whole = exchange(controls=Controls(escalation=False))
-    whole.route = Route(("standard",), cheaper=("fast",))
+    route = Route(("standard",), cheaper=("fast",))
+    whole = exchange(controls=Controls(escalation=False), route=route)
     assert ladder.downgraded(whole, settings(), TierView()) == Start("fast", "budget_exceeded")
-    named = exchange(controls=Controls(tier="standard"))
-    named.route = Route(("standard",), cheaper=("fast",))
+    named = exchange(controls=Controls(tier="standard"), route=route)
     assert ladder.downgraded(named, settings(), TierView()) is None
 
 
@@ -245,10 +245,16 @@ def relieved(
     )
 
 
-def complex_request(size: int = LONG, *, controls: Controls | None = None, **body: Any) -> Exchange:
+def complex_request(
+    size: int = LONG,
+    *,
+    controls: Controls | None = None,
+    route: Route | None = None,
+    **body: Any,
+) -> Exchange:
     messages = [{"role": "user", "content": "a " * (size // 2)}]
     request = client_request(size=size, messages=messages, **{"tools": TOOLS, **body})
-    return exchange(request, tiers=CLOUD_CHAIN, controls=controls)
+    return exchange(request, tiers=CLOUD_CHAIN, controls=controls, route=route)
 
 
 AWAY = Start("premium", "memory_pressure")
@@ -299,14 +305,12 @@ def test_what_the_client_says_is_stronger() -> None:
 
 
 def test_without_consent_there_is_no_such_tier() -> None:
-    whole = complex_request()
-    whole.route = Route(("fast", "longctx"))
+    whole = complex_request(route=Route(("fast", "longctx")))
     assert relieved(whole) is None
 
 
 def test_a_model_that_passes_through_stays_its_own() -> None:
-    whole = complex_request()
-    whole.route = Route((), "embedder")
+    whole = complex_request(route=Route((), "embedder"))
     assert relieved(whole, begin="embedder") is None
 
 

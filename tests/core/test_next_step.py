@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Committed, Controls, Exchange
-from mlx_stack_proxy.engine.failures import error_of, reason_of
-from mlx_stack_proxy.engine.next_step import OPINION_SECONDS, time_to_ask
-from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.failures import error_of
+from mlx_stack_proxy.engine.outcome import Committed
+from mlx_stack_proxy.engine.request import Controls
+from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry
+from mlx_stack_proxy.engine.time_left import OPINION_SECONDS, time_to_ask
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
@@ -18,6 +20,7 @@ from mlx_stack_proxy.engine.verdicts import (
     Rejected,
     UpstreamFailed,
     Verdict,
+    reason_of,
 )
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
@@ -35,6 +38,7 @@ from tests.core.stepping import (
     after,
     climbing,
     error_after,
+    running,
     step,
 )
 
@@ -68,8 +72,9 @@ def test_a_correction_can_be_turned_off() -> None:
 
 @pytest.mark.parametrize("retried", [0, 3])
 def test_an_end_of_retries(retried: int) -> None:
-    whole = after(INVALID_REASON, retried={INVALID_REASON: retried}, last_response={"content": "x"})
-    error = error_after(whole, INVALID, tool_validation={"max_retries": retried})
+    whole = after(INVALID_REASON, retried={INVALID_REASON: retried})
+    invalid = replace(INVALID, response={"content": "x"})
+    error = error_after(whole, invalid, tool_validation={"max_retries": retried})
     assert (error.status, error.type) == (422, "tool_validation_failed")
     body = error.body()["error"]
     assert body["failures"] == [{"tool": "get_weather", "error": "`city` is missing"}]
@@ -94,10 +99,10 @@ def test_the_bounds_of_an_exchange(now: float, calls: int, goes_on: bool, verdic
     ("reason", "verdict"), [(INVALID_REASON, INVALID), ("loop_detected", LOOP)]
 )
 def test_after_text_that_went_out_one_retry_is_all(reason: str, verdict: Verdict) -> None:
-    whole = after(reason, committed=Committed("Let me look."))
-    assert isinstance(step(whole, verdict), Retry)
-    whole.text_retried = True
-    assert isinstance(step(whole, verdict), Fail)
+    text = Committed("Let me look.")
+    assert isinstance(step(after(reason, committed=text), verdict), Retry)
+    again = after(reason, committed=text, text_retried=True)
+    assert isinstance(step(again, verdict), Fail)
 
 
 def test_reasoning_that_went_out_limits_nothing() -> None:
@@ -118,7 +123,6 @@ def test_a_doubted_call_goes_out_unless_a_next_local_tier_can_be_asked() -> None
     for whole in (
         after(reason),  # there is no other tier
         climbing(reason, committed=Committed("Let me look.")),
-        climbing(reason, doubted=True),  # asked for another reason
         climbing(reason, controls=Controls(escalation=False)),
         climbing(reason, tiers=("standard", "premium")),
     ):
@@ -129,7 +133,6 @@ def test_a_doubted_call_goes_out_unless_a_next_local_tier_can_be_asked() -> None
 def test_a_slip_is_asked_of_the_next_local_tier_else_of_the_same() -> None:
     reason = INVALID_REASON
     assert step(climbing(reason), SLIP) == Move("standard", reason)
-    assert step(climbing(reason, doubted=True), SLIP) == Deliver()
     for whole in (
         after(reason),
         climbing(reason, committed=Committed("Let me look.")),
@@ -146,8 +149,8 @@ def test_a_slip_is_asked_of_the_next_local_tier_else_of_the_same() -> None:
 )
 def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict, doubt: Verdict) -> None:
     """A tier is asked once, and no other after it."""
-    asked = climbing("loop_detected", model_failure=doubt, doubted=True)
-    assert step(asked, verdict) == Deliver(doubted=True)
+    asked = climbing("loop_detected", model_failure=doubt)
+    assert step(asked, verdict) == DeliverEarlier(0)
     assert step(asked, None) == Deliver()
 
 
@@ -165,8 +168,8 @@ def test_a_second_opinion_is_waited_for_within_the_clients_patience(
     timeout: float | None, now: float, seconds: float
 ) -> None:
     asked = climbing("loop_detected", model_failure=DOUBT, client_timeout=timeout)
-    assert time_to_ask(asked, from_mapping({}), now) == pytest.approx(seconds)
-    assert time_to_ask(climbing("loop_detected"), from_mapping({}), now) is None
+    assert time_to_ask(running(asked), from_mapping({}), now) == pytest.approx(seconds)
+    assert time_to_ask(running(climbing("loop_detected")), from_mapping({}), now) is None
 
 
 # A reply that means a call and has none
@@ -176,8 +179,7 @@ def test_a_reply_that_means_a_call_is_tried_once_more_and_then_goes_out() -> Non
     assert step(after(INVALID_REASON), MISSED) == Retry(INVALID_REASON, 1, correct=True)
     assert step(after(INVALID_REASON), MISSED, tool_validation={"max_retries": 0}) == Deliver()
     for whole in (
-        after(INVALID_REASON, doubted=True, retried={INVALID_REASON: 1}),
-        climbing(INVALID_REASON, doubted=True),  # and no other tier is asked
+        after(INVALID_REASON, retried={INVALID_REASON: 1}),
         after(*[INVALID_REASON] * 10),
     ):
         assert step(whole, MISSED) == Deliver()
@@ -232,7 +234,7 @@ def test_a_retry_that_the_tier_refuses_is_not_the_clients_fault() -> None:
 @pytest.mark.parametrize("client_fault", [True, False])
 def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -> None:
     refused = replace(CLIENTS, about_ours=True, client_fault=client_fault, final=True)
-    elsewhere = Retry("client_error", 1, last=True, in_result=True)
+    elsewhere = Retry("client_error", 1, last=True, hint_in_tool_result=True)
     corrected: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
     for whole in (
         climbing("client_error"),
@@ -242,7 +244,7 @@ def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -
     ):
         assert step(whole, refused) == elsewhere
         assert isinstance(step(whole, replace(refused, about_ours=False)), (PassOn, Fail, Move))
-    found = step(climbing("client_error", in_result=True), refused)
+    found = step(climbing("client_error", in_tool_result=True), refused)
     assert isinstance(found, PassOn if client_fault else Move), "it was not where they stood"
     bound = {"max_attempts": 1}
     found = step(after("client_error"), refused, escalation=bound)
@@ -252,15 +254,10 @@ def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -
 def test_a_correction_that_the_tier_takes_nowhere_leads_to_the_next_one() -> None:
     """However it says so: with 404, mlx-lm's, too, which else is about the model."""
     known: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
-    known["in_result"] = True
+    known["in_tool_result"] = True
     refused = replace(CLIENTS, about_ours=True, client_fault=False, final=True)
     whole = climbing(INVALID_REASON, "client_error", **known)
     assert step(whole, refused) == Move("standard", INVALID_REASON)
-
-
-def test_but_not_into_a_stream_that_has_begun() -> None:
-    found = step(after("server_error", headers_sent=True), CLIENTS)
-    assert isinstance(found, Fail)
 
 
 @pytest.mark.parametrize(
@@ -356,16 +353,15 @@ def test_every_error_has_openais_shape(verdict: Verdict) -> None:
     [
         after(None),
         climbing(*[None] * 50),
-        climbing(None, doubted=True),
-        climbing(None, doubted=True, doubt_is_out=True, committed=Committed("So: ")),
-        climbing(None, model_failure=replace(LOOP, doubt=True), doubted=True),
+        climbing(None, model_failure=DOUBT, committed=Committed("So: "), text_retried=True),
+        climbing(None, model_failure=DOUBT),
         climbing(None, model_failure=INVALID, retried={INVALID_REASON: 3}),
-        climbing(None, in_result=True, hint="Do not."),
+        climbing(None, in_tool_result=True, hint="Do not."),
     ],
-    ids=["first", "many", "doubted", "doubt is out", "asked", "corrected", "hinted"],
+    ids=["first", "many", "doubt is out", "asked", "corrected", "hinted"],
 )
 @pytest.mark.parametrize("now", [1.0, 10_000.0])
 def test_a_reply_that_nothing_is_wrong_with_goes_out(whole: Exchange, now: float) -> None:
     """Whatever came before it, and however late it is: it, and no other that is kept."""
     closed = TierView(passed_over={"fast": 1.0}, closed=frozenset({"fast"}))
-    assert step(whole, None, now, closed) == Deliver(doubted=False)
+    assert step(whole, None, now, closed) == Deliver()

@@ -6,13 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Committed, Controls, Exchange
-from mlx_stack_proxy.engine.next_step import leaves_silent, silent_until
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.next_step import leaves_silent
+from mlx_stack_proxy.engine.outcome import Committed
+from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Fail, Move
+from mlx_stack_proxy.engine.time_left import silent_until
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.core.stepping import INVALID, INVALID_REASON, LOOP, TIMEOUT, after, climbing, step
+from tests.core.stepping import (
+    INVALID,
+    INVALID_REASON,
+    LOOP,
+    TIMEOUT,
+    after,
+    climbing,
+    running,
+    step,
+)
 
 LATE = 486.0
 SILENT = UpstreamFailed("timeout", "nothing came", silent=True)
@@ -22,7 +34,7 @@ def leaves(
     whole: Exchange, now: float = LATE, view: TierView | None = None, **rules: object
 ) -> bool:
     settings = from_mapping({"reliability": {"escalation": rules}})
-    return leaves_silent(whole, SILENT, settings, view or TierView(), now)
+    return leaves_silent(running(whole), SILENT, settings, view or TierView(), now)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +44,7 @@ def leaves(
 def test_a_tenth_of_the_time_is_left_to_the_next_tier(
     timeout: float, client: float | None, expected: float
 ) -> None:
-    whole = climbing(client_timeout=client)
-    whole.started = 1000.0
+    whole = climbing(client_timeout=client, started=1000.0)
     settings = from_mapping({"reliability": {"escalation": {"exchange_timeout": timeout}}})
     assert silent_until(whole, settings) == expected
 
@@ -83,12 +94,12 @@ def test_nor_for_tiers_that_are_degraded() -> None:
 def test_a_second_opinion_that_does_not_come_keeps_nothing_back(
     doubt: InvalidToolCall,
 ) -> None:
-    assert leaves(after("loop_detected", model_failure=doubt, doubted=True))
+    assert leaves(after("loop_detected", model_failure=doubt))
 
 
 def test_nor_does_a_correction_of_what_may_be_fine() -> None:
     doubt = replace(INVALID, doubt=True)
-    assert leaves(after(INVALID_REASON, model_failure=doubt, doubted=True))
+    assert leaves(after(INVALID_REASON, model_failure=doubt))
 
 
 def test_a_silent_tier_has_no_last_try() -> None:

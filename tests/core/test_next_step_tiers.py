@@ -7,16 +7,18 @@ from typing import Any, get_args
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import AttemptRecord, Committed, Controls, Exchange, Route
-from mlx_stack_proxy.engine.failures import reason_of
-from mlx_stack_proxy.engine.next_step import after_waiting
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.outcome import Committed
+from mlx_stack_proxy.engine.request import Controls, Route
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.time_left import after_waiting
 from mlx_stack_proxy.engine.verdicts import (
     EmptyResponse,
     OutputTruncated,
     Rejected,
     UpstreamFailed,
     Verdict,
+    reason_of,
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.escalation.ladder import TierView
@@ -38,7 +40,7 @@ from tests.core.stepping import (
     after,
     climbing,
     error_after,
-    record,
+    running,
     step,
 )
 
@@ -63,7 +65,7 @@ RATE_LIMITED = UpstreamFailed("server_error", "slow down", status=429, retry_aft
 )
 def test_what_retries_did_not_help_goes_up(verdict: Verdict, reason: str) -> None:
     whole = climbing(reason, retried=SPENT)
-    text = Committed("Text.")
+    text, other = Committed("Text."), Committed(other=True)
     assert step(whole, verdict) == Move("standard", reason)
     # Each thing that forbids it:
     others = [r for r in get_args(EscalationReason) if r != reason]
@@ -73,9 +75,9 @@ def test_what_retries_did_not_help_goes_up(verdict: Verdict, reason: str) -> Non
         step(whole, verdict, escalation={"escalate_on": others}),
         step(whole, verdict, escalation={"max_attempts": 1}),
         step(whole, verdict, now=540.0),
-        step(replace(whole, committed=text, text_retried=True), verdict),
-        step(replace(whole, committed=Committed(other=True), text_retried=True), verdict),
-        step(replace(whole, tier="longctx"), verdict),
+        step(climbing(reason, retried=SPENT, committed=text, text_retried=True), verdict),
+        step(climbing(reason, retried=SPENT, committed=other, text_retried=True), verdict),
+        step(climbing(reason, retried=SPENT, tier="longctx"), verdict),
     ):
         assert isinstance(forbidden, (Fail, Deliver))
 
@@ -138,7 +140,7 @@ def test_but_not_all_of_them() -> None:
 def test_a_full_queue_never_leads_to_the_cloud() -> None:
     whole = climbing("tier_busy", tiers=("fast", "premium"))
     assert isinstance(step(whole, BUSY), Fail)
-    assert step(replace(whole, retried={}), TIMEOUT) == Move("premium", "timeout")
+    assert step(whole, TIMEOUT) == Move("premium", "timeout")
 
 
 def test_shedding_never_leads_to_another_tier() -> None:
@@ -187,7 +189,7 @@ def test_a_budget_that_ends_between_attempts_lists_them() -> None:
 
 def test_an_overflow_goes_to_a_larger_window_past_others() -> None:
     assert step(climbing("context_overflow"), OVERFLOW) == Move("longctx", "context_overflow")
-    last = replace(climbing("context_overflow"), tier="longctx")
+    last = climbing("context_overflow", tier="longctx")
     assert step(last, OVERFLOW) == PassOn(400, (), b"too long")
 
 
@@ -221,21 +223,20 @@ def test_only_litellm_that_is_gone_is_upstream_unavailable() -> None:
     """Not a cloud that is called directly."""
     route = Route(("fast", "premium"), direct=frozenset({"premium"}))
 
-    def on_premium(*attempts: AttemptRecord) -> ProxyError:
-        whole = replace(climbing(), route=route, tier="premium", attempts=list(attempts))
+    def on_premium(*reasons: str) -> ProxyError:
+        whole = climbing(*reasons, route=route, tier="premium")
         return error_after(whole, REFUSED)
 
-    alone = on_premium(record("refused", "premium"))
+    alone = on_premium("refused")
     assert (alone.status, alone.type) == (502, "all_tiers_failed")
-    silent = AttemptRecord("fast", "timeout", None, 30.0)
-    assert on_premium(silent, record("refused", "premium")).status == 502
-    both = on_premium(record("refused", "fast"), record("refused", "premium"))
+    assert on_premium("timeout", "refused").status == 502
+    both = on_premium("refused", "refused")
     assert (both.status, both.type) == (503, "upstream_unavailable")
 
 
 def test_litellm_that_is_gone_leads_to_the_direct_cloud_alone() -> None:
     direct = Route((*CHAIN, "premium"), direct=frozenset({"premium"}))
-    whole = replace(climbing("refused"), route=direct)
+    whole = climbing("refused", route=direct)
     assert step(whole, REFUSED) == Move("premium", "server_error")
     # Also where that is all that is left, and degraded.
     view = TierView(passed_over={"premium": 9.0})
@@ -245,13 +246,13 @@ def test_litellm_that_is_gone_leads_to_the_direct_cloud_alone() -> None:
 def test_a_direct_cloud_that_is_gone_leads_on() -> None:
     """LiteLLM is none the worse for it; and nobody waits for a second refusal."""
     route = Route(("premium", "longctx"), direct=frozenset({"premium"}))
-    whole = replace(climbing("refused"), route=route, tier="premium")
+    whole = climbing("refused", route=route, tier="premium")
     assert step(whole, REFUSED) == Move("longctx", "server_error")
 
 
 def waited(whole: Exchange, now: float = 1.0, view: TierView | None = None, **rules: Any) -> Any:
     settings = from_mapping({"reliability": rules})
-    return after_waiting(whole, settings, view or TierView(), now)
+    return after_waiting(running(whole), settings, view or TierView(), now)
 
 
 def test_a_tier_that_failed_while_a_request_waited_for_it_is_left() -> None:
@@ -273,7 +274,7 @@ def test_a_tier_that_failed_while_a_request_waited_for_it_is_left() -> None:
         after(),
         climbing(controls=Controls(escalation=False)),
         climbing(committed=Committed("Let me look.")),
-        replace(climbing(), tier="longctx"),
+        climbing(tier="longctx"),
     ],
     ids=["one tier", "escalation off", "text is out", "the last"],
 )
@@ -312,16 +313,19 @@ def test_thinking_without_end_is_asked_for_an_answer_then_goes_up() -> None:
     thinking = OutputTruncated("reasoning")
     first = step(climbing("output_truncated"), thinking)
     assert isinstance(first, Retry) and "Answer directly" in first.hint
-    spent = climbing("output_truncated", retried={"output_truncated": 1})
+    retried = {"output_truncated": 1}
+    spent = climbing("output_truncated", retried=retried)
     assert step(spent, thinking) == Move("standard", "output_truncated")
-    assert isinstance(step(replace(spent, tier="longctx"), thinking), Fail)
+    assert isinstance(
+        step(climbing("output_truncated", retried=retried, tier="longctx"), thinking), Fail
+    )
 
 
 @pytest.mark.parametrize(
     ("own", "kind"), [(LOOP, "loop_detected"), (INVALID, "tool_validation_failed")]
 )
 def test_what_the_model_did_last_names_the_error(own: Verdict, kind: str) -> None:
-    whole = after("loop_detected", "timeout", model_failure=own, last_response={})
+    whole = after("loop_detected", "timeout", model_failure=own)
     error = error_after(whole, TIMEOUT)
     assert (error.status, error.type) == (422, kind)
     assert len(error.body()["error"]["attempts"]) == 2

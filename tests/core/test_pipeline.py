@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Controls, Exchange, Request
+from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import Pipeline, StageState
+from mlx_stack_proxy.engine.request import Controls, UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import (
     Cut,
     EmptyResponse,
@@ -37,7 +38,7 @@ class Recorder(StageState):
     def __init__(self, stage: Scripted) -> None:
         self.stage = stage
 
-    def on_request(self, request: Request) -> Verdict | None:
+    def on_request(self, request: UpstreamRequest) -> Verdict | None:
         return self._act("on_request", request)
 
     def on_event(self, event: Event) -> Verdict | None:
@@ -93,8 +94,8 @@ def piped(*stages: Any, faults: Faults | None = None) -> Pipeline:
     return Pipeline(stages, exchange(), faults if faults is not None else Faults())
 
 
-def request() -> Request:
-    return Request("fast", {"messages": [], "max_tokens": 5})
+def request() -> UpstreamRequest:
+    return UpstreamRequest("fast", {"messages": [], "max_tokens": 5})
 
 
 def test_stages_are_asked_in_order_and_all_mend_before_any_judges() -> None:
@@ -153,10 +154,10 @@ def test_no_doubt_hides_what_is_surely_wrong() -> None:
 
 
 def test_nobody_s_word_makes_a_loop_right_that_is_wrong_in_another_way_too() -> None:
-    believed = replace(LOOP, believable=True, believed=True)
-    assert severest([believed]) is believed
-    assert severest([believed, DOUBTS[1]]) is believed
-    assert severest([believed, InvalidToolCall(())]) == LOOP
+    confirmed = replace(LOOP, confirmable=True, confirmed=True)
+    assert severest([confirmed]) is confirmed
+    assert severest([confirmed, DOUBTS[1]]) is confirmed
+    assert severest([confirmed, InvalidToolCall(())]) == LOOP
 
 
 @pytest.mark.parametrize("hook", ["open", "on_request", "on_event", "mend", "judge"])
@@ -185,13 +186,13 @@ def test_a_verdict_after_a_fault_still_counts(hook: str) -> None:
 
 
 def test_a_half_made_change_of_the_request_is_undone() -> None:
-    def half(asked: Request) -> Verdict | None:
+    def half(asked: UpstreamRequest) -> Verdict | None:
         asked.body["max_tokens"] = 1
         asked.body["new"] = True
         del asked.body["messages"]
         raise RuntimeError
 
-    def whole(asked: Request) -> Verdict | None:
+    def whole(asked: UpstreamRequest) -> Verdict | None:
         asked.body["temperature"] = 0
         return None
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Route
+from mlx_stack_proxy.engine.request import Route
 from mlx_stack_proxy.escalation.tiers import (
     NoSuchTier,
     is_listed,

@@ -17,7 +17,7 @@ from importlib import import_module
 
 from tests.fuzz.mutations import EXAMPLES
 
-MODULES = ("sse", "tool_calls", "config")
+MODULES = ("sse", "dialects", "tool_calls", "config")
 AT_ONCE = 100  # examples between two looks at the clock
 
 

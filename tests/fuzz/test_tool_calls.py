@@ -91,7 +91,7 @@ def test_any_structured_reply(text: str, schema: Any) -> None:
     ):
         found = check_response_format(text, wanted)
         if found.failures or not found.repairs:
-            assert found.text == text
+            assert found.arguments == text
 
 
 @few

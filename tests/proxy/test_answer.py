@@ -10,7 +10,7 @@ from typing import Any
 from mlx_stack_proxy.engine.answer import Answer
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
-from mlx_stack_proxy.engine.steps import Deliver, Fail, PassOn
+from mlx_stack_proxy.engine.steps import Fail, PassOn
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.memory_pressure.probe import MemoryProbe
 from mlx_stack_proxy.settings import MemoryPressureSettings
@@ -64,7 +64,7 @@ async def test_text_whose_turn_a_time_limit_took_goes_out_with_the_end() -> None
     answer, running, out = answering(client)
     await interrupted(answer, out)
     client.open.set()
-    await answer.finish(Deliver(), running)
+    await answer.deliver(running)
     assert client.body == ROLE + TEXT + END + DONE
     assert client.whole
 
@@ -75,7 +75,7 @@ async def test_it_goes_out_where_a_sign_of_life_was_before_it() -> None:
     answer.send_later(b"", time.monotonic())
     await interrupted(answer, out)
     client.open.set()
-    await answer.finish(Deliver(), running)
+    await answer.deliver(running)
     assert client.body.startswith(b": keep-alive\n\n" + ROLE + TEXT + END)
     assert client.body.endswith(DONE)
 
@@ -86,7 +86,7 @@ async def test_it_goes_out_before_what_another_attempt_brings() -> None:
     await interrupted(answer, ROLE)
     client.open.set()
     await answer.send(out.removeprefix(ROLE))
-    await answer.finish(Deliver(), running)
+    await answer.deliver(running)
     assert client.body.startswith(ROLE + TEXT + END)
     assert client.body.endswith(DONE)
 
@@ -97,7 +97,7 @@ async def test_an_answer_to_pass_on_goes_into_a_stream_that_has_begun() -> None:
     answer, _, _ = answering(client)
     answer.send_later(b"", time.monotonic())
     refused = PassOn(400, (), b'{"error": {"message": "no such thing"}}')
-    await answer.finish(refused, None)
+    await answer.refuse(refused)
     assert client.status == 200
     assert b'"message":"no such thing"' in client.body
     assert client.body.endswith(DONE)
@@ -105,9 +105,9 @@ async def test_an_answer_to_pass_on_goes_into_a_stream_that_has_begun() -> None:
 
 async def test_where_not_even_the_head_is_out_a_failure_has_its_status() -> None:
     client = Client()
-    answer, running, out = answering(client)
+    answer, _, out = answering(client)
     await interrupted(answer, out)
     client.open.set()
-    await answer.finish(Fail(FAILED), running)
+    await answer.refuse(Fail(FAILED))
     assert client.status == 502
     assert client.body == FAILED.encoded()

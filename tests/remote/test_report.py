@@ -78,7 +78,7 @@ def test_what_failed_after_all_is_told_with_its_command() -> None:
     found = report({FAST: row}, failed)
     said = words(found)
     assert "1 of 3 replies was broken; you saw 1 of them." in said
-    assert "claude-cli: all_tiers_failed after 2 attempts" in said
+    assert "claude-cli: all_tiers_failed after 2 attempts:" in said
     assert "\n  mlx-stack-proxy events --request req_60" in said
     assert found["failures"][0]["status"] == 502
 
@@ -107,7 +107,7 @@ def test_an_agent_alone() -> None:
     assert found["totals"] == {"requests": 5}
     assert found["agents"] == ["claude-cli", "codex"]
     assert [one["agent"] for one in found["hours"]] == ["", "codex"]
-    assert "started twice, without an orderly stop before once" in words(found)
+    assert "started twice, after a kill or a crash once" in words(found)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 import anthropic
 import pytest
+from anthropic import beta_async_tool
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
@@ -174,3 +175,43 @@ async def test_one_block_is_open_at_a_time(
                 is_open = False
     assert not is_open
     assert [block["type"] for block in opened] == [one[0] for one in expected]
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_the_beta_streamed(
+    name: str, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic
+) -> None:
+    deltas, finish, expected, reason = CASES[name]
+    upstream.will(said(*deltas, finish=finish))
+    async with claude.beta.messages.stream(**ASKED, tools=TOOLS) as running:
+        check(await running.get_final_message(), expected, reason)
+
+
+@beta_async_tool
+async def get_weather(city: str) -> str:
+    """The weather in a city.
+
+    Args:
+        city: its name
+    """
+    return f"Snow in {city}."
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_the_tool_runner(
+    streamed: bool, upstream: ScriptedServer, claude: anthropic.AsyncAnthropic
+) -> None:
+    """It asks for a thread first, is told that there is none, and sends whole transcripts."""
+    upstream.will(said(*THINKING, *CALL, finish="tool_calls"), said({"content": "It snows."}))
+    runner: Any = claude.beta.messages.tool_runner(**ASKED, tools=[get_weather], stream=streamed)
+    found = []
+    async for reply in runner:
+        found.append(await reply.get_final_message() if streamed else reply)
+    assert [message.stop_reason for message in found] == ["tool_use", "end_turn"]
+    assert found[-1].content[0].text == "It snows."
+    first, second = (call.json()["messages"] for call in upstream.calls)
+    assert second[: len(first)] == first
+    asked, result = second[len(first) :]
+    assert asked["reasoning_content"] == "Let me think."
+    assert (result["role"], result["content"]) == ("tool", "Snow in Oslo.")
+    assert result["tool_call_id"] == asked["tool_calls"][0]["id"] == "call_a"

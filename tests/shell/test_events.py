@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mlx_stack_proxy.engine.exchange import EVENT_KINDS
+from mlx_stack_proxy.engine.outcome import EVENT_KINDS
 from mlx_stack_proxy.server import event_stream
 from mlx_stack_proxy.server.process import Server
 from mlx_stack_proxy.state.store import StoreError

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import timers
+from mlx_stack_proxy.engine.decisions import Decisions
 from mlx_stack_proxy.escalation import health as tier_health
-from mlx_stack_proxy.escalation import moves
 from tests.faults.catalogue import DONE, good
 from tests.faults.clients import TOOLS
 from tests.shell.asking import ask
@@ -162,14 +162,14 @@ async def test_but_when_there_is_room_again(
 ) -> None:
     gate = asyncio.Event()
     found = []
-    look = moves.leaves
+    look = Decisions.ends_silent_call
 
     def seen(*given: Any) -> bool:
         found.append(look(*given))
         gate.set()
         return found[-1]
 
-    monkeypatch.setattr(moves, "leaves", seen)
+    monkeypatch.setattr(Decisions, "ends_silent_call", seen)
     monkeypatch.setattr(timers, "LOOK_AGAIN_SECONDS", 0.05)
     places, replies = one_place_each(gate, HANGS)
     proxy = await three_tiers(

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Exchange, Request
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import OutputTruncated
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
@@ -47,7 +48,7 @@ def stage(apply: str = "auto", tiers: Json | None = None, limits: Json | None = 
 
 
 def sent(budget: Budget, whole: Exchange, tier: str = "fast") -> Json:
-    request = Request(tier, dict(whole.request.body))
+    request = UpstreamRequest(tier, dict(whole.request.body))
     budget.open(whole).on_request(request)
     return request.body
 
@@ -164,7 +165,7 @@ def cut_reply(reason: str, text: str = "Here is") -> Reply:
 def test_a_reply_that_was_cut_is_delivered(body: Json, reason: str) -> None:
     whole = exchange(client_request(**body))
     state = stage().open(whole)
-    state.on_request(Request("fast", dict(whole.request.body)))
+    state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
     assert state.judge(cut_reply(reason)) is None
 
 
@@ -174,7 +175,7 @@ def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> No
     def verdict(reply: Reply, **body: Any) -> OutputTruncated | None:
         whole = exchange(client_request(**body))
         state = stage().open(whole)
-        state.on_request(Request("fast", dict(whole.request.body)))
+        state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
         found: OutputTruncated | None = state.judge(reply)
         return found
 
@@ -191,23 +192,22 @@ def test_a_limit_that_was_not_sent_cuts_nothing() -> None:
     """A replayed reply, say, whose request the stage never saw."""
     reply = cut_reply("stop", text="Hello there")
     reply.usage = Usage(9, 5)
-    whole = exchange()
-    whole.tier = "fast"
-    stage().open(whole).mend(reply)
+    state = stage().open(exchange())
+    state.mend(reply)
     assert (reply.choices[0].text, reply.mended) == ("Hello there", set())
-    assert not whole.reply_notes
+    assert not state.remarks.reply_notes
 
 
 def test_next_to_nothing_is_nothing() -> None:
     """Three bytes can't be most of 300 tokens; with a cloud's model the rest may be thoughts."""
 
     def unseen(usage: Usage, text: str, tier: str = "fast", **body: Any) -> bool:
-        whole = exchange(client_request(**{"tools": CALLS, "max_tokens": 300, **body}))
-        whole.tier = tier
+        request = client_request(**{"tools": CALLS, "max_tokens": 300, **body})
+        whole = exchange(request, tiers=(tier,))
         state = stage(tiers={"fast": {"model": "f"}, "far": {"model": "p", "local": False}}).open(
             whole
         )
-        state.on_request(Request(tier, dict(whole.request.body)))
+        state.on_request(UpstreamRequest(tier, dict(whole.request.body)))
         reply = cut_reply("length", text=text)
         reply.usage = usage
         return state.judge(reply) == OutputTruncated("unseen")

@@ -99,8 +99,8 @@ def decided(whole: Exchange, one: Attempt, pieces: Sequence[bytes]) -> Json:
     found = {
         "early": early,
         "verdict": one.verdict,
-        "notes": [whole.notes, whole.reply_notes],
-        "incidents": whole.incidents,
+        "notes": [one.remarks().notes, one.remarks().reply_notes],
+        "incidents": one.remarks().incidents,
         "choices": {
             index: [c.text, c.reasoning, c.refusal, c.tool_calls, c.finish_reason]
             for index, c in reply.choices.items()

@@ -8,6 +8,7 @@ import pytest
 
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall
 from mlx_stack_proxy.tool_validation import stage as stage_module
+from tests.core.exchanges import asked_again
 from tests.stages.tool_replies import (
     FORMATS,
     GOOD,
@@ -259,9 +260,7 @@ def test_a_text_that_may_hold_a_call_is_doubted(text: str) -> None:
 
 @pytest.mark.parametrize("reply", [message(call()), message(text="It is a small marsupial.")])
 def test_what_the_next_tier_says_instead_goes_out_be_it_a_call_or_a_text(reply: Json) -> None:
-    again = asked()
-    again.doubted = True
-    again.model_failure = judged(message(text=OF_NO_TOOL)).verdict
+    again = asked_again(asked(), judged(message(text=OF_NO_TOOL)).verdict)
     assert judged(reply, again).verdict is None
 
 
@@ -323,9 +322,7 @@ def test_a_required_text_that_is_empty_is_doubted_and_refused_never() -> None:
     assert isinstance(outcome.verdict, InvalidToolCall)
     assert (outcome.kinds, outcome.verdict.doubt) == (["empty_value"], True)
     assert not outcome.verdict.ask_next
-    again = asked()
-    again.doubted = True
-    again.model_failure = outcome.verdict
+    again = asked_again(asked(), outcome.verdict)
     assert judged(EMPTY, again).verdict is None
     said = EMPTY["choices"][0]["message"]
     before = [{"role": "user", "content": "Empty a.txt and b.txt."}, said]

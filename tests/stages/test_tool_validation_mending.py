@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.engine.exchange import Controls
+from mlx_stack_proxy.engine.request import Controls
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall
 from mlx_stack_proxy.tool_validation import stage as stage_module
 from tests.core.exchanges import Faults, attempt, relayed
 from tests.stages.tool_replies import (
@@ -103,7 +104,8 @@ def test_a_bad_call_written_as_text_stays_as_it_came_for_the_retry() -> None:
     outcome = judged(message(text=bad))
     choice = outcome.attempt.reply.choices[0]
     assert (choice.text, choice.tool_calls) == (bad, [])
-    assert outcome.exchange.last_response == {
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert outcome.verdict.response == {
         "role": "assistant",
         "content": bad,
         "tool_calls": [],
@@ -168,7 +170,7 @@ def test_a_right_call_goes_out_as_the_bytes_that_came(schema: Any, spelling: str
     stream = stream_bytes(with_role({"content": "Let me < see."}, *pieces, finish="tool_calls"))
     assert relayed(one, [stream]) == stream
     assert faults == []
-    assert whole.reply_notes == {}
+    assert one.remarks().reply_notes == {}
 
 
 PROSE = st.text(st.sampled_from("ab <>{}[]|`\"'\n:_/\\tolcaun=e.…é"), max_size=120)
@@ -242,7 +244,7 @@ def test_unparsable_arguments_of_the_history(arguments: Any, sent: str) -> None:
     assert messages[1]["tool_calls"][0]["function"] == {"name": "search", "arguments": sent}
     assert (messages[0], messages[2]) == (history[0], history[2])
     assert history[1]["tool_calls"][0]["function"]["arguments"] == arguments, "ours is a copy"
-    assert [(one.kind, one.labels) for one in whole.incidents] == [
+    assert [(said.kind, said.labels) for said in one.remarks().incidents] == [
         ("tool_call_repaired", ("unparsed_history",))
     ]
 
@@ -254,7 +256,7 @@ def test_a_readable_history_is_sent_as_it_came(arguments: Any) -> None:
     one = attempt(whole, stages=[stage()])
     one.on_request()
     assert one.request.body["messages"][0] is history[0]
-    assert whole.incidents == []
+    assert one.remarks().incidents == []
 
 
 def test_unparsable_arguments_deep_in_a_history_are_mended_in_every_request() -> None:

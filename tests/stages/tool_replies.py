@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import Controls, Exchange
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, Verdict
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.tool_validation.stage import ToolValidation
@@ -79,11 +80,11 @@ class Outcome:
 
     @property
     def repairs(self) -> str | None:
-        return self.exchange.reply_notes.get("Repairs")
+        return self.attempt.remarks().reply_notes.get("Repairs")
 
     @property
     def incidents(self) -> list[tuple[str, tuple[str, ...]]]:
-        return [(one.kind, one.labels) for one in self.exchange.incidents]
+        return [(one.kind, one.labels) for one in self.attempt.remarks().incidents]
 
 
 def judged(reply: Json, whole: Exchange | None = None, **rules: Any) -> Outcome:

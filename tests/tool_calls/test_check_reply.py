@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.tool_validation.check import Options
-from mlx_stack_proxy.tool_validation.check_reply import CheckedText, check_response_format
+from mlx_stack_proxy.tool_validation.check import Checked, Options
+from mlx_stack_proxy.tool_validation.check_reply import FORMAT, check_response_format
 from tests.tool_calls.calls import parameters
 
 OBJECT = {"type": "json_object"}
@@ -38,7 +38,7 @@ NUMBERS = shaped({"type": "array", "items": {"type": "integer"}})
     ],
 )
 def test_good_replies_are_not_touched(text: str, wanted: Any) -> None:
-    assert check_response_format(text, wanted) == CheckedText(text)
+    assert check_response_format(text, wanted) == Checked(FORMAT, text)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_good_replies_are_not_touched(text: str, wanted: Any) -> None:
     ],
 )
 def test_replies_with_one_reading(text: str, wanted: Any, due: str, rules: Any) -> None:
-    assert check_response_format(text, wanted) == CheckedText(due, rules)
+    assert check_response_format(text, wanted) == Checked(FORMAT, due, rules)
     assert check_response_format(text, wanted, Options(repair=False)).failures
 
 
@@ -74,7 +74,7 @@ def test_replies_with_one_reading(text: str, wanted: Any, due: str, rules: Any) 
 )  # fmt: skip
 def test_replies_that_fail(text: str, wanted: Any, error: str) -> None:
     checked = check_response_format(text, wanted)
-    assert (checked.text, checked.repairs) == (text, ())
+    assert (checked.arguments, checked.repairs) == (text, ())
     assert checked.failures[0].tool == "response_format"
     assert checked.failures[0].error.startswith(error)
 
@@ -99,11 +99,11 @@ def test_the_answer_stands_behind_what_the_model_thought(name: str) -> None:
         if "</think>" in said and name == "opened by the prompt":
             continue  # nobody can tell
         checked = check_response_format(thought + said, ANSWER)
-        assert checked == CheckedText(due, ("leading_text", *rules))
+        assert checked == Checked(FORMAT, due, ("leading_text", *rules))
     for said in ("", "I can't do that.", '{"answer": "x"}'):
         checked = check_response_format(thought + said, ANSWER)
         assert checked.failures
-        assert checked.text == thought + said
+        assert checked.arguments == thought + said
 
 
 def test_a_thought_is_no_answer() -> None:
@@ -115,11 +115,11 @@ def test_a_thought_is_no_answer() -> None:
     "text", ['{"a": "x </think> y"}', 'Here: {"a": "x </think> y"}', "{'a': 'x </think> y'}"]
 )
 def test_a_marker_in_a_string_ends_no_thought(text: str) -> None:
-    assert json.loads(check_response_format(text, OBJECT).text) == {"a": "x </think> y"}
+    assert json.loads(check_response_format(text, OBJECT).arguments) == {"a": "x </think> y"}
 
 
 def test_the_check_can_be_switched_off() -> None:
     off = Options(validate_json=False)
-    assert check_response_format("no", OBJECT, off) == CheckedText("no")
+    assert check_response_format("no", OBJECT, off) == Checked(FORMAT, "no")
     lax = Options(validate_schema=False)
-    assert check_response_format("{}", ANSWER, lax) == CheckedText("{}")
+    assert check_response_format("{}", ANSWER, lax) == Checked(FORMAT, "{}")

@@ -324,6 +324,12 @@ def test_whatever_comes_is_translated_or_refused(body: Json) -> None:
         assert error.status == 400
 
 
+@pytest.mark.parametrize("kind", [[], {}, 7, None])
+def test_a_block_of_no_kind_goes_on_as_its_json(kind: Any) -> None:
+    (said,) = chat(user({"type": kind, "a": 1}))["messages"]
+    assert json.loads(said["content"]) == {"type": kind, "a": 1}
+
+
 def test_the_calls_that_failed_are_told_by_their_ids() -> None:
     marked = user(result("line 12: no such file", is_error=True))
     found = MESSAGES.to_chat({"model": "m", "messages": [ASKED, USED, marked]}, {})

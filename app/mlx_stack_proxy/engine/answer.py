@@ -16,7 +16,8 @@ from .downstream import EVENT_STREAM, Downstream
 from .exchange import Exchange
 from .failures import refusal_passed_on
 from .headers import RawHeaders
-from .steps import Deliver, Fail, PassOn
+from .outcome import Remarks
+from .steps import Fail, PassOn
 
 _JSON = [(b"content-type", b"application/json")]
 _PASSED = (b"content-type", b"retry-after")
@@ -24,10 +25,10 @@ _KEEPALIVE = comment_frame("keep-alive")
 
 
 class Answer:
-    """One client's response. ``public``: what LiteLLM's headers say to it.
+    """One client's response.
 
     ``memory``: whose pressure our headers tell. ``metadata``: the last chunk, or the object, also
-    carries what our headers say.
+    carries what our headers say. ``running``: the attempt of now.
     """
 
     def __init__(
@@ -45,7 +46,8 @@ class Answer:
         self._said: dict[str, str] = {}
         self._late_writes: list[asyncio.Task[None]] = []
         self._unsent = b""  # what a time limit took the turn of, while the client read slowly
-        self.public: RawHeaders = []
+        self.running: Attempt | None = None
+        self.headers_sent = False
 
     @property
     def busy(self) -> bool:
@@ -75,18 +77,18 @@ class Answer:
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
-    async def finish(self, step: Deliver | PassOn | Fail, attempt: Attempt | None) -> None:
-        """Carry out the last step."""
-        if self._late_writes:
-            await self._late_writes_end()
-        match step:
-            case Deliver():
-                assert attempt is not None
-                await self._deliver(attempt)
-            case PassOn():
-                await self._pass_on(step)
-            case Fail():
-                await self._fail(step.error)
+    async def deliver(self, attempt: Attempt) -> None:
+        """Send what is left of a reply."""
+        await self._late_writes_end()
+        await self._deliver(attempt)
+
+    async def refuse(self, step: PassOn | Fail) -> None:
+        """Send an error, ours or upstream's own."""
+        await self._late_writes_end()
+        if isinstance(step, Fail):
+            await self._fail(step.error)
+        else:
+            await self._pass_on(step)
 
     async def _late_writes_end(self) -> None:
         """What a timer let out was there first, and must go out first."""
@@ -95,23 +97,23 @@ class Answer:
 
     async def _write(self, data: bytes) -> None:
         if not self._downstream.started:
-            await self._start_stream(running=1)
+            running = self.running
+            said = running.remarks() if running is not None else Remarks()
+            await self._start_stream(said, running.public if running is not None else [])
         await self._downstream.write(data)
 
-    async def _start_stream(self, running: int) -> None:
-        headers = [*EVENT_STREAM, *self._own_headers(running), *self.public]
+    async def _start_stream(self, running: Remarks | None, public: RawHeaders) -> None:
+        headers = [*EVENT_STREAM, *self._own_headers(running), *public]
         await self._downstream.start(200, headers)
-        self._exchange.headers_sent = True
+        self.headers_sent = True
 
-    def _own_headers(self, running: int = 0) -> RawHeaders:
-        """``running``: upstream calls that have no record yet."""
-        attempts = len(self._exchange.attempts) + running
-        self._said = response_headers.values(self._exchange, attempts, self._memory.pressure)
+    def _own_headers(self, running: Remarks | None = None) -> RawHeaders:
+        self._said = response_headers.values(self._exchange, running, self._memory.pressure)
         return response_headers.encode(self._said)
 
     async def _deliver(self, attempt: Attempt) -> None:
         if not self._exchange.request.stream:
-            headers = [*_JSON, *self._own_headers(), *self.public]
+            headers = [*_JSON, *self._own_headers(), *attempt.public]
             metadata = response_headers.as_fields(self._said) if self._metadata else None
             completion = attempt.completion(metadata)
             if (outgoing := self._exchange.outgoing) is not None:
@@ -121,15 +123,12 @@ class Answer:
         fields, note = self._closing_words()
         metadata = fields if self._metadata else None
         if not self._downstream.started:
-            await self._start_stream(running=0)
+            await self._start_stream(None, attempt.public)
             note = b""
         await self._downstream.end(self._unsent + attempt.rest(note, metadata))
 
     async def _pass_on(self, step: PassOn) -> None:
-        if self._downstream.started:  # by a sign of life, since it was decided
-            await self._fail(refusal_passed_on(self._exchange, step))
-            return
-        if self._exchange.outgoing is not None:
+        if self._downstream.started or self._exchange.outgoing is not None:
             await self._fail(refusal_passed_on(self._exchange, step), step.headers)
             return
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
@@ -161,8 +160,7 @@ class Answer:
 
     def _closing_words(self) -> tuple[dict[str, str | int], bytes]:
         """What our headers would say now, and a comment of it if those sent said otherwise."""
-        attempts = len(self._exchange.attempts)
-        said = response_headers.values(self._exchange, attempts, self._memory.pressure)
+        said = response_headers.values(self._exchange, None, self._memory.pressure)
         fields = response_headers.as_fields(said)
         if said == self._said:
             return fields, b""

@@ -8,7 +8,7 @@ and :meth:`Attempt.rest` or :meth:`Attempt.completion` gives what is left to del
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import orjson
@@ -24,9 +24,12 @@ from ..wire.events import Event, Finish, OtherDelta, RefusalDelta, Tick, Upstrea
 from ..wire.reply import Reply
 from ..wire.rewrite import rewritten, without_reasoning
 from ..wire.usage import UsageCheck
-from .exchange import Committed, Exchange, Request
+from .exchange import Exchange
 from .gate import Gate
+from .headers import RawHeaders
+from .outcome import Committed, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
+from .request import UpstreamRequest
 from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Rejected, UpstreamFailed, Verdict
 
@@ -36,12 +39,16 @@ _OF_ONE_CHUNK = frozenset({"choices", "usage"})
 
 
 class Attempt:
-    """The state of one attempt. Times are in seconds on the exchange's clock."""
+    """The state of one attempt. Times are in seconds on the exchange's clock.
+
+    ``notes``: headers that the loop adds to the stages'. ``public``: what LiteLLM's headers say to
+    the client.
+    """
 
     def __init__(
         self,
         exchange: Exchange,
-        request: Request,
+        request: UpstreamRequest,
         stages: Sequence[Stage],
         report: FaultReport,
         *,
@@ -53,6 +60,8 @@ class Attempt:
         self._after_text = exchange.text_is_out
         self._continues = committed is not None
         self.request = request
+        self.notes: dict[str, str] = {}
+        self.public: RawHeaders = []
         self._content = b""
         self.reply = Reply(offered=exchange.request.offered)
         self.verdict: Verdict | None = None
@@ -63,24 +72,29 @@ class Attempt:
         self._expected = exchange.request.body.get("n") or 1  # choices
         self._done_frame = sse.DONE_FRAME
         self._pipeline = Pipeline(stages, exchange, report)
-        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
         self._watched = self._pipeline.watches_events
         # A client that doesn't stream gets one object: nothing has to be kept of each chunk.
         self._builder = None if exchange.request.stream else CompletionBuilder()
-        self._gate = Gate(
-            hold_whole=hold_whole,
-            hold_seconds=hold_seconds,
-            text_hold=None if hold_whole else self._pipeline.text_hold(),
-            report=functools.partial(report, "text_hold"),
-        )
+        self._gate = self._new_gate(hold_seconds, report, hold_whole=hold_whole)
         self._reader = sse.FrameReader()
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._form = ChunkForm(self.reply, f"chatcmpl-{exchange.id}", model, self._usage_check)
         self._halves: surrogates.Halves = {}
         self._encoder = exchange.outgoing.encoder if exchange.outgoing is not None else None
-        identity = committed.identity if committed else {}
-        self._view = self._view_with(identity)
+        self._view = self._view_with(committed.identity if committed else {})
+
+    def _new_gate(self, seconds: float, report: FaultReport, *, hold_whole: bool) -> Gate:
+        hold_whole = hold_whole or self._after_text or self._pipeline.hold_whole()
+        text_hold = None if hold_whole else self._pipeline.text_hold()
+        told = functools.partial(report, "text_hold")
+        return Gate(hold_whole=hold_whole, hold_seconds=seconds, text_hold=text_hold, report=told)
+
+    def remarks(self) -> Remarks:
+        """What the loop and the stages have said so far."""
+        said = self._pipeline.remarks()
+        said.notes |= self.notes
+        return said
 
     @property
     def committed(self) -> Committed | None:
@@ -95,7 +109,7 @@ class Attempt:
         """Another attempt's beginning has gone out, though none of its text: this one follows."""
         self._view = self._view_with(committed.identity)
 
-    def _view_with(self, identity: dict[str, Any]) -> ClientView:
+    def _view_with(self, identity: Mapping[str, Any]) -> ClientView:
         request = self._client_request
         return ClientView(
             identity,

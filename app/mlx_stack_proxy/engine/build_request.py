@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..frozen import frozen
 from ..settings import Settings, TierSettings
 from ..token_budget.budgets import fitting
-from ..wire.reply import Reply
 from ..wire.usage import window_of
 from . import correction, hints
-from .exchange import Exchange, Request
+from .exchange import Exchange
 from .litellm_controls import without_controls
+from .outcome import Outcome
+from .request import UpstreamRequest
 from .steps import Move, Retry
-from .verdicts import EmptyResponse, InvalidToolCall, LoopDetected, OutputTruncated, Verdict
+from .verdicts import (
+    EmptyResponse,
+    InvalidToolCall,
+    LoopDetected,
+    OutputTruncated,
+    UpstreamFailed,
+)
 
 # What the same sampling of the same prompt would do again.
 _OF_SAMPLING = (InvalidToolCall, LoopDetected, EmptyResponse, OutputTruncated)
 
 
-@frozen
-class Before:
-    """The attempt before, and the step that led from it to this one."""
-
-    reply: Reply
-    verdict: Verdict | None
-    step: Retry | Move
-
-
-def build(exchange: Exchange, settings: Settings, before: Before | None) -> Request:
+def build(exchange: Exchange, settings: Settings) -> UpstreamRequest:
     """The request for ``exchange.tier``; stages may still rewrite it."""
     body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
@@ -48,9 +45,9 @@ def build(exchange: Exchange, settings: Settings, before: Before | None) -> Requ
         # LiteLLM is not to retry or fall back by itself, or attempts multiply.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
-    if before is not None:
-        _tell(body, exchange, settings, tier, before)
-    return Request(exchange.tier, body, window_of(tier, settings))
+    if exchange.steps:
+        _tell(body, exchange, settings, tier)
+    return UpstreamRequest(exchange.tier, body, window_of(tier, settings))
 
 
 def _model(exchange: Exchange, tier: TierSettings, settings: Settings) -> str:
@@ -64,12 +61,13 @@ def _tell(
     exchange: Exchange,
     settings: Settings,
     tier: TierSettings | None,
-    before: Before,
 ) -> None:
-    """Put into a request what the attempt before it makes worth saying."""
-    placement = hints.placement_on(tier, in_result=exchange.in_result)
-    step = before.step
-    if isinstance(before.verdict, InvalidToolCall) and step.correct:
+    """Put into a request what the attempts before it make worth saying."""
+    before, step = _told(exchange)
+    if before is None or step is None:
+        return
+    placement = hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
+    if isinstance(before.verdict, InvalidToolCall) and before.reply is not None and step.correct:
         body["messages"] = correction.corrected(
             exchange.request.body,
             before.reply,
@@ -85,3 +83,16 @@ def _tell(
     if isinstance(step, Retry) and isinstance(before.verdict, _OF_SAMPLING):
         local = tier is not None and tier.local
         body.update(correction.other_sampling(body, step.number, local=local))
+
+
+def _told(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
+    """The last outcome that the model is told of, and the step behind it.
+
+    A server's failure is nothing to tell the model: what it was told before stays.
+    """
+    for outcome, step in zip(reversed(exchange.outcomes), reversed(exchange.steps), strict=True):
+        if isinstance(step, Move):
+            return outcome, step
+        if isinstance(step, Retry) and not isinstance(outcome.verdict, UpstreamFailed):
+            return outcome, step
+    return None, None

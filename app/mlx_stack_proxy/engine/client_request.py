@@ -13,18 +13,18 @@ from ..errors import invalid
 from ..wire import legacy, surrogates
 from ..wire.blocks import Blocks, Remembered, messages_in
 from ..wire.chunk_form import MAX_CHOICES
-from .exchange import ClientRequest
+from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
 
 
-def parse(raw: bytes) -> ClientRequest:
+def parse(raw: bytes) -> Request:
     """The request in a body. Raises :class:`ProxyError` (400) with what is wrong and where."""
     return checked(read(raw), len(raw))
 
 
-def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset()) -> ClientRequest:
+def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset()) -> Request:
     """The request that a body makes; ``size``: its bytes as it came. Raises as :func:`parse`."""
     for name, value in body.items():
         check = _CHECKS.get(name)
@@ -32,7 +32,7 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
             raise invalid(f"`{name}` {problem}", name)
     _check_list(body)
     options = body.get("stream_options") or {}
-    request = ClientRequest(
+    request = Request(
         body=body,
         model=body.get("model") or "",
         stream=bool(body.get("stream")),

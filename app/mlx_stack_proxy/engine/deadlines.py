@@ -176,9 +176,8 @@ class Deadlines:
 
 def out_of_patience(exchange: Exchange, now: float) -> UpstreamFailed | None:
     """What ends an exchange whose client wants no reply any more; it says nothing about a tier."""
-    if exchange.due is None or now < exchange.due:
-        return None
-    return impatient(exchange.patience)
+    due = exchange.request.due
+    return None if due is None or now < due else impatient(exchange.request.patience)
 
 
 def impatient(seconds: float | None) -> UpstreamFailed:

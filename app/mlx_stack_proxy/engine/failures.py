@@ -10,43 +10,16 @@ from .exchange import Exchange
 from .steps import PassOn
 from .upstream_answers import quoted_error
 from .verdicts import (
-    Cut,
-    EmptyResponse,
     InvalidToolCall,
-    LeftOpen,
     LoopDetected,
     OutputTruncated,
     Rejected,
     UpstreamFailed,
     Verdict,
+    reason_of,
 )
 
 LOOP_RETRY_AFTER = 5  # seconds
-
-
-def reason_of(verdict: Verdict | None) -> str | None:
-    """Why an attempt failed, in the words of metrics and ``escalate_on``; None if it was delivered.
-
-    ``client_error``: upstream refuses what the client asks, or what we added to it, which is no
-    tier's failure.
-    """
-    match verdict:
-        case None | Cut() | LeftOpen():
-            return None
-        case UpstreamFailed(reason="server_error") if verdict.client_fault or verdict.about_ours:
-            return "client_error"
-        case UpstreamFailed():
-            return verdict.reason
-        case LoopDetected():
-            return "loop_detected"
-        case InvalidToolCall():
-            return "tool_validation_failure"
-        case OutputTruncated():
-            return "output_truncated"
-        case EmptyResponse():
-            return "empty_response"
-        case Rejected():
-            return verdict.type
 
 
 def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
@@ -76,10 +49,8 @@ def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     did after it.
     """
     own = exchange.model_failure
-    if isinstance(own, (LoopDetected, InvalidToolCall)) and own.doubt:
-        own = None  # a reply that was only asked about has failed nobody
     if isinstance(verdict, UpstreamFailed) and isinstance(own, (LoopDetected, InvalidToolCall)):
-        verdict = own
+        verdict = verdict if own.doubt else own  # what was only doubted has failed nobody
     match verdict:
         case LoopDetected():
             return _loop_error(exchange, verdict)
@@ -139,7 +110,7 @@ def _loop_error(exchange: Exchange, verdict: LoopDetected) -> ProxyError:
 def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyError:
     failures = [{"tool": failure.tool, "error": failure.error} for failure in verdict.failures]
     what = failures[0]["error"] if failures else "no valid tool call"
-    extra: dict[str, Any] = {"failures": failures, "last_response": exchange.last_response}
+    extra: dict[str, Any] = {"failures": failures, "last_response": verdict.response}
     return ProxyError(
         422,
         "tool_validation_failed",

@@ -7,21 +7,32 @@ the rest of the attempt, and the reply goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Protocol
 
 from ..wire.events import Event
 from ..wire.reply import Reply
-from .exchange import Exchange, Request
+from .exchange import Exchange
 from .gate import TextHold
+from .outcome import Remarks
+from .request import UpstreamRequest
 from .verdicts import Verdict, severest
 
 FaultReport = Callable[[str, Exception], None]
 
 
 class StageState:
-    """What a stage keeps during one attempt. Override what the stage needs."""
+    """What a stage keeps during one attempt. Override what the stage needs.
 
-    def on_request(self, request: Request) -> Verdict | None:
+    Beside its verdicts a stage has :attr:`remarks` to make. It writes them into this object, and
+    changes nothing else; the loop reads them when a header is due, and when the attempt has ended.
+    """
+
+    @cached_property
+    def remarks(self) -> Remarks:
+        return Remarks()
+
+    def on_request(self, request: UpstreamRequest) -> Verdict | None:
         """Before the upstream call; may rewrite ``request.body``."""
         return None
 
@@ -57,7 +68,7 @@ class Stage(Protocol):
 class Pipeline:
     """The opened stages of one attempt."""
 
-    __slots__ = ("_event_handlers", "_report", "_states")
+    __slots__ = ("_event_handlers", "_opened", "_report", "_states")
 
     def __init__(self, stages: Sequence[Stage], exchange: Exchange, report: FaultReport) -> None:
         self._report = report
@@ -69,6 +80,7 @@ class Pipeline:
                 self._states.append((stage.name, stage.open(exchange)))
             except Exception as error:
                 report(stage.name, error)
+        self._opened = self._states  # also those that were left out later
         # A stage that doesn't watch the stream costs nothing a chunk.
         self._event_handlers = [
             (name, state)
@@ -80,7 +92,7 @@ class Pipeline:
     def watches_events(self) -> bool:
         return bool(self._event_handlers)
 
-    def on_request(self, request: Request) -> Verdict | None:
+    def on_request(self, request: UpstreamRequest) -> Verdict | None:
         for name, state in list(self._states):
             before = dict(request.body)
             try:
@@ -144,6 +156,14 @@ class Pipeline:
             if verdict is not None:
                 verdicts.append(verdict)
         return severest(verdicts)
+
+    def remarks(self) -> Remarks:
+        """What all stages have said so far."""
+        said = Remarks()
+        for _, state in self._opened:
+            if "remarks" in vars(state):
+                said.add(state.remarks)
+        return said
 
     def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
         self._report(name, error)

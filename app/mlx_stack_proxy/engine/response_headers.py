@@ -8,6 +8,7 @@ from functools import lru_cache
 from ..memory_pressure.pressure import Pressure
 from .exchange import Exchange
 from .headers import HOP_BY_HOP, RawHeaders, passed_on
+from .outcome import Remarks
 
 PREFIX = "X-MLX-Stack-"
 # A cookie or an internal address of LiteLLM is nobody's business; our own server says the date.
@@ -61,17 +62,22 @@ def of_pressure(pressure: Pressure) -> RawHeaders:
     return [(b"x-mlx-stack-memory-pressure", pressure.level.word.encode())]
 
 
-def values(exchange: Exchange, attempts: int, pressure: Pressure) -> dict[str, str]:
-    """What our headers say, by name without the prefix. ``attempts``: upstream calls so far."""
+def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> dict[str, str]:
+    """What our headers say, by name without the prefix.
+
+    ``running``: what is said so far of the attempt that runs; None: the exchange is over.
+    """
+    notes = {**exchange.notes, **(exchange.reply_notes if running is None else running.notes)}
     said = {
         "Request-Id": exchange.id,
         "Tier": exchange.tier,
         "Retries": str(exchange.retries),
-        "Attempts": str(attempts),
+        "Attempts": str(len(exchange.attempts) + (running is not None)),
         "Session": exchange.session.header,
-        **exchange.notes,
-        **exchange.reply_notes,
+        **{name: value for name, value in notes.items() if value},
     }
+    if running is not None:
+        said |= running.reply_notes
     if pressure.level:
         said["Memory-Pressure"] = pressure.level.word
     return said

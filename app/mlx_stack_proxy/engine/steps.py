@@ -7,32 +7,37 @@ from ..frozen import frozen
 
 
 @frozen
+class Start:
+    """The tier to start on."""
+
+    tier: str
+    reason: str = ""  # why it isn't the route's first; "" if that needs no reason
+    stays: bool = False  # the exchange may go nowhere else
+
+
+@frozen
 class Deliver:
-    """What the gate holds goes out, and the exchange is over.
+    """What the gate holds goes out, and the exchange is over."""
 
-    ``doubted``: what is held of the attempt that was doubted, not of the last one.
-    """
 
-    doubted: bool = False
+@frozen
+class DeliverEarlier:
+    """The same of an earlier attempt, whose reply was doubted and for which no better came."""
+
+    index: int  # of its outcome
 
 
 @frozen
 class Retry:
-    """Try again on the same tier. ``number``: which retry for this reason, from 1.
-
-    ``correct``: tell the model what was wrong. ``last``: no other retry will follow this one.
-    ``hint``: a sentence that goes to the end of the request. ``in_result``: words of ours go into
-    the last tool result, from here on while the tier stays. ``after``: seconds to wait, to which
-    the runner adds up to ``next_step.JITTER`` of them.
-    """
+    """Try again on the same tier."""
 
     reason: str
-    number: int
-    correct: bool = False
-    last: bool = False
-    hint: str = ""
-    in_result: bool = False
-    after: float = 0.0
+    number: int  # which retry for this reason, from 1
+    correct: bool = False  # tell the model what was wrong
+    last: bool = False  # no other retry will follow this one
+    hint: str = ""  # a sentence that goes to the end of the request
+    hint_in_tool_result: bool = False  # from here on the tier gets words of ours in a tool result
+    after: float = 0.0  # seconds to wait, to which the runner adds up to `next_step.JITTER` of them
 
 
 @frozen
@@ -47,7 +52,10 @@ class Move:
 
 @frozen
 class PassOn:
-    """Upstream's own answer goes to the client as it came: the fault is in the request."""
+    """Upstream's own answer goes to the client as it came: the fault is in the request.
+
+    Where the stream has begun, an error says the same.
+    """
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
@@ -61,13 +69,14 @@ class Fail:
     error: ProxyError
 
 
-Step = Deliver | Retry | Move | PassOn | Fail
+Step = Deliver | DeliverEarlier | Retry | Move | PassOn | Fail
+LastStep = Deliver | DeliverEarlier | PassOn | Fail
 
 
-def outcome_of(step: Deliver | PassOn | Fail) -> str:
+def outcome_of(step: LastStep) -> str:
     """What a last step makes of the exchange, in a word for metrics, counters and log."""
     match step:
-        case Deliver():
+        case Deliver() | DeliverEarlier():
             return "ok"
         case PassOn():
             return "client_error"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..escalation import moves
 from ..escalation.health import Questions
 from ..settings import StreamSettings
 from .answer import Answer
 from .attempt import Attempt
 from .deadlines import Deadlines, out_of_patience
+from .decisions import Decisions
 from .exchange import Exchange
-from .next_step import silent_until
 from .services import Services
+from .time_left import silent_until
 from .verdicts import LeftOpen, UpstreamFailed, Verdict
 from .watch import Watch
 
@@ -34,14 +34,16 @@ class Timers:
         self,
         services: Services,
         exchange: Exchange,
+        *,
         answer: Answer,
+        decisions: Decisions,
         watch: Watch,
         clock: Callable[[], float],
     ) -> None:
-        self._services = services
         self._settings = services.settings
         self._exchange = exchange
         self._answer = answer
+        self._decisions = decisions
         self._watch = watch
         stream = services.settings.stream
         self._keepalive = stream.keepalive_seconds if exchange.request.stream else 0.0
@@ -86,8 +88,8 @@ class Timers:
 
     def _next_due(self) -> float | None:
         times = [self._deadlines.next()] if self._deadlines is not None else []
-        if self._exchange.due is not None:
-            times.append(self._exchange.due)
+        if (due := self._exchange.request.due) is not None:
+            times.append(due)
         if self._keepalive:
             times.append(self._next_sign())
         if self._deadlines is not None and self._attempt is not None:
@@ -119,7 +121,7 @@ class Timers:
     def _next_sign(self) -> float:
         """When a sign of life is due."""
         due = self._answer.last_write + self._keepalive
-        return due if self._exchange.headers_sent else max(due, self._no_sign_before)
+        return due if self._answer.headers_sent else max(due, self._no_sign_before)
 
     @property
     def _has_finished(self) -> bool:
@@ -134,7 +136,7 @@ class Timers:
             return None
         committed = attempt.committed
         out = committed is not None and committed.stays
-        if not out and moves.leaves(self._services, self._exchange, hung, now):
+        if not out and self._decisions.ends_silent_call(hung, now):
             return hung
         deadlines.wait_on(now + LOOK_AGAIN_SECONDS)
         return None
@@ -160,7 +162,7 @@ class Timers:
 
 def _first_sign(exchange: Exchange, stream: StreamSettings) -> float:
     """The time before which none goes out, for a dialect in which the first one has a price."""
-    outgoing = exchange.outgoing
-    first = outgoing.dialect.first_keepalive if outgoing is not None else None
+    dialect = exchange.request.dialect
+    first = dialect.first_keepalive if dialect is not None else None
     by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
     return exchange.started if first is None or by_hand else exchange.started + first

@@ -72,35 +72,27 @@ def failure_of_status(
     text = body[: overflow.MAX_READ].decode("utf-8", "replace")
     came = UpstreamFailed("server_error", message, status=status, headers=headers, body=body)
     if status != 429 and overflow.is_overflow(text):  # a rate limit speaks of tokens, too
-        said = f"the prompt does not fit: {message}"
-        window = overflow.window_in(text)
+        said, window = f"the prompt does not fit: {message}", overflow.window_in(text)
         return replace(came, reason="context_overflow", message=said, window=window)
+    came = replace(came, message=_with(status, message), retry_after=_retry_after(headers))
+    if status < 400:  # to https, or to another path than `upstream.base_url` has
+        return replace(came, message=_with(status, "a redirect, and none is followed"), final=True)
+    if status in (401, 403) or _WRONG_KEY in text:
+        said = _with(status, "LiteLLM refused the API key")  # its own words may quote the key
+        return replace(came, message=said, client_fault=not our_key, final=True)
     lacks = _lacking(lower, needs) if status in _ABOUT_ABILITIES else ""
-    about_key = status in (401, 403) or _WRONG_KEY in text
     about_model = status == 404 or (status == 400 and _UNKNOWN_MODEL.search(lower) is not None)
-    leads_away = status < 400
-    if leads_away:  # to https, or to another path than `upstream.base_url` has
-        message = f"status {status}: a redirect, and none is followed"
-    client_fault = 400 <= status < 500 and status not in _RETRYABLE
-    if about_key:
-        client_fault = not our_key
-        message = "LiteLLM refused the API key"  # its own words may quote the key
-    elif about_model or lacks:
+    client_fault = status < 500 and status not in _RETRYABLE
+    if final := about_model or bool(lacks):
         client_fault = not our_choice
-    about_ours = (
-        speaks_behind_result and not (about_key or lacks) and _is_about_messages(status, lower)
-    )
+    about_ours = speaks_behind_result and not lacks and _is_about_messages(status, lower)
     if about_ours and _OF_TEMPLATE.search(lower):  # else it may yet be about the client's request
         client_fault = False
-    return replace(
-        came,
-        message=f"status {status}: {message}" if str(status) not in message else message,
-        client_fault=client_fault,
-        about_ours=about_ours,
-        retry_after=_retry_after(headers),
-        final=about_key or about_model or leads_away or bool(lacks),
-        lacks=lacks,
-    )
+    return replace(came, client_fault=client_fault, about_ours=about_ours, final=final, lacks=lacks)
+
+
+def _with(status: int, message: str) -> str:
+    return message if str(status) in message else f"status {status}: {message}"
 
 
 def _is_about_messages(status: int, message: str) -> bool:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-from ..engine.exchange import ClientRequest, Exchange
+from ..engine.exchange import Exchange
+from ..engine.request import Request
+from ..engine.steps import Start
 from ..frozen import frozen
 from ..settings import Settings
 from ..wire.blocks import Remembered
@@ -23,7 +25,7 @@ class TierView:
     """What is known of the tiers beside their settings, at one moment.
 
     ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
-    ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
+    ``windows``: context windows in tokens, learned from errors. ``lacks``: abilities (of
     :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
     not enter now: those whose own budget is used up, the cloud's too. ``proven``: tiers that
     have answered, have failed at most once since, and aren't degraded.
@@ -38,14 +40,6 @@ class TierView:
     def without(self, tiers: Iterable[str]) -> TierView:
         """The same with these tiers closed, too."""
         return replace(self, closed=self.closed.union(tiers))
-
-
-@frozen
-class Start:
-    """The tier to start on. ``reason``: why it isn't the route's first; "" if that needs none."""
-
-    tier: str
-    reason: str = ""
 
 
 def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | None) -> Start:
@@ -107,7 +101,7 @@ def relieved(
     return None
 
 
-def _is_complex(request: ClientRequest, settings: Settings) -> bool:
+def _is_complex(request: Request, settings: Settings) -> bool:
     rules = settings.reliability.memory_pressure
     if not rules.escalate_complex or (rules.complex.tools and not request.tools):
         return False
@@ -188,17 +182,17 @@ def window(tier: str, settings: Settings, view: TierView) -> int:
     return min(given, view.windows.get(tier, given))
 
 
-def fits(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+def fits(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
     """Whether a tier has the window and the abilities that a request needs."""
     return has_room(tier, request, settings, view) and able(tier, request, settings, view)
 
 
-def has_room(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+def has_room(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
     """Whether the prompt, as estimated, fits into the tier's context window."""
     return request.is_within(window(tier, settings, view))
 
 
-def needs(request: ClientRequest) -> frozenset[str]:
+def needs(request: Request) -> frozenset[str]:
     """The abilities of :data:`ABILITIES` that a request asks of a model."""
     found = set()
     if request.tools and request.body.get("tool_choice") != "none":
@@ -210,14 +204,14 @@ def needs(request: ClientRequest) -> frozenset[str]:
     return frozenset(found)
 
 
-def able(tier: str, request: ClientRequest, settings: Settings, view: TierView) -> bool:
+def able(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
     """Whether a tier has the abilities that a request needs."""
     known = settings.tiers[tier]
-    learnt = view.lacks.get(tier)
-    if not learnt and False not in (known.tools, known.images, known.response_format):
+    learned = view.lacks.get(tier)
+    if not learned and False not in (known.tools, known.images, known.response_format):
         return True  # nearly always
     lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
-    lacks |= {ability for ability in learnt or () if getattr(known, ability) == "auto"}
+    lacks |= {ability for ability in learned or () if getattr(known, ability) == "auto"}
     return needs(request).isdisjoint(lacks)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..engine.exchange import ClientRequest
+from ..engine.request import Request
 from ..engine.verdicts import UpstreamFailed
 from ..state.store import ROUNDING
 
@@ -17,8 +17,8 @@ FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
 
 
-class Learnt:
-    """Of all tiers. What was learnt is forgotten after ``FORGET_SECONDS``."""
+class LearnedLimits:
+    """Of all tiers. What was learned is forgotten after ``FORGET_SECONDS``."""
 
     def __init__(self) -> None:
         # The value, and until when it counts.
@@ -27,10 +27,10 @@ class Learnt:
 
     @property
     def anything(self) -> bool:
-        """Whether anything was learnt, whether or not it still counts."""
+        """Whether anything was learned, whether or not it still counts."""
         return bool(self._windows or self._lacks)
 
-    def take(self, tier: str, failure: UpstreamFailed, request: ClientRequest, now: float) -> None:
+    def take(self, tier: str, failure: UpstreamFailed, request: Request, now: float) -> None:
         """Learn from a call that failed; most teach nothing."""
         until = now + FORGET_SECONDS
         if failure.reason == "context_overflow":

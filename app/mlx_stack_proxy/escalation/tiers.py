@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
 
-from ..engine.exchange import Route
+from ..engine.request import Route
 from ..settings import Settings
 
 AUTO = "auto"

@@ -14,8 +14,10 @@ import orjson
 
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.exchange import ClientRequest, Exchange, Inquiry, Route
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
+from ..engine.outcome import Inquiry
+from ..engine.request import Request, Route
 from ..engine.services import Services
 from ..engine.upstream import CHAT_PATH, Response, UpstreamError
 from ..escalation.tier_queue import QueueTimeout
@@ -37,7 +39,7 @@ def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
 
     ``headers``: those that went upstream with the exchange.
     """
-    inquiry, exchange.inquiry = exchange.inquiry, None
+    inquiry = exchange.inquiry
     if inquiry is None or services.life.stopping:
         return
     if services.background.is_full or not _may_ask(services, exchange, inquiry.tier):
@@ -53,14 +55,19 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
     body = {**inquiry.body, "model": tier}
     size = len(orjson.dumps(body))
     return Exchange(
-        f"{exchange.id}:judge",
-        ClientRequest(body, tier, stream=True, include_usage=True, size=size),
-        exchange.controls,
-        exchange.session,
-        Route((tier,)),
-        asyncio.get_running_loop().time(),
-        tier=tier,
-        owner=exchange.owner,
+        Request(
+            body,
+            tier,
+            stream=True,
+            include_usage=True,
+            size=size,
+            id=f"{exchange.id}:judge",
+            session=exchange.session,
+            route=Route((tier,)),
+            controls=exchange.controls,
+            owner=exchange.request.owner,
+            started=asyncio.get_running_loop().time(),
+        )
     )
 
 
@@ -96,7 +103,7 @@ class _Question:
         self._reservation = Reservation(services, asked.id, asked.session.hash)
         self._attempt = Attempt(
             asked,
-            build(asked, settings, None),
+            build(asked, settings),
             (),
             lambda stage, error: None,  # there are no stages
             hold_whole=True,

@@ -1,22 +1,56 @@
-"""The detectors, in the order in which a loop gets its name. Each can be left out by itself.
+"""What is found in a history: loops by the detectors, and a call that is made again at once.
 
 A detector is a function of a history, seen from its newest turn: what its results are isn't known
-where that is a reply which is judged.
+where that is a reply which is judged. They stand in the order in which a loop gets its name, and
+each can be left out by itself.
+
+A call whose result has just come and that is made again may be a wait, or the model is lost. A weak
+model that is told so goes astray more often than not; a stronger one that is asked in its place,
+and told nothing, sees what is to be done next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Final, Protocol
 
+from ..frozen import frozen
 from ..settings import LoopDetectionSettings
-from . import overrides, runs
+from . import runs
 from .call_keys import digest
-from .finding import Finding, times
 from .history import History
+from .turn import Turn
 
 # So many laps whose results differ in numbers alone count as one: it may be a poll that moves.
 NUMBERS: Final = 4
+# Characters of a result that may be a page, and how many times longer than its call it is.
+_PAGE: Final = 2_000
+_SHARE: Final = 20
+
+
+@frozen
+class Finding:
+    """A loop in a history, seen from its newest turn.
+
+    ``repeats``: laps, or calls. ``tool``: the tool in question, empty where there is none.
+    ``pattern``: a digest (hex) that stays the same as long as what repeats does. ``hint``: what to
+    tell the model. ``run``: the places of the run's turns, as far as the transcript has them.
+    ``sure``: no result moved, not even a number in it. ``length``: turns of the run.
+    ``confidence``: a judge's, from 0 to 1; ``reasoning``: what it said to it, where that may be
+    kept.
+    """
+
+    detector: str
+    repeats: int
+    tool: str
+    pattern: str
+    hint: str
+    run: tuple[int, ...]
+    sure: bool = True
+    length: int = 0
+    confidence: float | None = None
+    reasoning: str = ""
 
 
 class Detector(Protocol):
@@ -56,7 +90,7 @@ def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may be one that has to be broken."""
     for came, factor in ((runs.exactly, 1), (runs.but_for_numbers, NUMBERS)):
         run = runs.newest(history, came, rules)
-        _, hard = overrides.repetition(run.tools, rules)
+        _, hard = laps_of(run.tools, rules)
         if run.circle(factor * hard, rules.max_period, foreseen=True):
             return True
     return False
@@ -66,7 +100,7 @@ def _going_round(
     history: History, run: runs.Run, rules: LoopDetectionSettings, factor: int
 ) -> Finding | None:
     judged = not history.pending.known
-    limit = factor * overrides.repetition(run.tools, rules)[judged]
+    limit = factor * laps_of(run.tools, rules)[judged]
     circle = run.circle(limit, rules.max_period)
     if circle is None:
         return None
@@ -91,13 +125,13 @@ def _hint(circle: runs.Circle, laps: int) -> str:
     tools = _tools(circle)
     if not tools:
         return (
-            f"You have given the same answer {times(laps)}. Do not repeat it: say something new, "
+            f"You have given the same answer {_times(laps)}. Do not repeat it: say something new, "
             "do the next step, or finish."
         )
     shown = ", ".join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
     if circle.period == 1:
         return (
-            f"You have called {shown} with the same arguments {times(laps)} and got the same "
+            f"You have called {shown} with the same arguments {_times(laps)} and got the same "
             "result. Do not call it again: use the result you have, call something else, or answer "
             "with what you know."
         )
@@ -106,3 +140,57 @@ def _hint(circle: runs.Circle, laps: int) -> str:
         f"before ({shown}), with the same results. Do not go round again: use the results you "
         "have, take another approach, or answer with what you know."
     )
+
+
+# How often is too often, for these tools: the settings' numbers, and a tool's own. Where several
+# tools are in question the most patient one's numbers count.
+
+
+def laps_of(tools: Iterable[str], rules: LoopDetectionSettings) -> tuple[int, int]:
+    """Laps until the hint and until the break."""
+    warn = _most(tools, rules, "warn_threshold", rules.warn_threshold)
+    return warn, _most(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
+
+
+def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
+    """Same calls with the same result from which on a second tier's word counts no more."""
+    return _most(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
+
+
+def _most(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
+    given = rules.tool_calls.overrides
+    own = [getattr(given.get(tool), name, None) for tool in tools]
+    return max([common if one is None else one for one in own], default=common)
+
+
+def second_opinion(history: History, written: int, rules: LoopDetectionSettings) -> Finding | None:
+    """Whether the newest turn only makes the last one's calls again, whose results are all there.
+
+    Not where the user has spoken since, nor where the results have moved meanwhile, nor where a
+    short call brought a page: there may be a next one. ``written``: characters of the
+    calls' arguments.
+    """
+    if not rules.second_opinion or len(history.turns) < 2:
+        return None
+    new, last = history.turns[-1], history.turns[-2]
+    results = new.inputs.results
+    if new.inputs.user or not results or None in results or not _same(new, last, rules):
+        return None
+    size = sum([result.size for result in results if result is not None])
+    if size > max(_PAGE, _SHARE * written):
+        return None
+    run = list(takewhile(lambda turn: _same(new, turn, rules), reversed(history.turns[:-1])))
+    if any(turn.inputs.results != results for turn in run[:-1]):
+        return None
+    tool = new.calls[0].name
+    places = tuple([turn.place for turn in reversed(run)])
+    return Finding("repetition", 2, tool, f"{new.action:016x}", "", places)
+
+
+def _same(one: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
+    waits = any(call.name in rules.exempt_tools for call in one.calls)
+    return bool(one.calls) and not waits and one.calls == other.calls
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"

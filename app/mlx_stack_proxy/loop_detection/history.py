@@ -17,8 +17,9 @@ import orjson
 from ..kept import kept
 from ..wire.blocks import BLOCK, Blocks, dumped
 from .call_keys import Call, digest
+from .seen import MAX_BEFORE, MAX_TURNS, Before, Seen
 from .turn import NOTHING_YET, Inputs, Turn
-from .turns import MAX_BEFORE, MAX_TURNS, Before, Seen, Transcript, output
+from .turns import Transcript, output
 
 MAX_SESSIONS: Final = 512  # whose beginnings are kept; one that isn't is read anew
 MAX_BRANCHES: Final = 12  # of one session: its branches and sub-agents

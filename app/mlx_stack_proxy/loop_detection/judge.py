@@ -19,7 +19,7 @@ from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.chunks import text_of
-from .finding import Finding
+from .detectors import Finding
 from .history import History
 
 MAX_SHOWN: Final = 600  # characters of one message

@@ -8,41 +8,13 @@ costs a hint given twice.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
 
 from ..engine.exchange import Began
-from .finding import Finding
+from .detectors import Finding
 from .history import History
 from .judge import Schedule
-
-MAX_RUNS: Final = 256  # turns of one session's runs, of which something is remembered
-
-
-_K = TypeVar("_K", bound=Hashable)
-_V = TypeVar("_V")
-
-
-class Few(OrderedDict[_K, _V]):
-    """The values that were set last."""
-
-    def __setitem__(self, key: _K, value: _V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > MAX_RUNS:
-            self.popitem(last=False)
-
-    def of(self, run: Sequence[_K]) -> _V | None:
-        """What was set for a turn of this run. It is of the newest one from now on.
-
-        The oldest turns of a long run are forgotten.
-        """
-        for place in reversed(run):
-            if place in self:
-                self[run[-1]] = self[place]
-                return self[place]
-        return None
+from .seen import Recent
 
 
 @dataclass(slots=True)
@@ -58,11 +30,11 @@ class Remembered:
 
     has_transcript: bool = False
     began: float | None = None
-    told: Few[tuple[str, int], int] = field(default_factory=Few)
-    broken: Few[int, int] = field(default_factory=Few)
-    asked: Few[int, bool] = field(default_factory=Few)
-    schedules: Few[int, Schedule] = field(default_factory=Few)
-    judged: Few[int, Finding] = field(default_factory=Few)
+    told: Recent[tuple[str, int], int] = field(default_factory=Recent)
+    broken: Recent[int, int] = field(default_factory=Recent)
+    asked: Recent[int, bool] = field(default_factory=Recent)
+    schedules: Recent[int, Schedule] = field(default_factory=Recent)
+    judged: Recent[int, Finding] = field(default_factory=Recent)
 
     def tell(self, found: Finding, history: History) -> tuple[bool, bool]:
         """Whether a hint is given for the first time, and whether it is to be given at all.
@@ -76,7 +48,7 @@ class Remembered:
             self.told[run[-1]] = history.place
         return told is None, told in (None, history.place)
 
-    def is_believed(self, found: Finding) -> bool:
+    def is_confirmed(self, found: Finding) -> bool:
         """Whether a run goes on whose broken reply was delivered after all.
 
         That is what two tiers that agree come to.

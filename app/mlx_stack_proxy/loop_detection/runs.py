@@ -2,21 +2,18 @@
 
 A turn repeats where the same action brought the same before in this task. Another action, or
 another result, is news, and so is what comes after a wait or a word of the user's. In a circle of
-three steps all turns but the first three repeat, in whatever order they come.
+three steps all turns but the first three repeat.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from .history import History
 from .turn import Inputs, Turn
-
-_NEAR: Final = 20  # turns in which something is done again and again, in whatever order
 
 
 class Circle(NamedTuple):
@@ -56,27 +53,14 @@ class Run:
     def circle(self, laps: int, max_period: int, *, foreseen: bool = False) -> Circle | None:
         """The circle with which the newest turn goes on after so many laps, the first included.
 
-        Where there is no order in it, the same thing has to be done once more. ``foreseen``:
-        whatever the next reply does.
+        ``foreseen``: whatever the next reply does.
         """
         most = len(self.keys) - self.start
         for period in range(1, min(max_period, self.start) + 1):
             length = self._matching(period, most)
             if length and length + foreseen > (laps - 1) * period:
                 return Circle(period, self.task[len(self.keys) - length :])
-        repeated = self.keys[self.start :][-_NEAR:]
-        different = len(set(repeated))
-        if repeated and different <= max_period and self._often(repeated, foreseen) > laps:
-            return Circle(different, self.task[self.start :])
         return None
-
-    @staticmethod
-    def _often(repeated: Sequence[tuple[int, int | None]], foreseen: bool) -> int:
-        """How often the newest turn's thing was done, or the next one's will have been."""
-        done = Counter(repeated)
-        judged = done.pop((repeated[-1][0], None), 0)
-        before = [n for key, n in done.items() if foreseen or key[0] == repeated[-1][0]]
-        return max(before, default=0) + max(judged, foreseen)
 
     def _matching(self, period: int, most: int) -> int:
         """How many of the newest turns are the same as the one a period before; up to ``most``."""

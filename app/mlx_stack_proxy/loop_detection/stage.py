@@ -7,18 +7,19 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
 from ..engine import hints
-from ..engine.exchange import Exchange, Incident, Inquiry, Request
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import StageState
+from ..engine.request import UpstreamRequest
 from ..engine.verdicts import LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.events import Event
 from ..wire.reply import ChoiceReply, Reply
-from . import call_keys, detectors, judge, overrides, second_opinion
-from .finding import Finding
+from . import call_keys, detectors, judge
+from .detectors import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .history import History, HistoryReader, encoded, of_window
 from .memory import Remembered, Sessions
@@ -81,16 +82,16 @@ class LoopDetection:
             return None
         return self.remembered(exchange).judged.get(judge.task_of(history))
 
-    def inquire(self, exchange: Exchange, history: History) -> None:
-        """Leave a question to the judge on the exchange, if it is time for one."""
+    def inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
+        """A question to the judge, if it is time for one."""
         rules = self.rules.judge
         if not rules.enabled or not _has_assistant(exchange):
-            return
+            return None
         remembered = self.remembered(exchange)
         known = remembered.schedules.get(judge.task_of(history))
         schedule = judge.scheduled(history, known, rules)
         if not judge.is_due(history, schedule):
-            return
+            return None
 
         def take(text: str | None) -> bool:
             answer = None if text is None else judge.read_answer(text)
@@ -102,12 +103,13 @@ class LoopDetection:
         take(None)  # so that nobody asks a second time meanwhile
         reasons = self._judge is not None and self._judge.reasoning
         body = judge.question(exchange.request.body["messages"], rules, reasons=reasons)
-        exchange.inquiry = Inquiry(rules.tier, body, take)
+        return Inquiry(rules.tier, body, take)
 
 
 class _State(StageState):
     def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
         self._watch = watch
+        self.remarks = watch.remarks
         self._stage = stage
         self._rules = stage.rules
         self._exchange = exchange
@@ -115,37 +117,36 @@ class _State(StageState):
         self._judged = stage.judged(exchange, self._history)
 
     def hold_whole(self) -> bool:
-        """One step before a break nothing may go out that would have to be taken back."""
-        return self._may_break
+        """One step before a break nothing may go out that would have to be taken back.
 
-    @functools.cached_property
-    def _may_break(self) -> bool:
-        """Whether the next reply may be broken: surely known where it makes one call at most."""
+        That is surely known where the reply makes one call at most.
+        """
         return bool(self._history.turns) and (
             self._judged is not None or detectors.could_break(self._history, self._rules)
         )
 
-    def on_request(self, request: Request) -> None:
+    def on_request(self, request: UpstreamRequest) -> None:
         self._watch.on_request(request)
         exchange = self._exchange
-        if isinstance(doubt := exchange.asked_about, LoopDetected):
+        if isinstance(doubt := exchange.second_opinion_on, LoopDetected):
             self._stage.remembered(exchange).asked[doubt.place] = True
             detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
             labels = doubt.detector, "second_opinion"
-            exchange.incidents.append(Incident("loop_warning", labels, detail))
-            exchange.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
+            self.remarks.incidents.append(Incident("loop_warning", labels, detail))
+            self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
         if not self._history.turns or isinstance(exchange.model_failure, LoopDetected):
             return  # after a break its own hint says it all
-        self._stage.inquire(self._exchange, self._history)
+        self.remarks.inquiry = self._stage.inquiry(self._exchange, self._history)
         told = self._due()
         if not told:
             return
         tier = self._stage.tiers.get(request.tier)
-        self._exchange.notes.setdefault("Loop", f"warning;detector={told[0].detector}")
+        if "Loop" not in self._exchange.notes:
+            self.remarks.notes["Loop"] = f"warning;detector={told[0].detector}"
         request.body["messages"] = hints.place(
             request.body["messages"],
             "\n".join(dict.fromkeys(found.hint for found in told)),
-            placement=hints.placement_on(tier, in_result=exchange.in_result),
+            placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
     def on_event(self, event: Event) -> Verdict | None:
@@ -157,13 +158,13 @@ class _State(StageState):
     def judge(self, reply: Reply) -> LoopDetected | None:
         self._watch.drop_surplus(reply)
         doubted: LoopDetected | None = None
-        asked = self._exchange.asked_about is not None
+        asked = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
             closed = self._closed_by(choice)
             if self._is_kept:
-                self._exchange.turn = encoded(closed.turns[-1])
+                self.remarks.turn = encoded(closed.turns[-1])
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
@@ -184,15 +185,11 @@ class _State(StageState):
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
-        due: list[Finding] = []
-        for one in found:
-            first, tell = remembered.tell(one, self._history)
-            if not tell:
-                continue
-            due.append(one)
+        told = [(one, *remembered.tell(one, self._history)) for one in found]
+        for one, first, _ in told:
             if first:
                 self._note("loop_warning", one, "warning")
-        return due
+        return [one for one, _, tell in told if tell]
 
     # The break
 
@@ -222,41 +219,41 @@ class _State(StageState):
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
         acts = bool(choice.tool_calls) or not found.sure
-        believable = acts and not self._is_exhausted(closed, found)
-        believed = believable and remembered.is_believed(found)
-        if believed:
-            self._exchange.notes["Loop"] = f"warning;detector={found.detector}"
+        confirmable = acts and not self._is_exhausted(closed, found)
+        confirmed = confirmable and remembered.is_confirmed(found)
+        if confirmed:
+            self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
         else:
             self._note_break(found)
-            self._exchange.notes["Loop"] = f"circuit_break;detector={found.detector}"
+            self.remarks.notes["Loop"] = f"circuit_break;detector={found.detector}"
         return LoopDetected(
             found.detector,
             found.repeats,
             _message(found),
             hint=found.hint,
             pattern=found.pattern,
-            believable=believable,
-            believed=believed,
+            confirmable=confirmable,
+            confirmed=confirmed,
             calls=tuple(
                 sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
             ),
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
-        """Whether the newest turn's calls were made so often that nobody is to be believed."""
+        """Whether the newest turn's calls were made so often that no second tier confirms them."""
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])
-        return found.sure and same >= overrides.identical_hard(names, self._rules)
+        return found.sure and same >= detectors.identical_hard(names, self._rules)
 
     def _doubted(self, choice: ChoiceReply, closed: History) -> LoopDetected | None:
         """The doubt about a call that is made again, unless another tier has been asked already."""
         written = sum([len(call.arguments) for call in choice.tool_calls])
-        found = second_opinion.wanted(closed, written, self._rules)
+        found = detectors.second_opinion(closed, written, self._rules)
         if found is None:
             return None
         asked = self._stage.remembered(self._exchange).asked
-        if self._exchange.asked_about is None and asked.of(found.run):
+        if self._exchange.second_opinion_on is None and asked.of(found.run):
             return None
         return LoopDetected(
             found.detector,
@@ -269,7 +266,7 @@ class _State(StageState):
 
     def _stop(self, reply: Reply, index: int, found: Finding) -> None:
         choice = reply.choices[index]
-        self._exchange.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
+        self.remarks.reply_notes["Loop"] = f"circuit_break;detector={found.detector}"
         _take_out(choice, found)
         reply.mended.add(index)
         self._note_break(found)
@@ -294,7 +291,7 @@ class _State(StageState):
             detail["confidence"] = found.confidence
         if found.reasoning:
             detail["reasoning"] = found.reasoning
-        self._exchange.incidents.append(Incident(kind, (found.detector, action), detail))
+        self.remarks.incidents.append(Incident(kind, (found.detector, action), detail))
 
 
 def _has_assistant(exchange: Exchange) -> bool:

@@ -42,12 +42,12 @@ def action_in(text: str) -> str:
     """What an assistant's text does: the command it ends with, else all of it.
 
     An agent that has no tools writes its command into its text, behind a thought that is worded
-    anew each time. Blanks within a command may be all that an edit changes, so they count.
+    anew each time. The command is compared line by line: models indent it now so, now so.
     """
     visible = _THINKING.sub(" ", text) if "<think" in text else text
     for find in _COMMANDS.values():
         if found := find(visible).strip():
-            return found
+            return "\n".join(map(collapse, found.splitlines()))
     return collapse(visible)
 
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
 from ..wire.chunks import text_of
 from . import call_keys
 from .call_keys import Call, digest
+from .seen import MAX_TURNS, Before, Seen
 from .texts import action_in, brought_in, collapse, told_calls, without_numbers
 from .turn import Inputs, Result, Turn
 
-MAX_TURNS: Final = 512  # kept of a transcript; the detectors look back no further
-MAX_SEEN: Final = 2 * MAX_TURNS  # turns of a session of which it is known what they were shown
-MAX_REPLIES: Final = 128  # calls of a session of which it is known what came before,
-MAX_BEFORE: Final = 48  # so many turns each: three laps of the longest circle
-MAX_TEXTS: Final = 4  # replies without calls of which that is known
 TURN_BYTES: Final = 600  # about what a turn takes, and each call in it
-BEFORE_BYTES: Final = 600  # and what is kept of a call
-_V = TypeVar("_V")
 
 
 def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None) -> Turn:
@@ -36,80 +28,6 @@ def output(text: str, calls: Sequence[Call], inputs: Inputs, before: Turn | None
     if made:
         action = digest(*[call.key.to_bytes(8, "little") for call in made])
     return Turn(inputs, action, made, place)
-
-
-class Before(NamedTuple):
-    """Where a reply was given: the turns before it, the last few, and what it answered."""
-
-    turns: tuple[Turn, ...]
-    inputs: Inputs
-    task_start: int
-
-
-class Seen:
-    """What was seen of a session that its client may since have taken out of the transcript.
-
-    Results that were cleared are found by the place of the turn that brought them. A transcript
-    that begins in the midst of a task (it was compacted, or only its end is sent) goes on from
-    where its first reply was given: that is found by the id of a call in it, or by a text of the
-    model's that the user's message quotes, as compaction does with a summary. All is bounded: the
-    oldest go first.
-    """
-
-    __slots__ = ("_before", "_inputs", "_texts")
-
-    def __init__(self) -> None:
-        self._inputs: OrderedDict[int, Inputs] = OrderedDict()
-        self._before: OrderedDict[int, Before | None] = OrderedDict()
-        self._texts: deque[tuple[frozenset[int], Before]] = deque(maxlen=MAX_TEXTS)
-
-    @property
-    def size(self) -> int:
-        """Bytes, about, beside the turns."""
-        return BEFORE_BYTES * len(self._before)
-
-    def new(self, place: int, inputs: Inputs) -> None:
-        _put(self._inputs, place, inputs, MAX_SEEN)
-
-    def at(self, place: int, inputs: Inputs) -> Inputs:
-        """What came after the turn at this place, where ``inputs`` is in its stead by now."""
-        return self._inputs.get(place, inputs)
-
-    def replied(self, before: Before, text: str, calls: Iterable[tuple[Call, str]]) -> None:
-        """A reply was given: its text, its calls with their ids."""
-        keys = [hash((id, call.key)) for call, id in calls if id]
-        for key in keys:
-            # An id that was given twice is none.
-            known = self._before.get(key, before)
-            _put(self._before, key, before if known == before else None, MAX_REPLIES)
-        amid_results = before.inputs.user and any(before.inputs.results)
-        if not keys and amid_results and (lines := _lines(text)):
-            self._texts.append((lines, before))  # a summary, perhaps: the work goes on
-
-    def before_calls(self, calls: Iterable[tuple[Call, Any]]) -> Before | None:
-        found = [self._before.get(hash((id, call.key))) for call, id in calls]
-        return next(filter(None, found), None)
-
-    def quoted_in(self, text: str) -> Before | None:
-        """Where the reply was given that this text holds, most of its lines at least."""
-        if not self._texts:
-            return None
-        lines = _lines(text)
-        for quoted, before in reversed(self._texts):
-            if 2 * len(quoted & lines) > len(quoted):
-                return before
-        return None
-
-
-def _lines(text: str) -> frozenset[int]:
-    return frozenset([hash(line.strip()) for line in text.splitlines() if line.strip()])
-
-
-def _put(known: OrderedDict[int, _V], key: int, value: _V, most: int) -> None:
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > most:
-        known.popitem(last=False)
 
 
 class _Input(NamedTuple):
@@ -235,7 +153,7 @@ class Transcript:
     def _take_output(self, message: Mapping[str, Any]) -> None:
         text = text_of(message.get("content"))
         made = _calls(message) or told_calls(text)
-        calls = [(_read(call), call.get("id")) for call in made]
+        calls = [(_read(call), _id(call)) for call in made]
         if len(calls) > 1:
             calls.sort(key=lambda pair: pair[0])
         if not self.turns:
@@ -247,7 +165,7 @@ class Transcript:
         if any(inputs.results):
             self._user_beside_results = inputs.user
         self._take(output(text, [call for call, _ in calls], inputs, last))
-        self._ids = {id: at for at, (_, id) in enumerate(calls) if isinstance(id, str) and id}
+        self._ids = {id: at for at, (_, id) in enumerate(calls) if id}
         self._inputs = []
         self._came = None
 
@@ -258,7 +176,7 @@ class Transcript:
         self.turns, self.task_start = before.turns, before.task_start
         self._acts = any(turn.calls for turn in before.turns[before.task_start :])
         self.size = sum(map(_size, before.turns))
-        self._came = replace(before.inputs, user=False, starts_task=False, interjected=False)
+        self._came = before.inputs
         self._user_beside_results = False
 
     def _take(self, turn: Turn) -> None:
@@ -300,3 +218,8 @@ def _read(call: Mapping[str, Any]) -> Call:
     function = function if isinstance(function, dict) else {}
     name = function.get("name")
     return call_keys.read(name if isinstance(name, str) else "", function.get("arguments"))
+
+
+def _id(call: Mapping[str, Any]) -> str:
+    id = call.get("id")
+    return id if isinstance(id, str) else ""

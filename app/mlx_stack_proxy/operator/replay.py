@@ -27,14 +27,16 @@ from .. import stages
 from ..engine import client_request, correction
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
-from ..engine.exchange import AttemptRecord, Controls, Exchange, Route
-from ..engine.failures import as_data, reason_of
+from ..engine.exchange import Exchange
+from ..engine.failures import as_data
 from ..engine.next_step import next_step
+from ..engine.outcome import Outcome as Ended
 from ..engine.pipeline import Stage
+from ..engine.request import Controls, Route
 from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry
 from ..engine.upstream_answers import completion_in
-from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict
+from ..engine.verdicts import Cut, InvalidToolCall, LoopDetected, UpstreamFailed, Verdict, reason_of
 from ..errors import ProxyError
 from ..escalation.ladder import TierView
 from ..frozen import frozen
@@ -130,7 +132,7 @@ class Replay:
         faults: list[str] = []
         attempt = Attempt(
             exchange,
-            build(exchange, self._settings, None),
+            build(exchange, self._settings),
             self._stages,
             lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
             hold_whole=True,
@@ -143,8 +145,11 @@ class Replay:
                 # What a tier's other replies told of this one, it doesn't tell by itself.
                 verdict = attempt.settle() or _failure(record["reply"])
         reason = reason_of(verdict)
-        exchange.attempts.append(AttemptRecord(exchange.tier, reason, 200, 0.0))
-        step = next_step(exchange, verdict, self._settings, TierView(), exchange.started)
+        ended = Ended(
+            exchange.tier, verdict, reason, remarks=attempt.remarks(), reply=attempt.reply
+        )
+        exchange.outcomes.append(ended)
+        step = next_step(exchange, self._settings, TierView(), exchange.started)
         common: dict[str, Any] = {
             "line": line,
             "request_id": str(record.get("request_id") or ""),
@@ -189,16 +194,18 @@ class Replay:
         context = record.get("context") or {}
         try:
             headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
+            request = parsed.asked_by(
+                id=_RECORDED,
+                session=identify(headers, parsed.body, "", parsed.blocks),
+                route=Route((tier,)),
+                controls=Controls(bypass=frozenset(context.get("bypass", ()))),
+            )
+            retried = dict(context.get("retried", {}))
             return Exchange(
-                _RECORDED,
-                parsed,
-                Controls(bypass=frozenset(context.get("bypass", ()))),
-                identify(headers, parsed.body, "", parsed.blocks),
-                Route((tier,)),
-                started=0.0,
-                tier=tier,
+                request,
+                outcomes=[Ended(tier, called=False) for _ in retried],
+                steps=[Retry(reason, number) for reason, number in retried.items()],
                 window=tuple(map(bytes.fromhex, context.get("window", ()))),
-                retried=dict(context.get("retried", {})),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
@@ -303,7 +310,7 @@ def _delivered(
     repairs = tuple(kind for kind in said.split(",") if kind and kind != "rescued")
     formats = tuple(
         label
-        for incident in exchange.incidents
+        for incident in exchange.outcomes[-1].remarks.incidents
         if incident.kind == "tool_call_rescued"
         for label in incident.labels
     )

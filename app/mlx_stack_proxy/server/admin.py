@@ -11,11 +11,11 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from .. import stages
-from ..engine.exchange import EVENT_KINDS
+from ..engine.outcome import EVENT_KINDS
 from ..engine.services import Services
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
-from ..settings import unknown_name
+from ..setting_types import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
 from ..telemetry.report import Asked
 from . import event_stream, page_cookie

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
 from ..engine import client_request, session_id
 from ..engine.downstream import Downstream
-from ..engine.exchange import Controls, Exchange, Route
+from ..engine.exchange import Exchange
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.litellm_controls import patience
+from ..engine.request import Controls, Request, Route
 from ..engine.response_headers import of_pressure
 from ..engine.runner import Run
 from ..engine.services import Services
@@ -29,7 +29,7 @@ from ..escalation import tiers
 from ..settings import Settings
 from ..telemetry import accounts, log
 from ..telemetry.agent_name import agent_name
-from ..wire.dialect import Context, Dialect, Outgoing, Translated
+from ..wire.dialect import Dialect, Translated
 from .access import Access, given_key, key_label, without_controls
 from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
@@ -123,27 +123,15 @@ class ChatCompletions:
         controls = read_controls(request.headers, services.settings)
         body = await self._body(request, receive, held)
         arrived = clock()
-        given = await _aside(body, client_request.read, body)
-        route, translated = None, Translated(given)
-        if dialect is not None:
-            route = await self._route(services, given, controls, request)
-            if not route.tiers:  # LiteLLM lists the model, and it is no tier's
-                held.release()
-                await self._pass_through(request, replayed(body, receive), downstream)
-                return
-            translated = await _aside(body, dialect.to_chat, given, request.headers)
-        parsed = await _aside(
-            body, client_request.checked, translated.body, len(body), translated.failed
+        asked = await self._asked(
+            services, request, body, dialect, owner=owner, controls=controls, started=started
         )
+        if asked is None:
+            held.release()
+            await self._pass_through(request, replayed(body, receive), downstream)
+            return
         del body  # as long as what was read from it, and a reply may stream for long
-        blocks, named = parsed.blocks, translated.session
-        session = session_id.identify(request.headers, given, owner, blocks, named)
-        if route is None:
-            route = await self._route(services, parsed.body, controls, request)
-        exchange = Exchange(request.id, parsed, controls, session, route, started)
-        _note_client(exchange, request, services.settings)
-        if dialect is not None:
-            _speak(dialect, translated, exchange)
+        exchange = Exchange(asked)
         headers, our_key = self._headers(request, dialect)
         run = Run(
             services,
@@ -158,6 +146,41 @@ class ChatCompletions:
             await run.run()
         finally:
             accounts.close(services, exchange, run.outcome, clock() - started)
+
+    async def _asked(
+        self,
+        services: Services,
+        request: Incoming,
+        body: bytes,
+        dialect: Dialect | None,
+        *,
+        owner: str,
+        controls: Controls,
+        started: float,
+    ) -> Request | None:
+        """What is asked for; None: a request of a dialect for a model that is no tier's."""
+        given = await _aside(body, client_request.read, body)
+        route, translated = None, Translated(given)
+        if dialect is not None:
+            route = await self._route(services, given, controls, request)
+            if not route.tiers:
+                return None
+            translated = await _aside(body, dialect.to_chat, given, request.headers)
+        parsed = await _aside(
+            body, client_request.checked, translated.body, len(body), translated.failed
+        )
+        blocks, named = parsed.blocks, translated.session
+        return parsed.asked_by(
+            id=request.id,
+            session=session_id.identify(request.headers, given, owner, blocks, named),
+            route=route or await self._route(services, parsed.body, controls, request),
+            controls=controls,
+            started=started,
+            dialect=dialect,
+            echo=translated.echo,
+            left_out=translated.left_out,
+            **_client(parsed, request, services.settings),
+        )
 
     async def _body(self, request: Incoming, receive: Receive, held: HeldBody) -> bytes:
         """Raises :class:`ProxyError`, and :class:`ClientGone`."""
@@ -207,25 +230,16 @@ class ChatCompletions:
             log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
 
 
-def _note_client(exchange: Exchange, request: Incoming, settings: Settings) -> None:
-    """Whose the request is, and how long its client waits."""
-    exchange.patience = patience(exchange.request.body, request.headers)
-    if not exchange.request.stream:
-        exchange.client_timeout = client_timeout(request.headers)
-    exchange.owner = given_key(request)
+def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:
+    """Whose the request is, and how long its client waits: as fields of a :class:`Request`."""
+    key = given_key(request)
     shown = settings.observability.agent_names
-    label = key_label(exchange.owner, settings)
-    exchange.agent = agent_name(request.headers, label, shown=shown)
-
-
-def _speak(dialect: Dialect, translated: Translated, exchange: Exchange) -> None:
-    """The exchange's reply goes out in this dialect."""
-    request = exchange.request
-    tokens = partial(getattr, request, "prompt_tokens")  # worked out when it is asked for
-    context = Context(exchange.id, request.model, translated.echo, tokens)
-    exchange.outgoing = Outgoing(dialect, context)
-    if translated.left_out:
-        exchange.notes["Left-Out"] = ",".join(translated.left_out)
+    return {
+        "owner": key,
+        "agent": agent_name(request.headers, key_label(key, settings), shown=shown),
+        "patience": patience(parsed.body, request.headers),
+        "client_timeout": None if parsed.stream else client_timeout(request.headers),
+    }
 
 
 async def _aside(body: bytes, do: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..engine.exchange import Controls
+from ..engine.request import Controls
 from ..errors import invalid
 from ..settings import Settings
 

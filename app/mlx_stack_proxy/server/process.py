@@ -21,7 +21,8 @@ import uvicorn
 from .. import main, settings_source
 from ..engine.services import Services
 from ..reload import Given, Reloader
-from ..settings import Settings, retired
+from ..settings import Settings
+from ..settings_retired import retired
 from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Outcome
 from ..engine.services import Services
+from ..engine.steps import Fail, Move, Retry, Step
+from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..errors import INVALID_REQUEST, ProxyError
+from ..escalation.breaker import TierCall
 from ..state.hourly import Counts, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
-from ..wire.reply import Reply
 from . import log
 from .exchange_counts import RECOVERED, counts_of, difference, way_of
 from .metrics import OTHER
@@ -36,7 +38,6 @@ _COUNTED = {
     "upstream_down": "down",
     "tier_degraded": "down",
 }
-AT_ONCE = 0.001  # seconds in which a free place is given
 # Whose detail an event holds: figures, a tool's name, a digest.
 _TOLD = ("loop_warning", "loop_break")
 
@@ -46,27 +47,31 @@ def tier_label(exchange: Exchange) -> str:
     return exchange.tier if exchange.route.tiers else OTHER
 
 
-def note_wait(exchange: Exchange, tier: str, seconds: float) -> None:
-    """A place on the tier came after so long."""
-    if seconds > AT_ONCE:
-        exchange.queued.append((tier, seconds, True))
+class HourlyCount:
+    """What the hour's counters have of one exchange, by tier, and as which outcome."""
 
+    def __init__(self, services: Services, exchange: Exchange) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._counted: Mapping[str, Counts] = {}
+        self._counted_as = ""
 
-def count_by_hour(services: Services, exchange: Exchange, outcome: str) -> None:
-    """The exchange ends like this; told again, what it was told before is put right."""
-    if exchange.counted_as == outcome:
-        return
-    try:
-        found = counts_of(exchange, outcome)
-        hour = hour_of(services.wall_clock())
-        missing = difference(found, exchange.counted)
-        exchange.counted, exchange.counted_as = found, outcome
-    except Exception as error:  # no reason to keep a reply back that was fine
-        stage_failed(services, "books", error)
-        return
-    agent = exchange.agent
-    services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
-    keep(services, exchange, _told_of_end(exchange, outcome))
+    def tell(self, outcome: str) -> None:
+        """The exchange ends like this; told again, what it was told before is put right."""
+        if self._counted_as == outcome:
+            return
+        services, exchange = self._services, self._exchange
+        try:
+            found = counts_of(exchange, outcome)
+            hour = hour_of(services.wall_clock())
+            missing = difference(found, self._counted)
+            self._counted, self._counted_as = found, outcome
+        except Exception as error:  # no reason to keep a reply back that was fine
+            stage_failed(services, "books", error)
+            return
+        agent = exchange.request.agent
+        services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+        keep(services, exchange, _told_of_end(exchange, outcome))
 
 
 def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
@@ -86,23 +91,17 @@ def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, 
 def count_attempt(
     services: Services,
     exchange: Exchange,
-    record: AttemptRecord,
-    reply: Reply,
+    outcome: Outcome,
     spent: Spent | None,
 ) -> None:
-    """One upstream call has ended: the exchange gets its record, and the metrics."""
+    """One upstream call has ended."""
     metrics = services.metrics
     tier = tier_label(exchange)
-    metrics.attempts.inc(tier, record.reason or "ok")
-    offered = exchange.request.offered()
-    calls = [call.name for choice in reply.choices.values() for call in choice.tool_calls]
-    record = replace(record, calls=tuple(n if n in offered else OTHER for n in calls))
+    metrics.attempts.inc(tier, outcome.reason or "ok")
     if spent is not None:
-        record = replace(record, tokens_in=spent.prompt, tokens_out=spent.output)
         count_tokens(services, tier, spent)
         now = asyncio.get_running_loop().time()
-        services.token_rates.ended(tier, spent.output, now - record.seconds, now)
-    exchange.attempts.append(record)
+        services.token_rates.ended(tier, spent.output, now - outcome.seconds, now)
 
 
 def count_tokens(services: Services, tier: str, spent: Spent) -> None:
@@ -112,27 +111,54 @@ def count_tokens(services: Services, tier: str, spent: Spent) -> None:
     metrics.tokens.inc(tier, "output", by=spent.output)
 
 
-def count_retry(services: Services, exchange: Exchange, reason: str) -> None:
-    services.metrics.retries.inc(tier_label(exchange), reason)
+def note_step(services: Services, exchange: Exchange, step: Step) -> None:
+    """What follows an attempt has been decided; the exchange goes by it already."""
+    match step:
+        case Retry():
+            services.metrics.retries.inc(tier_label(exchange), step.reason)
+        case Move():
+            note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
+        case Fail() if not isinstance(exchange.outcomes[-1].verdict, Rejected):
+            _exhausted(services, exchange, step.error)
+
+
+def note_escalated(services: Services, exchange: Exchange, before: str, reason: str) -> None:
+    """A tier was left for that of now."""
+    services.metrics.escalations.inc(before, exchange.tier, reason)
+    detail = {"from": before, "to": exchange.tier, "reason": reason}
+    keep(services, exchange, [("escalated", detail)])
+
+
+def note_tier(
+    services: Services, exchange: Exchange, call: TierCall, verdict: Verdict | None
+) -> None:
+    """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
+    event = services.tier_states.note(call, verdict, exchange.request)
+    if isinstance(verdict, UpstreamFailed):
+        services.recovery.watch(call.tier)
+    elif exchange.hint_in_tool_result:  # so it was for our words that the call before was refused
+        note_hint_refused(services, exchange)
+    if event is not None:
+        keep(services, exchange, [(event["kind"], event["detail"])])
 
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
     """A tier took words of ours only in a tool result; whoever runs it can say that it does."""
-    if services.once.first(("hint_refused", exchange.tier)):
+    if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
         advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 
-def settle_incidents(services: Services, exchange: Exchange) -> None:
-    """Count what the stages reported, and keep it as events."""
-    if not exchange.incidents:
+def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence[Incident]) -> None:
+    """Count what the stages reported of an attempt, and keep it as events."""
+    if not incidents:
         return
     metrics = services.metrics
     tier = tier_label(exchange)
-    tools = _offered(exchange)
+    tools = exchange.request.offered()  # what else a model calls a tool is its own text
     events = []
-    for incident in exchange.incidents:
+    for incident in incidents:
         match incident.kind:
             case "tool_call_invalid":
                 metrics.tool_call_failures.inc(tier, *incident.labels)
@@ -157,19 +183,10 @@ def settle_incidents(services: Services, exchange: Exchange) -> None:
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool
         events.append((kind, detail))
-    exchange.settled += [(exchange.tier, incident) for incident in exchange.incidents]
-    exchange.incidents.clear()
     keep(services, exchange, events)
 
 
-def _offered(exchange: Exchange) -> set[str]:
-    """The names of the request's tools; what else a model calls a tool is its own text."""
-    functions = (tool.get("function") for tool in exchange.request.tools if isinstance(tool, dict))
-    names = (function.get("name") for function in functions if isinstance(function, dict))
-    return {name for name in names if isinstance(name, str)}
-
-
-def exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
+def _exhausted(services: Services, exchange: Exchange, error: ProxyError) -> None:
     """The exchange ends without a reply, whatever was tried; the client's own fault is no such."""
     if error.type == INVALID_REQUEST:
         return
@@ -182,7 +199,7 @@ def keep(
     services: Services, exchange: Exchange, events: Sequence[tuple[str, dict[str, Any]]]
 ) -> None:
     """Keep events, each with its kind and detail, for the post-mortem."""
-    who = (exchange.id, exchange.session.hash, exchange.agent)
+    who = (exchange.id, exchange.session.hash, exchange.request.agent)
     keep_of(services, who, exchange.tier, events)
 
 
@@ -229,7 +246,7 @@ def stage_failed(services: Services, stage: str, error: Exception) -> None:
 def store_failed(services: Services, error: StoreError) -> None:
     """Count it; say it once a minute, for it may be so for each request."""
     services.metrics.store_errors.inc()
-    if services.once.first("store_error"):
+    if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 
@@ -245,7 +262,7 @@ def close(services: Services, exchange: Exchange, outcome: str, seconds: float) 
         said["failed"] = failed
     if exchange.escalated_from:
         said["escalated_from"] = exchange.escalated_from
-        said["reason"] = exchange.notes.get("Escalation-Reason", "")
+        said["reason"] = exchange.escalation_reason
     if repairs := exchange.reply_notes.get("Repairs"):
         said["repairs"] = repairs
     log.get().info(

@@ -8,11 +8,13 @@ meanings are in docs/http.md.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from typing import Final
 
-from ..engine.exchange import AttemptRecord, Exchange, Incident
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident, Outcome
+from ..engine.verdicts import is_doubt
 from ..state.hourly import Counts
 from .metrics import OTHER
 
@@ -23,12 +25,14 @@ WAYS: Final = (
     *("right_at_once", "repaired", "found_in_text", "confirmed"),
     *RECOVERED,
 )
+UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 _RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
 _LOOPS: Final = {
     "second_opinion": "loops_doubted",
     "warning": "loops_told",
     "circuit_break": "loops_broken",
 }
+AT_ONCE: Final = 0.001  # seconds in which a free place is given
 _NO_FAILURE: Final = ("client_left", "client_error")  # of the tier's
 
 Row = defaultdict[str, float]
@@ -39,7 +43,8 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
     rows: defaultdict[str, Row] = defaultdict(lambda: defaultdict(float))
     passes_through = not exchange.route.tiers
     for attempt in exchange.attempts:
-        _add_attempt(rows[OTHER if passes_through else attempt.tier], attempt)
+        row = rows[OTHER if passes_through else attempt.tier]
+        _add_attempt(row, attempt, exchange.request.offered())
     for before, after in pairwise(exchange.attempts):
         row = rows[OTHER if passes_through else before.tier]
         if before.tier == after.tier:
@@ -47,13 +52,15 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
         else:
             row["left"] += 1
             row[f"left:{before.reason}"] += 1
-    for tier, seconds, got_in in exchange.queued:
-        row = rows[tier]
-        row["queued"] += 1
-        row["queue_seconds"] += seconds
-        row["queue_timeouts"] += not got_in
-    for tier, incident in exchange.settled:
-        _add_incident(rows[OTHER if passes_through else tier], incident)
+    for ended in exchange.outcomes:
+        if ended.waited > AT_ONCE or not ended.placed:
+            row = rows[ended.tier]
+            row["queued"] += 1
+            row["queue_seconds"] += ended.waited
+            row["queue_timeouts"] += not ended.placed
+        if ended.reason != "client_left":  # what was said of a reply that was judged
+            for incident in ended.remarks.incidents:
+                _add_incident(rows[OTHER if passes_through else ended.tier], incident)
     _add_outcome(rows[OTHER if passes_through else exchange.tier], exchange, outcome)
     return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
 
@@ -70,18 +77,19 @@ def difference(new: Mapping[str, Counts], old: Mapping[str, Counts]) -> dict[str
     return {tier: counts for tier, counts in found.items() if counts}
 
 
-def _add_attempt(row: Row, attempt: AttemptRecord) -> None:
+def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     row["attempts"] += 1
     row["model_seconds"] += attempt.seconds
     row["silent_seconds"] += attempt.silent
     row["tokens_in"] += attempt.tokens_in
     row["tokens_out"] += attempt.tokens_out
-    if attempt.reason and attempt.reason not in _NO_FAILURE and not attempt.doubt:
+    if attempt.reason and attempt.reason not in _NO_FAILURE and not is_doubt(attempt.verdict):
         row["failed"] += 1
-        row[f"failed:{attempt.reason}"] += 1
-    for name in attempt.calls:
+        row[f"failed:{UNREACHABLE if attempt.refused else attempt.reason}"] += 1
+    choices = attempt.reply.choices.values() if attempt.reply is not None else ()
+    for call in [call for choice in choices for call in choice.tool_calls]:
         row["calls"] += 1
-        row[f"calls:{name}"] += 1
+        row[f"calls:{call.name if call.name in offered else OTHER}"] += 1
 
 
 def _add_incident(row: Row, incident: Incident) -> None:
@@ -119,7 +127,7 @@ def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:
 def way_of(exchange: Exchange) -> str:
     """Of ``WAYS``, how a reply that was delivered came to be right."""
     failed = [a for a in exchange.attempts if a.reason]
-    if any(not attempt.doubt for attempt in failed):
+    if any(not is_doubt(attempt.verdict) for attempt in failed):
         same = all(attempt.tier == exchange.tier for attempt in failed)
         return "retried_right" if same else "escalated_right"
     if failed:

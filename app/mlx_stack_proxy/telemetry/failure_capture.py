@@ -22,15 +22,15 @@ from typing import Any, Final
 import orjson
 
 from ..engine.attempt import Attempt
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
 from ..engine.failures import as_data
-from ..engine.rate_limit import Once
+from ..engine.outcome import Outcome
+from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
 from ..engine.verdicts import UpstreamFailed, Verdict
 from ..state.worker import Worker
-from ..token_budget.budgets import Spent
 from . import log
-from .observers import Witness
+from .observers import Observer
 
 FILE: Final = "failures.jsonl"
 OLD_FILE: Final = "failures.old.jsonl"
@@ -71,7 +71,7 @@ class FailureCapture:
         self._report = report
         self._worker: Worker | None = None
         self._waiting = 0
-        self._said = Once()
+        self._said = RateLimit()
 
     def start(self) -> None:
         self._worker = Worker("mlx-stack-capture")
@@ -83,7 +83,7 @@ class FailureCapture:
             await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
             worker.stop()
 
-    def of(self, exchange: Exchange) -> Witness:
+    def of(self, exchange: Exchange) -> Observer:
         return _Tape(self, exchange)
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
@@ -103,7 +103,7 @@ class FailureCapture:
 
     def _failed(self, error: Exception) -> None:
         self._report(self.name)
-        if self._said.first(type(error).__name__):
+        if self._said.allows(type(error).__name__):
             reason = error.strerror if isinstance(error, OSError) else None
             log.fault("capture_fault", error, reason=reason or str(error), said="once a minute")
 
@@ -130,7 +130,7 @@ class FailureCapture:
                 os.close(file)
 
 
-class _Tape(Witness):
+class _Tape(Observer):
     """One exchange: what came for each of its attempts."""
 
     name = FailureCapture.name
@@ -146,18 +146,13 @@ class _Tape(Witness):
         self._response = _Recorded(response)
         response.tap(self._response.take)
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         response, self._response = self._response, None
-        if verdict is None and record.reason is not None:
+        verdict = outcome.verdict
+        if verdict is None and outcome.reason is not None:
             return  # the client has left: nothing was judged
-        delivered = _delivered(attempt) if record.reason is None else None
-        if record.reason is not None or delivered is not None:
+        delivered = _delivered(attempt) if outcome.reason is None else None
+        if outcome.reason is not None or delivered is not None:
             self._worth_keeping = True
         exchange = self._exchange
         mended = {} if delivered is None else {"delivered": delivered}
@@ -167,8 +162,8 @@ class _Tape(Witness):
                 "request_id": exchange.id,
                 "session": exchange.session.hash,
                 "attempt": len(exchange.attempts),
-                "tier": record.tier,
-                "seconds": round(record.seconds, 3),
+                "tier": outcome.tier,
+                "seconds": round(outcome.seconds, 3),
                 "request": exchange.request.body,
                 "reply": (response, verdict),  # made JSON in the thread
                 "verdict": as_data(verdict),
@@ -186,7 +181,7 @@ class _Tape(Witness):
         if self._worth_keeping:
             for record in self._records:
                 record["outcome"] = outcome
-            self._capture.keep(self._records, self._exchange.owner)
+            self._capture.keep(self._records, self._exchange.request.owner)
 
 
 def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:

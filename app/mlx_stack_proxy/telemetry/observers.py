@@ -1,6 +1,6 @@
 """What looks on while an exchange runs: captured failures, traces.
 
-A witness changes nothing of the exchange, and a fault in one is reported and ends its looking on.
+A observer changes nothing of the exchange, and a fault in one is reported and ends its looking on.
 Where none is wanted there is none, and nothing is done for it.
 """
 
@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..engine.attempt import Attempt
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
+from ..engine.outcome import Outcome
 from ..engine.upstream import Response
-from ..engine.verdicts import Verdict
-from ..token_budget.budgets import Spent
 
 
-class Witness:
+class Observer:
     """Of one exchange. Override what is of interest."""
 
     name = ""  # for the counter of faults
@@ -29,27 +28,21 @@ class Witness:
     def answered(self, response: Response) -> None:
         """Its answer begins; its body is still to be read."""
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         """It is over, and judged."""
 
     def ended(self, outcome: str) -> None:
         """The exchange is over; ``outcome`` as in ``mlx_stack_requests_total``."""
 
 
-MakeWitness = Callable[[Exchange], Witness]
+MakeObserver = Callable[[Exchange], Observer]
 Report = Callable[[str, Exception], None]
 
 
-class Witnesses(Witness):
+class Observers(Observer):
     """Several as one, each guarded."""
 
-    def __init__(self, made: Sequence[Witness], report: Report) -> None:
+    def __init__(self, made: Sequence[Observer], report: Report) -> None:
         self._made = list(made)
         self._report = report
 
@@ -64,16 +57,10 @@ class Witnesses(Witness):
             with self._guarded(one):
                 one.answered(response)
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         for one in self._made[:]:
             with self._guarded(one):
-                one.call_ended(attempt, record, verdict, spent)
+                one.call_ended(attempt, outcome)
 
     def ended(self, outcome: str) -> None:
         for one in self._made[:]:
@@ -81,7 +68,7 @@ class Witnesses(Witness):
                 one.ended(outcome)
 
     @contextmanager
-    def _guarded(self, one: Witness) -> Iterator[None]:
+    def _guarded(self, one: Observer) -> Iterator[None]:
         """One that fails looks on no longer."""
         try:
             yield
@@ -90,8 +77,8 @@ class Witnesses(Witness):
             self._report(one.name, error)
 
 
-def of(exchange: Exchange, makers: Sequence[MakeWitness], report: Report) -> Witness | None:
-    """An exchange's witnesses; None where nobody wants any."""
+def of(exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> Observer | None:
+    """An exchange's observers; None where nobody wants any."""
     if not makers:
         return None
     made = []
@@ -99,5 +86,5 @@ def of(exchange: Exchange, makers: Sequence[MakeWitness], report: Report) -> Wit
         try:
             made.append(make(exchange))
         except Exception as error:
-            report("witness", error)
-    return Witnesses(made, report)
+            report("observer", error)
+    return Observers(made, report)

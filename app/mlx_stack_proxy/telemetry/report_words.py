@@ -19,11 +19,14 @@ _WRONG: Final = {
     "loop_detected": "a loop",
     "timeout": "silence",
     "server_error": "a server's error",
+    "unreachable": "LiteLLM out of reach",
     "context_overflow": "a prompt too long for the model",
     "empty_response": "an empty reply",
     "output_truncated": "a reply cut short",
     "upstream_unavailable": "the proxy's own stop",
 }
+# Errors that say that a reply was not good enough; others are about servers, budgets, memory.
+_ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
 _RIGHT: Final = (
     ("repaired", "repaired"),
     ("found_in_text", "found in the text"),
@@ -51,16 +54,16 @@ def _requests(report: Report) -> list[str]:
 
 def _replies(report: Report) -> list[str]:
     totals = report["totals"]
-    errors, turns = totals.get("errors", 0), totals.get("turns", 0)
-    fine = totals.get("right_at_once", 0) + totals.get("confirmed", 0)
-    broken = turns - fine + errors
-    if not turns + errors:
+    turns = totals.get("turns", 0)
+    seen = sum(totals.get(f"errors:{kind}", 0) for kind in _ABOUT_REPLIES)
+    broken = turns - totals.get("right_at_once", 0) - totals.get("confirmed", 0) + seen
+    if not turns + seen:
         return []
     if not broken:
-        return [f"All {_n(turns)} replies were right at once." if turns > 1 else "It was right."]
+        return [f"All {_n(turns)} replies were right at once."]
     were = "was" if broken == 1 else "were"
-    seen = f"you saw {_n(errors)} of them" if errors else "you saw none"
-    lines = [f"{_n(broken)} of {_n(turns + errors)} replies {were} broken; {seen}."]
+    whom = f"you saw {_n(seen)} of them" if seen else "you saw none"
+    lines = [f"{_n(broken)} of {_n(turns + seen)} replies {were} broken; {whom}."]
     ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
@@ -128,9 +131,10 @@ def _failed(report: Report) -> list[str]:
     if errors:
         kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())
         lines.append(f"Failed after all: {kinds}.")
-    for one in report["failures"][-MOST_NAMED:]:
+    newest = {one["type"]: one for one in report["failures"]}
+    for kind, one in newest.items():
         tried = _some(one["attempts"], "attempt")
-        lines.append(f"{at(one['time'])} {one['agent']}: {one['type']} after {tried}")
+        lines.append(f"{at(one['time'])} {one['agent']}: {kind} after {tried}:")
         lines.append(f"  {one['command']}")
     return lines
 
@@ -155,7 +159,7 @@ def _process(report: Report) -> list[str]:
     process = report["process"]
     words = (
         ("starts", "started {}"),
-        ("kills", "without an orderly stop before {}"),
+        ("kills", "after a kill or a crash {}"),
         ("reloads", "took new settings {}"),
         ("refused_reloads", "refused new settings {}"),
     )

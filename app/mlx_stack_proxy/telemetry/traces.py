@@ -21,14 +21,13 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .. import __version__
 from ..engine.attempt import Attempt
-from ..engine.exchange import AttemptRecord, Exchange
+from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
-from ..engine.verdicts import Verdict
+from ..engine.outcome import Outcome
 from ..settings import Settings
 from ..state.worker import Worker
-from ..token_budget.budgets import Spent
 from ..wire.reply import Reply
-from .observers import Witness
+from .observers import Observer
 
 CLOSE_SECONDS: Final = 5.0
 MOST_NAME: Final = 128  # characters of a model's name, which may be the client's own
@@ -46,7 +45,7 @@ class Traces:
         self._models = {name: tier.model for name, tier in settings.tiers.items()}
         self._tracer = self._provider.get_tracer("mlx-stack-proxy", __version__)
 
-    def of(self, exchange: Exchange) -> Witness:
+    def of(self, exchange: Exchange) -> Observer:
         return _Trace(self, exchange)
 
     async def close(self) -> None:
@@ -81,7 +80,7 @@ def _provider() -> TracerProvider:
     return provider
 
 
-class _Trace(Witness):
+class _Trace(Observer):
     """One exchange. Its own span is made with the first call, whose headers name its parent."""
 
     name = Traces.name
@@ -105,27 +104,20 @@ class _Trace(Witness):
         rest = [header for header in headers if header[0] not in _CARRIED]
         return [*rest, *((k.encode(), v.encode()) for k, v in ours.items())]
 
-    def call_ended(
-        self,
-        attempt: Attempt | None,
-        record: AttemptRecord,
-        verdict: Verdict | None,
-        spent: Spent | None,
-    ) -> None:
+    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
         call, self._call = self._call, None
         if call is None:
             return
-        if attempt is not None:
-            body = attempt.request.body
-            limit = body.get("max_tokens") or body.get("max_completion_tokens")
-            if isinstance(limit, int):
-                call.set_attribute("gen_ai.request.max_tokens", limit)
-            _describe(call, attempt.reply)
-            if self._whole is not None and record.reason is None:
-                _describe(self._whole, attempt.reply)
-        if record.status is not None:
-            call.set_attribute("http.response.status_code", record.status)
-        _end(call, record.reason)
+        body = attempt.request.body
+        limit = body.get("max_tokens") or body.get("max_completion_tokens")
+        if isinstance(limit, int):
+            call.set_attribute("gen_ai.request.max_tokens", limit)
+        _describe(call, attempt.reply)
+        if self._whole is not None and outcome.reason is None:
+            _describe(self._whole, attempt.reply)
+        if outcome.status is not None:
+            call.set_attribute("http.response.status_code", outcome.status)
+        _end(call, outcome.reason)
 
     def ended(self, outcome: str) -> None:
         exchange = self._exchange

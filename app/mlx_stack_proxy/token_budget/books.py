@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Mapping
 from functools import cached_property
 from typing import Any
 
-from ..engine.exchange import Began, Exchange
+from ..engine.exchange import Exchange
 from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
@@ -28,7 +28,12 @@ from .reservation import Reservation, no_truth
 
 
 class Books:
-    """One exchange's. ``sticky``: the tier its session was escalated to, once :meth:`open` ran."""
+    """One exchange's.
+
+    ``sticky``: the tier its session was escalated to, once :meth:`open` ran. ``spent``: tiers whose
+    own budget is used up, so that another is to take the exchange. ``capped``: cloud tiers that
+    the hour's cap has no more tokens for. ``warning``: for ``X-MLX-Stack-Budget-Warning``.
+    """
 
     def __init__(self, services: Services, exchange: Exchange) -> None:
         self._services = services
@@ -45,6 +50,14 @@ class Books:
         self._prompt: Measured | None = None  # the attempt's, where its cost matters before
         self._closed = False
         self.sticky: str | None = None
+        self.spent: frozenset[str] = frozenset()
+        self.capped: frozenset[str] = frozenset()
+        self.warning = ""
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """The tiers that the exchange may not enter now."""
+        return self.spent | self.capped
 
     @cached_property
     def _of_cap(self) -> Reservation:
@@ -53,19 +66,18 @@ class Books:
 
     # At its start
 
-    async def open(self) -> None:
-        """Read the session, and what is used of its budgets."""
+    async def open(self) -> SessionState | None:
+        """Read the session, and what is used of its budgets; None where the store fails."""
         try:
             state = await self._load()
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            return
-        self._exchange.window = state.window
-        self._exchange.began = Began(state.first_seen, stored=bool(state.turns))
+            return None
         self._used = dict(state.counts)
         entry = state.sticky.get(self._exchange.request.model)
         self.sticky = entry.tier if entry is not None else None
         self._note_spent_tiers()
+        return state
 
     def _load(self) -> Awaitable[SessionState]:
         exchange, services = self._exchange, self._services
@@ -78,14 +90,14 @@ class Books:
     def _note_spent_tiers(self) -> None:
         if not self._rules.per_tier:
             return
-        self._exchange.spent = budgets.spent_tiers(self._exchange, self._used, self._rules)
+        self.spent = budgets.spent_tiers(self._exchange, self._used, self._rules)
 
     def downgrades(self, tier: str) -> bool:
         """Whether the session is to go on with a cheaper tier than this (``policy: escalate``)."""
         if self._policy != "escalate":
             return False
         over = budgets.share_used(self._limits, self._used) >= 1.0
-        return over or tier in self._exchange.spent
+        return over or tier in self.spent
 
     # While it runs
 
@@ -132,7 +144,8 @@ class Books:
     async def enter(self, tier: str) -> Rejected | None:
         """Set aside of the cloud's cap what a call on a tier may use; the refusal, if it can't.
 
-        Nothing, for a tier of this machine, and for one that the client names itself.
+        Then the tier is ``capped``. Nothing is set aside for a tier of this machine, and for one
+        that the client names itself.
         """
         exchange, services = self._exchange, self._services
         cloud, settings = services.cloud, services.settings
@@ -149,7 +162,10 @@ class Books:
         except StoreError as error:
             accounts.store_failed(services, error)
             return None
-        return self._of_cap.refused(found, tier) if found is not None else None
+        if found is None:
+            return None
+        self.capped |= {tier}
+        return self._of_cap.refused(found, tier)
 
     async def leave(self) -> None:
         """The attempt is over, if it was made at all: what it used in the cloud is settled."""
@@ -163,12 +179,8 @@ class Books:
             accounts.store_failed(self._services, error)
 
     def _warn(self, limits: tuple[Limit, ...]) -> None:
-        notes = self._exchange.notes
         share = budgets.share_used(limits, self._used)
-        if share >= self._rules.warn_at:
-            notes["Budget-Warning"] = f"{int(share * 100)}%"
-        else:
-            notes.pop("Budget-Warning", None)
+        self.warning = f"{int(share * 100)}%" if share >= self._rules.warn_at else ""
 
     def count(self, status: int | None, reply: Reply) -> Spent | None:
         """Take what an attempt has used; None where upstream refused to begin."""
@@ -254,10 +266,11 @@ class Books:
         exchange = self._exchange
         now = self._services.wall_clock()
         sticky = {}
-        if exchange.climbed and delivered:
+        if exchange.is_sticky and delivered:
             seconds = self._services.settings.reliability.escalation.sticky_seconds
             if seconds:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
-        window = (exchange.turn,) if exchange.turn and delivered else ()
+        turn = exchange.delivered.remarks.turn if exchange.delivered is not None else b""
+        window = (turn,) if turn and delivered else ()
         delta = SessionDelta(1, exchange.tier, window, sticky)
         return self._services.store.commit(exchange.session.hash, delta, now, settlement)

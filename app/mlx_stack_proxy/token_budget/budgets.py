@@ -10,7 +10,8 @@ from hashlib import blake2b
 from math import ceil
 from typing import Any, Literal
 
-from ..engine.exchange import ClientRequest, Exchange
+from ..engine.exchange import Exchange
+from ..engine.request import Request
 from ..engine.verdicts import Rejected
 from ..frozen import frozen
 from ..settings import TierSettings, TokenBudgetSettings, TokenLimits
@@ -58,7 +59,7 @@ def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tupl
 
 def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
     """The budgets that an exchange counts towards, on whichever tier."""
-    return limits_of(exchange.session.budget_hash, exchange.owner, rules)
+    return limits_of(exchange.session.budget_hash, exchange.request.owner, rules)
 
 
 def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
@@ -129,11 +130,11 @@ def most_output(key: str, tier: str, rules: TokenBudgetSettings) -> int:
 def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int:
     """The same, or less where the client asks for less."""
     asked = exchange.request.max_tokens
-    most = most_output(exchange.owner, tier, rules)
+    most = most_output(exchange.request.owner, tier, rules)
     return min(asked, most) if asked else most
 
 
-def fitting(limit: int, tier: TierSettings | None, request: ClientRequest) -> int:
+def fitting(limit: int, tier: TierSettings | None, request: Request) -> int:
     """``limit`` tokens of output, or less where the tier's window has no more room."""
     if tier is None or request.is_within(tier.context_window - limit):
         return limit
@@ -170,7 +171,7 @@ def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: fl
     ]
 
 
-def spent_by(request: ClientRequest, reply: Reply, *, count_cached: bool) -> Spent:
+def spent_by(request: Request, reply: Reply, *, count_cached: bool) -> Spent:
     """What a call has used: upstream's own count, else an estimate, which is never zero."""
     usage = reply.usage
     if usage is None or not (usage.prompt_tokens or usage.completion_tokens):

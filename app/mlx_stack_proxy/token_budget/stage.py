@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import sys
 
-from ..engine.exchange import Exchange, Incident, Request
+from ..engine.exchange import Exchange
+from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
+from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, OutputTruncated
 from ..settings import Settings, TierSettings
 from ..wire.events import Event, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta, Usage
@@ -156,8 +158,8 @@ class _State(StageState):
                 choice.finish_reason = "length"
             reply.mended.add(index)
         if self._is_over:
-            self._exchange.reply_notes["Truncated"] = "max_output_tokens"
-            self._exchange.incidents.append(Incident("truncated", ("max_output_tokens",)))
+            self.remarks.reply_notes["Truncated"] = "max_output_tokens"
+            self.remarks.incidents.append(Incident("truncated", ("max_output_tokens",)))
 
     def _written_end(self, index: int) -> int:
         written = self._written.get(index)
@@ -196,7 +198,7 @@ class _State(StageState):
             return True
         return usage is not None and written * SEEN_AT_LEAST < usage.completion_tokens
 
-    def on_request(self, request: Request) -> None:
+    def on_request(self, request: UpstreamRequest) -> None:
         limit = self._sent = self._stage.limit(self._exchange, request.tier)
         asked = self._exchange.request.body
         newly_spelt = asked.get("max_completion_tokens") is not None

@@ -16,15 +16,17 @@ from typing import Any, Final
 
 import orjson
 
+from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from ..wire.json_text import Unreadable, parse, write
 from . import explain
-from .names import MAX_NAME, resolve, split_glm_markup
+from .names import MAX_NAME, resolve
 from .repair.loss import keeps_everything
 from .repair.shape import Mender
 from .repair.text import Reading, read
 from .repair.wrapping import unwrap
 from .schemas import CompiledSchema, ToolSet, compile_schema
+from .text_calls import FoundCall, rescue
 
 MAX_EXPLAINED: Final = 20_000  # characters; of larger arguments one failure is told: all cost more
 
@@ -49,30 +51,18 @@ class Options:
 
 
 @frozen
-class Failure:
-    """One thing that is wrong with one call.
-
-    `tool` is the name as the model wrote it, `kind` a bounded label for metrics, `error` a
-    sentence that the model can use.
-    """
-
-    tool: str
-    kind: str
-    error: str
-
-
-@frozen
 class Checked:
     """One call after its check: what may be delivered, if `failures` is empty.
 
     `arguments` is the very text that came, unless `repairs` names what was done to it. `unchecked`:
-    holding it against its schema would cost too much, so it is taken as it is.
+    holding it against its schema would cost too much, so it is taken as it is. Each failure names
+    the tool as the model wrote it.
     """
 
     name: str
     arguments: str
     repairs: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[CallFailure, ...] = ()
     unchecked: bool = False
 
 
@@ -139,7 +129,7 @@ class _Call:
         self.most_errors = options.max_failures
         self.tool = self.name  # the name of the tool that is meant
         self.rules: list[str] = []
-        self.failures: list[Failure] = []
+        self.failures: list[CallFailure] = []
 
     def checked(self) -> Checked:
         text, schema = self._named()
@@ -155,7 +145,7 @@ class _Call:
         return Checked(self.name, self.arguments, (), tuple(failures))
 
     def _fail(self, kind: str, error: str) -> None:
-        self.failures.append(Failure(self.name[:MAX_NAME], kind, error))
+        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error))
 
     def _named(self) -> tuple[str, CompiledSchema]:
         """The arguments' text and the schema of the tool that the name means."""
@@ -163,19 +153,24 @@ class _Call:
         if self.name in self.tools or not self.options.validate_tool_names:
             return text, self.tools.compiled(self.name) or _ANYTHING
         if self.options.repair:
-            name, pairs = self.name, None
-            if text.strip() in ("", "{}") and len(name) <= self.options.max_chars:
-                split = split_glm_markup(name)
-                if split is not None:
-                    name, pairs = split
-            found = resolve(name, self.tools.names)
-            if found is not None:
-                self.tool, rules = found
-                self.rules += [*(["name_markup"] if pairs else []), *rules]
-                text = write(dict(pairs)) if pairs else text
+            if (call := self._written_in_the_name(text)) is not None:
+                self.tool, text = call.name, call.arguments
+                self.rules.append("name_markup")
+            elif (resolved := resolve(self.name, self.tools.names)) is not None:
+                self.tool, rules = resolved
+                self.rules += rules
+            if self.tool in self.tools:
                 return text, self.tools.compiled(self.tool) or _ANYTHING
         self._fail("unknown_tool", explain.unknown_tool(self.name, self.tools.names))
         return text, _ANYTHING
+
+    def _written_in_the_name(self, text: str) -> FoundCall | None:
+        """A call in GLM's tags, of which a server took all for the name."""
+        if "<arg_key>" not in self.name or text.strip() not in ("", "{}"):
+            return None
+        schemas = {name: self.tools.schema(name) or {} for name in self.tools.names}
+        found = rescue(f"<tool_call>{self.name}", schemas)
+        return found.calls[0] if len(found.calls) == 1 and not found.content.strip() else None
 
     def _as_text(self) -> str:
         """The arguments as text: some servers leave them out, or send the object itself."""

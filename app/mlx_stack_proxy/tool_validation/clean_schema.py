@@ -15,7 +15,7 @@ is ever fetched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -62,9 +62,10 @@ def clean(schema: object, *, whole_object: bool = True) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=4_096)
-def _compiles(pattern: str) -> bool:
+def _compiles(text: str) -> bool:
+    """Whether the validator takes a schema of one keyword, given as JSON."""
     try:
-        jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=REGEX)
+        jsonschema_rs.Draft202012Validator(json.loads(text), pattern_options=REGEX)
     except Exception:  # ValidationError, or what its engine raises
         return False
     return True
@@ -72,54 +73,45 @@ def _compiles(pattern: str) -> bool:
 
 def pattern_compiles(pattern: object) -> bool:
     """Whether the linear regex engine takes `pattern`."""
-    return isinstance(pattern, str) and len(pattern) <= MAX_PATTERN and _compiles(pattern)
-
-
-def _is_number(value: object) -> bool:
-    return is_of_type(value, "number")
-
-
-def _is_count(value: Any) -> bool:
-    return is_of_type(value, "integer") and value >= 0
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_map(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
+    short = isinstance(pattern, str) and len(pattern) <= MAX_PATTERN
+    return short and _compiles(json.dumps({"pattern": pattern}))
 
 
 def _types(value: object) -> str | list[str] | None:
     """The types that `value` names, by their right names; None where one of them is unknown."""
     if isinstance(value, str):
         return value if value in JSON_TYPES else TYPE_ALIASES.get(value.lower())
-    kinds = [_types(kind) for kind in value] if isinstance(value, list) and _is_names(value) else []
+    kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
     known = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
     return known if kinds and None not in kinds else None
 
 
-# Keyword → whether its value can be checked against; where subschemas stand under it, their shape.
-_KEPT_IF: Final[dict[str, Callable[[Any], bool]]] = {
-    "type": lambda value: _types(value) is not None,
-    "const": lambda _: True,
-    "enum": lambda value: isinstance(value, list) and bool(value),
-    "required": _is_names,
-    "pattern": pattern_compiles,
-    "multipleOf": lambda value: _is_number(value) and value > 0,
-    "uniqueItems": lambda value: isinstance(value, bool),
-    "dependentRequired": lambda value: _is_map(value) and all(map(_is_names, value.values())),
-    "$dynamicRef": lambda _: False,
-    "$recursiveRef": lambda _: False,
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _is_count),
-    **dict.fromkeys(ONE, lambda value: isinstance(value, bool | dict)),
-    **dict.fromkeys(LISTS, lambda value: isinstance(value, list) and bool(value)),
-    **dict.fromkeys(MAPS, _is_map),
-    "patternProperties": lambda value: _is_map(value) and all(map(pattern_compiles, value)),
-}
+# Keywords without subschemas that constrain, and some that nothing here follows.
+_PLAIN: Final = frozenset(
+    {"const", "required", "multipleOf", "uniqueItems", "dependentRequired", "minimum", "maximum",
+     "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+     "minProperties", "maxProperties", "minContains", "maxContains"}
+)  # fmt: skip
+_UNKNOWN_TO_US: Final = frozenset({"$dynamicRef", "$recursiveRef"})
+_CONSTRAINTS: Final = (
+    _PLAIN | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
+)
+
+
+def _is_checkable(keyword: str, value: Any) -> bool:
+    """Whether a constraint can be checked by; where subschemas stand under it, by their shape."""
+    if keyword == "type":
+        return _types(value) is not None
+    if keyword in ONE:
+        return isinstance(value, bool | dict)
+    if keyword in LISTS or keyword == "enum":
+        return isinstance(value, list) and bool(value)
+    if keyword in MAPS:
+        named = isinstance(value, dict) and all(isinstance(name, str) for name in value)
+        return named and (keyword != "patternProperties" or all(map(pattern_compiles, value)))
+    if keyword == "pattern":
+        return pattern_compiles(value)
+    return keyword in _PLAIN and _compiles(json.dumps({keyword: value}))
 
 
 @dataclass(slots=True)
@@ -160,9 +152,9 @@ class _Cleaner:
         for keyword, value in _in_new_spelling(schema, self.distrust).items():
             if keyword == "$ref":
                 self._refer(value, out)
-            elif keyword not in _KEPT_IF or (self.distrust and keyword in _CONTRARY):
+            elif keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
                 continue
-            elif _KEPT_IF[keyword](value):
+            elif _is_checkable(keyword, value):
                 out[keyword] = self._kept(keyword, value, depth + 1)
             else:
                 lost.append(keyword)
@@ -181,10 +173,6 @@ class _Cleaner:
             return {name: self.node(sub, depth) for name, sub in value.items()}
         if keyword == "type":
             return _types(value)
-        if keyword == "required":
-            return list(dict.fromkeys(value))
-        if keyword == "dependentRequired":
-            return {name: list(dict.fromkeys(names)) for name, names in value.items()}
         return value
 
     def _refer(self, reference: object, out: dict[str, Any]) -> None:

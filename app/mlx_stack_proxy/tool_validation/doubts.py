@@ -7,7 +7,8 @@ well be wrong. They are rows of `DOUBTS`, by the kind that metrics name; a row c
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from ..frozen import frozen
@@ -17,7 +18,7 @@ from .miscopied_ids import Ids
 from .names import words
 from .schemas import CompiledSchema
 
-MAX_NODES: Final = 2_000  # of a call's arguments that are looked at
+MAX_LEAVES: Final = 2_000  # single values of a call that are looked at
 MAX_PLACEHOLDER: Final = 80  # characters; longer values are no placeholders
 MAX_MARKED: Final = 400  # characters; longer values are texts that may be about markup
 _TAIL: Final = 100  # characters at the end of a text that may be a mark
@@ -148,28 +149,21 @@ def _strings(call: Valid) -> Iterator[Leaf]:
 
 def leaves(arguments: dict[str, Any], schema: object) -> Iterator[Leaf]:
     """A call's single values: path, names on it, value, and the schema of a required one."""
-    left: list[tuple[str, tuple[str, ...], Any, Any, bool]] = [("", (), arguments, schema, False)]
-    for _ in range(MAX_NODES):
-        if not left:
-            return
-        path, keys, value, schema, required = left.pop()
-        schema = schema if isinstance(schema, dict) else {}
-        if isinstance(value, list):
-            items = schema.get("items")
-            found = [(f"{path}[{at}]", keys, one, items, False) for at, one in enumerate(value)]
-            left += found[::-1]
-        elif isinstance(value, dict):
-            left += _members(path, keys, value, schema)
-        else:
-            yield path, keys, value, schema if required else None
+    return islice(_leaves(arguments, schema, "", (), required=False), MAX_LEAVES)
 
 
-def _members(
-    path: str, keys: tuple[str, ...], value: dict[str, Any], schema: dict[str, Any]
-) -> Sequence[tuple[str, tuple[str, ...], Any, Any, bool]]:
-    properties, needed = schema.get("properties", {}), schema.get("required", ())
-    found = [
-        (f"{path}.{key}" if path else key, (*keys, key), one, properties.get(key), key in needed)
-        for key, one in value.items()
-    ]
-    return found[::-1]
+def _leaves(
+    value: Any, schema: object, path: str, keys: tuple[str, ...], *, required: bool
+) -> Iterator[Leaf]:
+    schema = schema if isinstance(schema, dict) else {}
+    if isinstance(value, dict):
+        properties, needed = schema.get("properties", {}), schema.get("required", ())
+        for key, one in value.items():
+            place = f"{path}.{key}" if path else key
+            inner = (*keys, key)
+            yield from _leaves(one, properties.get(key), place, inner, required=key in needed)
+    elif isinstance(value, list):
+        for at, one in enumerate(value):
+            yield from _leaves(one, schema.get("items"), f"{path}[{at}]", keys, required=False)
+    else:
+        yield path, keys, value, schema if required else None

@@ -23,9 +23,6 @@ DRESSINGS: Final = {
     "name_call_id": re.compile(r":\d{1,6}$"),
     "name_prefix": re.compile(f"^{NAMESPACE.pattern}", re.IGNORECASE),
 }
-_GLM_PAIR: Final = re.compile(
-    r"\s*<arg_key>([^<>]{1,200})</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL
-)
 
 
 def words(name: str) -> list[str]:
@@ -71,26 +68,6 @@ def _spelled(name: str, tools: Sequence[str]) -> str | None:
     wanted = squash(name)
     same = [tool for tool in tools if squash(tool) == wanted] if wanted else []
     return same[0] if len(same) == 1 else None
-
-
-def split_glm_markup(name: str) -> tuple[str, list[tuple[str, str]]] | None:
-    """A GLM call that a server delivered inside the name: the name, and its raw arguments.
-
-    ``read<arg_key>path</arg_key><arg_value>a.py</arg_value>``; None where anything is left over.
-    """
-    bare, marker, rest = name.partition("<arg_key>")
-    if not marker:
-        return None
-    pairs: list[tuple[str, str]] = []
-    position, text = 0, marker + rest
-    while pair := _GLM_PAIR.match(text, position):
-        pairs.append((pair[1].strip(), pair[2]))
-        position = pair.end()
-    left = text[position:].strip()
-    keys = {key for key, _ in pairs}
-    if left not in ("", "</tool_call>") or not pairs or len(keys) < len(pairs) or "" in keys:
-        return None
-    return bare.strip(), pairs
 
 
 def nearest(name: str, offered: Iterable[str], limit: int = 3) -> list[str]:

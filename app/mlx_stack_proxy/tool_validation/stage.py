@@ -14,16 +14,18 @@ from typing import Any
 
 import orjson
 
-from ..engine.exchange import Exchange, Incident, Request
+from ..engine.exchange import Exchange
 from ..engine.gate import TextHold
+from ..engine.outcome import Incident
 from ..engine.pipeline import StageState
+from ..engine.request import UpstreamRequest
 from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..unique import call_id
 from ..wire.reply import ChoiceReply, Reply, ToolCall
 from ..wire.thoughts import behind_thoughts
 from . import explain
-from .check import Options, check_call
+from .check import Checked, Options, check_call
 from .check_reply import check_response_format
 from .client_history import readable
 from .conversation import Conversation
@@ -98,7 +100,7 @@ class _State(StageState):
         self._unoffered = ""
         self._compiled: ToolSet | None = None
 
-    def on_request(self, request: Request) -> None:
+    def on_request(self, request: UpstreamRequest) -> None:
         blocks = self._exchange.request.blocks_of(request.body["messages"])
         messages, count = readable(blocks)
         if count:
@@ -130,16 +132,16 @@ class _State(StageState):
             self._note(
                 "tool_call_invalid", (failure.kind,), tool=failure.tool[:64], error=failure.error
             )
-        self._exchange.last_response = _as_message(reply, failures[0].choice)
         ask_next = doubt and failures[0].kind in ASK_NEXT
-        return InvalidToolCall(tuple(failures), doubt=doubt, ask_next=ask_next)
+        response = _as_message(reply, failures[0].choice)
+        return InvalidToolCall(tuple(failures), doubt, ask_next, response)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
         """What is doubted of a reply that is valid: the model is asked once about it."""
         exchange, choice = self._exchange, reply.choices.get(0)
         if choice is None or len(reply.choices) > 1 or not self._stage.rules.validate_plausibility:
             return []
-        if exchange.doubted:
+        if exchange.second_opinion_on is not None:
             return self._no_answer(choice)
         if choice.tool_calls:
             return self._doubted_calls(choice)
@@ -150,13 +152,13 @@ class _State(StageState):
 
         About an id, one with a slip or without a call; a text where the client has the first's.
         """
-        asked = self._exchange.asked_about
+        asked = self._exchange.second_opinion_on
         if not isinstance(asked, InvalidToolCall):
             return []
         about_id = asked.failures[0].kind == MISCOPIED
         if choice.tool_calls and about_id:
             return [one for one in self._doubted_calls(choice) if one.kind == MISCOPIED]
-        silent = not choice.tool_calls and (about_id or self._exchange.doubt_is_out)
+        silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
         return list(asked.failures) if silent else []
 
     def _doubted_calls(self, choice: ChoiceReply) -> list[CallFailure]:
@@ -256,12 +258,7 @@ class _State(StageState):
                 new.repairs.append("arguments_not_text")
             if call.odd:
                 new.repairs.append("call_pieces")
-            new.repairs += checked.repairs
-            if checked.unchecked:
-                self._note("tool_call_unchecked", ())
-            new.failures += (
-                CallFailure(f.tool, f.kind, f.error, index, position) for f in checked.failures
-            )
+            self._take(checked, index, position, new)
             identity = call.id
             if (not identity and self._needs_ids) or (identity and identity in seen):
                 kind = "duplicate_id" if identity else "missing_id"
@@ -286,7 +283,7 @@ class _State(StageState):
         wanted = self._choice if by_name else NOTHING
         found = breach(wanted, names, lost=lost, excused=excused)
         if found is not None:
-            new.failures.append(CallFailure(found.tool, found.kind, found.error, index))
+            new.failures.append(replace(found, choice=index))
 
     def _is_lost_call(self, new: _Mended) -> bool:
         """Whether a choice without calls says that it is one, or is one that nothing reads."""
@@ -299,11 +296,15 @@ class _State(StageState):
         if not wanted or not self._stage.rules.response_format or _is_cut(new) or not new.text:
             return
         checked = check_response_format(new.text, wanted, self._stage.options)
-        new.text = checked.text
+        new.text = checked.arguments
+        self._take(checked, index, -1, new)
+
+    def _take(self, checked: Checked, index: int, position: int, new: _Mended) -> None:
+        """What a check says of a call, or of a text (position -1), is said of the choice."""
         new.repairs += checked.repairs
         if checked.unchecked:
             self._note("tool_call_unchecked", ())
-        new.failures += (CallFailure(f.tool, f.kind, f.error, index) for f in checked.failures)
+        new.failures += (replace(one, choice=index, position=position) for one in checked.failures)
 
     def _apply(self, reply: Reply, index: int, new: _Mended) -> None:
         choice = reply.choices[index]
@@ -322,9 +323,9 @@ class _State(StageState):
             self._note("tool_call_rescued", (format_name,))
         done = [*dict.fromkeys(new.repairs), *(["rescued"] if new.rescued else [])]
         if done:
-            said = self._exchange.reply_notes.get("Repairs", "")
+            said = self.remarks.reply_notes.get("Repairs", "")
             parts = [*(said.split(",") if said else []), *done]
-            self._exchange.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
+            self.remarks.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
 
     # What the request says
 
@@ -338,7 +339,7 @@ class _State(StageState):
         return {name: tools.schema(name) or {} for name in tools.names}
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
-        self._exchange.incidents.append(Incident(kind, labels, detail))
+        self.remarks.incidents.append(Incident(kind, labels, detail))
 
 
 def _is_cut(new: _Mended) -> bool:

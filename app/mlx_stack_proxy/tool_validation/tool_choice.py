@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from . import explain
 
@@ -23,30 +24,25 @@ class ToolChoice:
 NOTHING: Final = ToolChoice()  # is asked for
 
 
-@frozen
-class Breach:
-    """What a reply does against its ``tool_choice``: the kind, the sentence, the tool or ""."""
-
-    kind: str
-    error: str
-    tool: str = ""
-
-
-LOST: Final = Breach(
+LOST: Final = CallFailure(
+    "",
     "lost_call",
     "a function was to be called, but the call could not be read; its arguments must be one valid "
     "JSON object",
 )
 
 
-def breach(choice: ToolChoice, names: Sequence[str], *, lost: bool, excused: bool) -> Breach | None:
+def breach(
+    choice: ToolChoice, names: Sequence[str], *, lost: bool, excused: bool
+) -> CallFailure | None:
     """What the calls of these `names` breach; None where all is well.
 
     `lost`: there are none, and the reply is to be one. `excused`: none need be there.
     """
     if choice.none:
         said = "no function may be called now; answer with text"
-        return Breach("tool_choice", said, *names[:1]) if names or lost else None
+        tool = names[0] if names else ""
+        return CallFailure(tool, "tool_choice", said) if names or lost else None
     missing = not names and not excused
     wrong = [name for name in names if choice.allowed and name not in choice.allowed]
     if choice.allowed and (wrong or (choice.required and missing)):
@@ -54,9 +50,9 @@ def breach(choice: ToolChoice, names: Sequence[str], *, lost: bool, excused: boo
         must = "must" if choice.required else "alone may"
         only = explain.one_of(choice.allowed)
         said = f"function {only} {must} be called{came}"
-        return Breach("tool_choice", said, choice.allowed[0])
+        return CallFailure(choice.allowed[0], "tool_choice", said)
     if choice.required and missing:
-        return Breach("tool_choice", "a function must be called, and none was")
+        return CallFailure("", "tool_choice", "a function must be called, and none was")
     return LOST if lost and missing else None
 
 

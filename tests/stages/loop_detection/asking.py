@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from mlx_stack_proxy.engine.exchange import Exchange, Request
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.wire.reply import Reply, ToolCall
-from tests.core.exchanges import client_request, exchange
+from tests.core.exchanges import SESSION, client_request, exchange, note
 from tests.stages.loop_detection.histories import (
     Json,
     calls,
@@ -19,16 +20,15 @@ NAMED = SessionId("x-mlx-stack-session", "1" * 32, "1" * 32)
 
 
 def asked(messages: list[Json], session: SessionId | None = None) -> Exchange:
-    whole = exchange(client_request(messages=list(messages)))
-    if session is not None:
-        whole.session = session
-    return whole
+    return exchange(client_request(messages=list(messages)), session=session or SESSION)
 
 
 def sent(stage: LoopDetection, whole: Exchange) -> list[Json]:
     """The messages as they go to the model."""
-    request = Request("fast", dict(whole.request.body))
-    stage.open(whole).on_request(request)
+    request = UpstreamRequest("fast", dict(whole.request.body))
+    state = stage.open(whole)
+    state.on_request(request)
+    note(whole, state.remarks)
     messages: list[Json] = request.body["messages"]
     return messages
 
@@ -44,7 +44,10 @@ def hint(stage: LoopDetection, messages: list[Json], session: SessionId | None =
 def judged(
     stage: LoopDetection, messages: list[Json], message: Json, whole: Exchange | None = None
 ) -> LoopDetected | None:
-    verdict = stage.open(whole or asked(messages)).judge(reply_of(message))
+    whole = whole or asked(messages)
+    state = stage.open(whole)
+    verdict = state.judge(reply_of(message))
+    note(whole, state.remarks)
     assert verdict is None or isinstance(verdict, LoopDetected)
     return verdict
 

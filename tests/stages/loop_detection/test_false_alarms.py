@@ -9,6 +9,7 @@ import pytest
 
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.bench import loop_histories
+from tests.core.exchanges import asked_again
 from tests.stages.loop_detection.asking import NAMED, asked, judged
 from tests.stages.loop_detection.histories import (
     TASK,
@@ -43,10 +44,9 @@ def test_a_poll_in_which_only_a_number_moves_is_asked_about_once_and_never_refus
         whole = asked(messages)
         verdict = judged(stage, messages, reply, whole)
         if verdict is not None and not verdict.doubt:
-            broken.append(verdict.believable)
-            whole.model_failure = verdict
-            again = judged(stage, messages, reply, whole)
-            assert again is None or again.believed or again.doubt
+            broken.append(verdict.confirmable)
+            again = judged(stage, messages, reply, asked_again(asked(messages), verdict))
+            assert again is None or again.confirmed or again.doubt
         messages += [reply, *answers(reply, f"running, {percent} %")]
     assert broken and all(broken)
     for on_break in ("error", "stop"):
@@ -109,7 +109,7 @@ def test_a_session_with_a_name_that_asks_the_same_single_question_again() -> Non
         whole = asked([user("HEARTBEAT: anything to do?")], NAMED)
         whole.window = tuple(window)
         assert judged(stage, [], says("HEARTBEAT_OK"), whole) is None
-        window.append(whole.turn)
+        window.append(whole.outcomes[-1].remarks.turn)
 
 
 def test_waiting_for_a_process_with_a_tool_that_waits() -> None:

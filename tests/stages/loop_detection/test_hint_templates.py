@@ -14,7 +14,7 @@ import pytest
 from jinja2 import TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from mlx_stack_proxy.engine.exchange import Request
+from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.settings import Settings
 from tests.core.exchanges import client_request, exchange
@@ -80,9 +80,10 @@ def hinted(messages: list[Json], placement: str) -> list[Json]:
     }
     stage = LoopDetection(Settings(tiers=tiers, reliability=escalation))
     whole = exchange(client_request(messages=messages))
-    request = Request("fast", dict(whole.request.body))
-    stage.open(whole).on_request(request)
-    assert "Loop" in whole.notes
+    request = UpstreamRequest("fast", dict(whole.request.body))
+    state = stage.open(whole)
+    state.on_request(request)
+    assert "Loop" in state.remarks.notes
     new: list[Json] = request.body["messages"]
     return new
 

@@ -118,11 +118,6 @@ def test_a_fresh_id_in_every_result() -> None:
     assert Run([TASK, *steps(*made)]).broken
 
 
-def test_a_circle_in_whatever_order() -> None:
-    made = [(A, B, C)[n] for n in (0, 1, 2, 1, 0, 2, 2, 1, 0, 1, 2, 0, 0, 1)]
-    assert Run([TASK, *steps(*made)]).broken[0] == (13, "repetition"), "the same for the 5th time"
-
-
 def test_an_answer_that_comes_and_goes() -> None:
     """Two answers by turns are a circle of two, not of one."""
     poll = [("job_status", {"id": 7}, said) for said in ("busy", "idle") * 5]

@@ -9,8 +9,9 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Began
 from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from mlx_stack_proxy.loop_detection.turns import MAX_TURNS
+from tests.core.exchanges import incidents
 from tests.stages.loop_detection.asking import (
     NAMED,
     A,
@@ -64,9 +65,7 @@ def test_a_retry_counts_no_second_warning() -> None:
     whole = asked([TASK, *steps(A, A, A)])
     sent(stage, whole)
     sent(stage, whole)
-    assert [(one.kind, one.labels) for one in whole.incidents] == [
-        ("loop_warning", ("repetition", "warning"))
-    ]
+    assert incidents(whole) == [("loop_warning", ("repetition", "warning"))]
 
 
 def test_parallel_sub_agents_are_told_apart() -> None:
@@ -96,11 +95,11 @@ def test_what_the_verdict_says() -> None:
     assert verdict is not None
     assert (verdict.detector, verdict.repeats) == ("repetition", 3)
     assert verdict.calls == (("search", '{"query":"quokka"}'),)
-    assert verdict.believable
+    assert verdict.confirmable
     assert "search" in verdict.hint
     assert len(verdict.pattern) == 16
     assert whole.notes["Loop"] == "circuit_break;detector=repetition"
-    assert [one.labels for one in whole.incidents] == [("repetition", "circuit_break")]
+    assert incidents(whole) == [("loop_break", ("repetition", "circuit_break"))]
 
 
 def test_nobody_is_believed_at_the_fifth_same_call() -> None:
@@ -108,7 +107,7 @@ def test_nobody_is_believed_at_the_fifth_same_call() -> None:
     messages = [TASK, *steps(A, A, A, A)]
     verdict = judged(stage, messages, again(A))
     assert verdict is not None
-    assert not verdict.believable
+    assert not verdict.confirmable
 
 
 def test_another_reply_passes_however_long_the_loop_was() -> None:
@@ -134,8 +133,9 @@ def test_a_stopped_agent_that_is_told_to_go_on_begins_a_new_task() -> None:
     stage = LoopDetection(settings(on_break="stop", second_opinion=False))
     messages = [TASK, *steps(A, A, A)]
     whole, reply = asked(messages), reply_of(again(A))
-    assert stage.open(whole).judge(reply) is None
-    assert whole.reply_notes["Loop"] == "circuit_break;detector=repetition"
+    state = stage.open(whole)
+    assert state.judge(reply) is None
+    assert state.remarks.reply_notes["Loop"] == "circuit_break;detector=repetition"
     stopped = [*messages, says(reply.choices[0].text), user("Go on.")]
     assert judged(stage, stopped, again(A)) is None
     assert judged(stage, stopped, again(A)) is None
@@ -207,15 +207,15 @@ def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
     stage = LoopDetection(settings(tool_calls={"identical_hard": 7}))
     messages = [TASK, *steps(A, A, A)]
     first = judged(stage, messages, again(A))
-    assert first is not None and not first.believed
-    believed = []
+    assert first is not None and not first.confirmed
+    confirmed = []
     for _ in range(4):
         messages += steps(A)
         whole = asked(messages)
         verdict = judged(stage, messages, again(A), whole)
         assert verdict is not None
-        believed.append((verdict.believed, whole.notes["Loop"].partition(";")[0]))
-    assert believed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
+        confirmed.append((verdict.confirmed, whole.notes["Loop"].partition(";")[0]))
+    assert confirmed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
 
 
 def test_an_equal_call_is_told_once_in_however_long_a_run() -> None:
@@ -321,7 +321,7 @@ def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:
     messages, broken = [TASK], []
     for number in range(20):
         verdict = judged(stage, messages, reply)
-        if verdict is not None and not (verdict.believable and verdict.believed):
+        if verdict is not None and not (verdict.confirmable and verdict.confirmed):
             broken.append(number)
         messages += [reply, user(f"{number} % done")]
     assert broken == [12]

@@ -41,8 +41,8 @@ def windowed(stage: LoopDetection, replies: list[Json], session: SessionId) -> l
         whole = asked([user("What now?")], session)
         whole.window = tuple(window)
         broken.append(judged(stage, [], reply, whole) is not None)
-        if whole.turn:
-            window.append(whole.turn)
+        if turn := whole.outcomes[-1].remarks.turn:
+            window.append(turn)
     return broken
 
 
@@ -65,7 +65,7 @@ def test_a_believed_call_takes_its_place_in_the_window() -> None:
     stage = LoopDetection(settings())
     whole = asked([user("What now?")], NAMED)
     judged(stage, [], says("Yes."), whole)
-    assert whole.turn
+    assert whole.outcomes[-1].remarks.turn
 
 
 @pytest.mark.parametrize(

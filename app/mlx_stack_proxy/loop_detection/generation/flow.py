@@ -15,13 +15,11 @@ from typing import Final, Literal, Protocol
 from ...settings import GenerationSettings
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.thoughts import REASONING
+from .calls import WrittenCalls
 from .fences import Fences
-from .found import Found, RepeatedCall, Rule
-from .limits import Place, characters
+from .limits import Found, Place, RepeatedCall, Rule, characters
 from .periods import BLOCK, Periods
-from .phrases import Phrases
-from .sentences import Sentences
-from .written_calls import WrittenCalls
+from .phrases import Phrases, Sentences
 
 # The first look: nothing shorter is too much, at the defaults.
 FIRST: Final = 2 * BLOCK

@@ -1,4 +1,4 @@
-"""How much of the same is enough: one table of numbers, by where it stands.
+"""How much of the same is enough: one table of numbers, by where it stands; and what was found.
 
 ``laps`` of it, and ``characters`` in all. A text's own row holds the settings ``min_laps`` and
 ``min_chars``; what is no prose may rightly repeat itself for longer, and a file that a call writes
@@ -14,7 +14,8 @@ from typing import Final, Literal
 from ...frozen import frozen
 from ...settings import GenerationSettings
 
-Place = Literal["text", "code", "arguments"]
+Place = Literal["text", "signs", "code", "arguments"]
+Rule = Literal["period", "phrase", "sentences", "reasoning"]
 
 
 @frozen
@@ -25,10 +26,36 @@ class Enough:
     characters: int
 
 
-# Beside the text's own: code in a fence, and what is mostly signs or digits, or one word; the
-# arguments of a call.
+@frozen
+class Found:
+    """``text[start:end]``, indices into the whole text, is too much by this rule.
+
+    ``lap``: what repeats, as it stands at the end; "" where no lap is like another.
+    """
+
+    rule: Rule
+    start: int
+    end: int
+    lap: str = ""
+
+    @property
+    def laps(self) -> int:
+        """How many laps there are; characters where there are none."""
+        return (self.end - self.start) // max(len(self.lap), 1)
+
+
+@frozen
+class RepeatedCall:
+    """A call written as text is one too many."""
+
+    tool: str
+
+
+# Beside the text's own: what is mostly signs or digits, or one word; code in a fence, and signs of
+# few kinds (rulers, rows of zeros); the arguments of a call.
 TABLE: Final[dict[Place, Enough]] = {
     "text": Enough(0, 0),
+    "signs": Enough(3, 800),
     "code": Enough(3, 2000),
     "arguments": Enough(3, 8000),
 }
@@ -48,6 +75,7 @@ LATE_SENTENCES: Final = Enough(4, 500)  # beyond the tool-call limit
 LEAST_WORDS, MOST_WORDS = 4, 40
 # Signs: one word alone, or fewer letters and marks of prose among the characters than this.
 LETTERS: Final = 0.85
+KINDS_OF_SIGNS: Final = 7  # characters of a lap that is no ruler
 _PROSE = frozenset(".,!?…'’。，！？、；：")
 _WORD = re.compile(r"\w++")
 

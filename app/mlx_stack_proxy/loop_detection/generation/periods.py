@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from ...settings import GenerationSettings
 from .fences import Fences
-from .found import Found
-from .limits import Place, characters, is_signs
+from .limits import KINDS_OF_SIGNS, Found, Place, characters, is_signs
 
 BLOCK = 64  # characters between two looks
 PROBE = 32  # characters that are looked for, at the least,
@@ -94,8 +93,11 @@ class Periods:
     def _place_of(self, text: str, offset: int, end: int, lap: str) -> Place:
         if self._place != "text":
             return self._place
-        is_code = is_signs(lap) or self._fences.is_open(text, offset, end, end - len(lap))
-        return "code" if is_code else "text"
+        if self._fences.is_open(text, offset, end, end - len(lap)):
+            return "code"
+        if not is_signs(lap):
+            return "text"
+        return "signs" if len(set(lap)) >= KINDS_OF_SIGNS else "code"
 
 
 def _is_blank(lap: str) -> bool:

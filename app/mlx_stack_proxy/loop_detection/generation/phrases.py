@@ -1,18 +1,38 @@
-"""The same phrase again and again, in a text that has no period, or not for long enough.
+"""What a text that has no period says again and again: a phrase, or sentences but for a word.
 
 gemini-cli's rule (``loopDetectionService.ts``): the same 50 characters 10 times, at most 75 apart
 on average. Lists and logs, of which each line is another, share long beginnings, too: so the laps
 must be of two kinds at most.
+
+A model that is stuck need not repeat itself to the letter: "I need to check the a file. I need to
+check the b file." So sentences are compared word by word, and may differ in one word from the lap
+before them. A lap holds the end of a sentence: rows, code and the items of a list share words, too.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from ...settings import GenerationSettings
 from .fences import Fences
-from .found import Found
-from .limits import PHRASE_DISTANCE, PHRASE_KINDS, PHRASE_LENGTH, is_signs, phrase_times
+from .limits import (
+    LEAST_WORDS,
+    MOST_WORDS,
+    PHRASE_DISTANCE,
+    PHRASE_KINDS,
+    PHRASE_LENGTH,
+    SENTENCES,
+    Found,
+    is_signs,
+    phrase_times,
+    said,
+)
+
+_PROBE = 12  # characters that stand in every lap of sentences
+_WORD = re.compile(r"(?<!\S)\S++(?=\s)")
+_END = re.compile(r"\w[.?!][\"')*_]*+\s")
 
 
 class Phrases:
@@ -48,3 +68,50 @@ def _places(text: str, phrase: str, first: int, end: int) -> list[int]:
         places.append(at)
         at = text.find(phrase, at + 1, end)
     return places
+
+
+class Sentences:
+    """Looks for laps of words. Keeps nothing."""
+
+    __slots__ = ("_fences", "_late", "_rules")
+
+    def __init__(self, rules: GenerationSettings, late: int, fences: Fences) -> None:
+        self._rules = rules
+        self._late = late
+        self._fences = fences
+
+    def look(self, text: str, offset: int, end: int) -> Found | None:
+        """Decide by ``text[:end]``, which begins at ``offset`` of the whole text."""
+        enough = said(self._rules, late=offset + end > self._late)
+        begin = max(end - 2 * enough, 0)
+        if text.count(text[end - _PROBE : end], begin, end) < SENTENCES.laps:
+            return None
+        words = list(_WORD.finditer(text, begin, end))
+        said_words = [word[0] for word in words]
+        for period, laps in _laps(said_words):
+            start, last = words[-period * laps].start(), words[-period].start()
+            lap = text[last : words[-1].end() + 1]
+            if end - start < enough or _END.search(lap) is None or is_signs(lap):
+                continue
+            if not self._fences.is_open(text, offset, end, start):
+                return Found("sentences", offset + start, offset + end, lap)
+        return None
+
+
+def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """After how many words the last ones come round, and how many laps there are then."""
+    for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
+        laps = 1
+        while _is_alike(words, period, laps):
+            laps += 1
+        if laps >= SENTENCES.laps:
+            yield period, laps
+
+
+def _is_alike(words: Sequence[str], period: int, laps: int) -> bool:
+    """Whether the lap before so many of the last ones is like the one behind it, but for a word."""
+    end = len(words) - laps * period
+    if end < period:
+        return False
+    one, other = words[end - period : end], words[end : end + period]
+    return sum([a != b for a, b in zip(one, other, strict=True)]) <= 1

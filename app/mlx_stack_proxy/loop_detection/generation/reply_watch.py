@@ -12,7 +12,9 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from ...engine.exchange import Exchange, Incident, Request
+from ...engine.exchange import Exchange
+from ...engine.outcome import Incident, Remarks
+from ...engine.request import UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from ...frozen import frozen
 from ...settings import LoopDetectionSettings, Settings
@@ -22,10 +24,9 @@ from ...wire.events import Event, Finish, ReasoningDelta, TextDelta, ToolCallDel
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
-from .calls import NativeCalls, Repeats
+from .calls import NativeCalls, Repeats, WrittenCalls
 from .flow import Flow
-from .found import Found, RepeatedCall
-from .written_calls import WrittenCalls
+from .limits import Found, RepeatedCall
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
@@ -82,24 +83,6 @@ class ReplyWatch:
     ``late``: characters, of each text, that the tool-call limit allows.
     """
 
-    __slots__ = (
-        "_arguments",
-        "_calls",
-        "_cut",
-        "_exchange",
-        "_finished",
-        "_generation",
-        "_late",
-        "_prose",
-        "_reasonings",
-        "_request",
-        "_rescues",
-        "_rules",
-        "_stopped",
-        "_texts",
-        "_written",
-    )
-
     def __init__(
         self,
         exchange: Exchange,
@@ -109,11 +92,12 @@ class ReplyWatch:
         late: int = sys.maxsize,
     ) -> None:
         self._exchange = exchange
+        self.remarks = Remarks()
         self._rules = rules
         self._generation = rules.generation if rules.generation.enabled else None
         self._rescues = rescues
         self._late = late
-        self._request: Request | None = None
+        self._request: UpstreamRequest | None = None
         # By choice; arguments by choice and index.
         self._texts: dict[int, Flow] = {}
         self._reasonings: dict[int, Flow] = {}
@@ -125,7 +109,7 @@ class ReplyWatch:
         self._prose: str | None = None  # and its text before them, where they are written there
         self._stopped: _Stopped | None = None  # for going round
 
-    def on_request(self, request: Request) -> None:
+    def on_request(self, request: UpstreamRequest) -> None:
         """The request as it goes upstream; later stages may still change its body."""
         self._request = request
 
@@ -219,18 +203,18 @@ class ReplyWatch:
         self._note_saved()
         if found.rule == "reasoning":
             return OutputTruncated("reasoning")
-        if self._exchange.asked_about is not None:
+        if self._exchange.second_opinion_on is not None:
             return _loop(found)  # no opinion: the reply that is there goes out
-        self._exchange.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
+        self.remarks.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         said = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
             kept = found.start + len(found.lap.strip() and found.lap)
             if reasoning:
                 kept = self._texts[choice].length if choice in self._texts else 0
             self._stopped = _Stopped(choice, kept)
-            self._exchange.reply_notes["Loop"] = said
+            self.remarks.reply_notes["Loop"] = said
             return Cut("loop_detected", "stop")
-        self._exchange.notes["Loop"] = said
+        self.remarks.notes["Loop"] = said
         return _loop(found)
 
     # At its end
@@ -247,12 +231,12 @@ class ReplyWatch:
             choice.tool_calls = choice.tool_calls[:-1]
 
     def _note_truncated(self, tool: str, cut: bool) -> None:
-        exchange = self._exchange
-        exchange.reply_notes["Truncated"] = REPEATED_CALLS
-        if "Loop" not in exchange.notes:
-            exchange.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+        said = self.remarks
+        said.reply_notes["Truncated"] = REPEATED_CALLS
+        if "Loop" not in self._exchange.notes and "Loop" not in said.notes:
+            said.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
         detail = {"tool": tool[:64]}
-        exchange.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
+        said.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
         if cut:
             self._note_saved()
 
@@ -266,7 +250,7 @@ class ReplyWatch:
         flows = [*self._texts.values(), *self._reasonings.values()]
         written = sum(flow.size for flow in flows) // BYTES_PER_OUTPUT_TOKEN
         saved = max(min(known) - written, 0)
-        self._exchange.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
+        self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
 
 
 def _tools(exchange: Exchange, rescues: bool) -> Tools:

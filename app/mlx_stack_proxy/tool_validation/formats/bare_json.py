@@ -11,6 +11,7 @@ import re
 from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where, begins_reply
 from .json_calls import (
     ARGUMENT_KEYS,
+    CALL_TYPES,
     LIST_KEYS,
     NAME_KEYS,
     NESTED_KEYS,
@@ -24,12 +25,14 @@ from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
-_KEY = re.compile(r"\s*+([\"'])([^\"'\\\n]{0,40}+)(\1\s*+(:\s*+)?)?")
-_STRING = re.compile(r"[\"']([^\"'\\\n]{0,200}+)([\"'])?")
+_HEAD = re.compile(
+    r"""\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+"""
+    r"""(?::\s*+(?:(?P<bracket>[{\[])|(?P<quote>["'])(?:(?P<word>[^"'\\\n]{0,200}+)(?P=quote))?+)?+)?+"""
+)
+_WAITS = 240  # characters of a first member that may still come
 _ID = re.compile(
     rf"\s*+([\"'])(?:{'|'.join(_ID_KEYS)})\1\s*+:\s*+([\"'])[^\"'\\\n]{{0,200}}+\2\s*+,"
 )
-_TYPES = ("function", "function_call", "tool_call", "tool_use")
 _PLAIN = ("```", "```json", "```xml")  # fences that are no format's own
 _FENCED = re.compile(r"\s*+```([^\n`]*+)\n\s*+(?=[\[{])")
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
@@ -41,43 +44,22 @@ def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     """What stands after `{`, and an id: a key that calls have, and as a name one of the tools."""
     identified = _ID.match(text, pos)
     pos = identified.end() if identified else pos
-    key = _KEY.match(text, pos)
-    if key is None:
-        return Begins.MAYBE if skip_space(text, pos) == len(text) else Begins.NO
-    name, closed, colon = key.group(2, 3, 4)
-    at = key.end()
-    if closed is None:
-        possible = at == len(text) and any(item.startswith(name) for item in _FIRST_KEYS)
-        return Begins.MAYBE if possible else Begins.NO
-    if name not in _FIRST_KEYS:
-        return Begins.NO
-    if at == len(text):
-        return Begins.MAYBE
-    return Begins.NO if colon is None else _follow_value(text, at, name, tools)
-
-
-def _follow_value(text: str, pos: int, key: str, tools: SpelledTools) -> Begins:
-    if text[pos] in "{[":
-        nests = (*ARGUMENT_KEYS, *NESTED_KEYS) if text[pos] == "{" else LIST_KEYS
+    comes = Begins.MAYBE if len(text) - pos < _WAITS else Begins.NO
+    head = _HEAD.match(text, pos)
+    if head is None:
+        return comes if text[pos:].lstrip()[:1] in ("", '"', "'") else Begins.NO
+    key, bracket, quote, word = head.group("key", "bracket", "quote", "word")
+    if bracket:
+        nests = (*ARGUMENT_KEYS, *NESTED_KEYS) if bracket == "{" else LIST_KEYS
         return Begins.YES if key in nests else Begins.NO
-    value = _STRING.match(text, pos)
-    if value is None:
-        return Begins.NO
-    word, closed = value.group(1, 2)
-    if key in _ID_KEYS:  # it alone says nothing, and much data begins with one
-        end = skip_space(text, value.end()) if closed else value.end()
-        return Begins.MAYBE if end == len(text) else Begins.NO
-    if key in ARGUMENT_KEYS:
+    if quote and key in ARGUMENT_KEYS:
         return Begins.YES
-    if closed is None and value.end() < len(text):
+    if key not in _FIRST_KEYS or not (quote or head.end() == len(text)):
         return Begins.NO
-    if key == "type":
-        possible = any(one == word or (not closed and one.startswith(word)) for one in _TYPES)
-    else:
-        possible = tools.resolve(word) is not None if closed else tools.could_start(word)
-    if not possible:
-        return Begins.NO
-    return Begins.YES if closed else Begins.MAYBE
+    if word is None or (key in _ID_KEYS and not text[head.end() :].strip()):
+        return comes
+    known = word in CALL_TYPES if key == "type" else tools.resolve(word) is not None
+    return Begins.YES if known and key not in _ID_KEYS else Begins.NO
 
 
 def follow_list(text: str, pos: int, tools: SpelledTools) -> Begins:

@@ -21,9 +21,6 @@ MAX_CALLS = 256
 # How much of the text before a place is looked at. The same for a whole text and for a stream.
 WINDOW = 400
 
-# What `names.NAMESPACE` matches, as `squash` leaves it.
-_NAMESPACES = ("functions", "function", "tools", "tool", "defaultapi")
-
 # What is left behind calls where a server doesn't strip it: ends of messages, closing tags.
 _TAIL = re.compile(
     r"(?:\s*+(?:</tool_calls?>|</?s>|<\|(?:im_end|eot_id|eom_id|end|return|call|endoftext"
@@ -83,19 +80,6 @@ class SpelledTools:
             return found
         namespace = NAMESPACE.match(name)
         return self.resolve(name[namespace.end() :]) if namespace else None
-
-    def could_start(self, part: str) -> bool:
-        """Whether a name that begins with `part` could still be one of the tools."""
-        if len(part) > MAX_NAME:
-            return False
-        part = squash(part)
-        if any(name.startswith(part) for name in self._loose_names()):
-            return True
-        return any(
-            space.startswith(part)
-            or (part.startswith(space) and self.could_start(part.removeprefix(space)))
-            for space in _NAMESPACES
-        )
 
     def compiled(self, name: str) -> CompiledSchema:
         """The schema of the arguments of the tool that `name` means; one for anything if unknown.

@@ -12,20 +12,14 @@ from .literals import dumps, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
-    "arguments",
-    "parameters",
-    "args",
-    "input",
-    "tool_input",
-    "action_input",
-    "tool_arguments",
-    "params",
-    "kwargs",
-)
+    "arguments", "parameters", "args", "input", "tool_input", "action_input", "tool_arguments",
+    "params", "kwargs", "tool_args", "function_args", "function_arguments",
+)  # fmt: skip
 NESTED_KEYS = ("function", "function_call", "functionCall", "tool_call", "tool")
 LIST_KEYS = ("tool_calls", "tool_uses", "function_calls")
 # What else a call's own object may hold. Any other key makes a bare object data, not a call.
 OTHER_KEYS = ("type", "id", "index", "tool_call_id", "call_id")
+CALL_TYPES = ("function", "function_call", "tool_call", "tool_use")
 _KNOWN_KEYS = frozenset((*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *OTHER_KEYS))
 
 Members = Mapping[str, Any]

@@ -11,6 +11,7 @@ from typing import Any
 
 from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
+from ..names import MAX_NAME
 from .base import MAX_CALLS, Begins, Block, Call, Format, Source, SpelledTools, Where
 from .literals import BRACKETS, MAX_NESTING, dumps, skip_space
 
@@ -90,7 +91,7 @@ def follow_name(text: str, pos: int, tools: SpelledTools, brackets: str) -> Begi
     if name is None:
         return Begins.MAYBE if pos == len(text) else Begins.NO
     if name.end() == len(text):
-        return Begins.MAYBE if tools.could_start(name[0]) else Begins.NO
+        return Begins.MAYBE if len(name[0]) <= MAX_NAME else Begins.NO
     if tools.resolve(name[0].removesuffix(".call")) is None:
         return Begins.NO
     at = skip_space(text, name.end())

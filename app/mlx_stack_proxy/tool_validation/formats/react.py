@@ -24,7 +24,7 @@ def follow(text: str, pos: int, tools: SpelledTools) -> Begins:
     name = line.strip().strip("`*").strip()
     if newline:
         return Begins.NO if tools.resolve(name) is None else Begins.YES
-    return Begins.MAYBE if len(line) < 240 and tools.could_start(name) else Begins.NO
+    return Begins.MAYBE if len(line) < 240 else Begins.NO
 
 
 def read(src: Source, start: int) -> Block | None:

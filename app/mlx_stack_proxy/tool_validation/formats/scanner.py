@@ -154,11 +154,9 @@ class Scanner:
         start = value.end() - 1 if value else -1
         if start < 0 or start == self._json or not begins_reply(self.text, start, self.floor):
             return Begins.NO
-        rows = ROWS[self.text[start]]
-        begins = self._follow(rows, start, start + 1)
-        if not final and Begins.YES not in begins and Begins.MAYBE in begins:
+        able = self._able(ROWS[self.text[start]], start, start + 1, final)
+        if able is None:
             return Begins.MAYBE
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
         if able:
             return Candidate(start, 1, able)
         self._json = start
@@ -234,15 +232,14 @@ class Scanner:
         rows = [*([elements.TOOL] if own else ()), *ROWS.get(word, ())]
         if not rows:  # some element
             return start + 1
-        begins = self._follow(rows, start, end)
-        if begins.count(Begins.NO) == len(begins):
+        able = self._able(rows, start, end, final)
+        if able is None:
+            return -1
+        if not able:
             self._trouble += _GLANCE
             if not self._every_mark:
                 return start + 1
-            begins = [Begins.MAYBE] * len(rows)
-        if not final and Begins.YES not in begins:
-            return -1
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+            able = tuple(rows)
         region = context.region_at(self.text, start, final, self.floor)
         if region is Region.UNKNOWN:
             return -1
@@ -250,6 +247,14 @@ class Scanner:
             self._enter(region, start)
             return self._judged(end)
         return Candidate(start, len(word), able)
+
+    def _able(
+        self, rows: list[Format], start: int, end: int, final: bool
+    ) -> tuple[Format, ...] | None:
+        """The formats of which a call may begin here; None where more text will tell."""
+        begins = self._follow(rows, start, end)
+        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        return None if able and not final and Begins.YES not in begins else able
 
     def _follow(self, rows: list[Format], start: int, end: int) -> list[Begins]:
         """What each row says of the text behind its opener; rows that share a judge ask it once."""
@@ -286,19 +291,13 @@ class Scanner:
         if self.text.startswith("`", end):
             return self._judged(end)  # inline code in three backticks
         rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
-        begins = [self._follow_fence(row, end) for row in rows]
-        able = tuple(row for row, one in zip(rows, begins, strict=True) if one is not Begins.NO)
+        able = self._able(rows, start, end, final)
+        if able is None:
+            return -1
         if able:
-            if not final and Begins.YES not in begins:
-                return -1
             return Candidate(start, end - start, able, run)
         self._skipped = fence_end(run)
         return self._judged(end)
-
-    def _follow_fence(self, row: Format, end: int) -> Begins:
-        if row.name in self._off:
-            return Begins.NO
-        return Begins.YES if row.follow is None else row.follow(self.text, end, self.tools)
 
     def _enter(self, region: Region, start: int) -> None:
         if region is Region.QUOTE:

@@ -5,27 +5,22 @@ from __future__ import annotations
 from typing import Any, Final
 
 from ...frozen import frozen
+from ..formats.json_calls import ARGUMENT_KEYS, CALL_TYPES, NAME_KEYS, NESTED_KEYS, OTHER_KEYS
 from ..names import squash
 from . import values
 
 MAX_WRAPPINGS: Final = 3
 # Keys under which models put the arguments once more, and what they put beside them.
-WRAPPERS: Final = frozenset(
-    {"arguments", "parameters", "args", "params", "input", "kwargs", "tool_input", "tool_args",
-     "tool_arguments", "function_args", "function_arguments",
-     "function", "function_call", "tool_call", "tool_calls"}
-)  # fmt: skip
-_NAMING: Final = frozenset({"name", "tool", "tool_name", "function", "function_name"})
-_COMPANIONS: Final = _NAMING | {"type", "id", "call_id"}
-_CALL_TYPES: Final = frozenset({"function", "tool_call", "tool_use", "function_call"})
+WRAPPERS: Final = frozenset((*ARGUMENT_KEYS, *NESTED_KEYS, "tool_calls"))
+_NAMING: Final = frozenset(NAME_KEYS)
+_COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
 
 
 @frozen
 class Unwrapped:
     """The arguments inside a wrapping, and what stood beside them.
 
-    `sure`: they are the arguments even where the schema allows the
-    wrapping.
+    `sure`: they are the arguments even where the schema allows the wrapping.
     """
 
     inner: dict[str, Any]
@@ -88,7 +83,7 @@ def _go_with_a_call(beside: dict[str, Any], tool: str) -> bool:
     for key, item in beside.items():
         if key not in _COMPANIONS or not isinstance(item, str):
             return False
-        if key == "type" and item not in _CALL_TYPES:
+        if key == "type" and item not in CALL_TYPES:
             return False
         if key in _NAMING and not _is_named(item, tool):
             return False

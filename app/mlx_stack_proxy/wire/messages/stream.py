@@ -18,7 +18,7 @@ from ..chunks import reasoning_of, text_of
 from ..dialect import Context
 from ..shared import Call, Calls
 from ..sse import named_frame
-from .content import Json
+from ..transcript import Json
 from .errors import error_reply
 from .reply import counted, made_id, message, parsed, stop_reason, tool_use, usage_of
 
@@ -57,7 +57,7 @@ class MessagesEncoder:
     def chunk(self, payload: Mapping[str, Any]) -> bytes:
         out: list[bytes] = []
         for choice in payload.get("choices") or ():
-            if isinstance(choice, dict):
+            if not choice.get("index"):  # one reply is asked for, and further ones have no place
                 self._take(choice, out)
         if payload.get("usage"):
             self._usage = payload["usage"]

@@ -11,8 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.loop_detection.generation.flow import DETECTORS, Flow, Kind
-from mlx_stack_proxy.loop_detection.generation.found import Found, RepeatedCall
-from mlx_stack_proxy.loop_detection.generation.limits import TABLE
+from mlx_stack_proxy.loop_detection.generation.limits import (
+    KINDS_OF_SIGNS,
+    TABLE,
+    Found,
+    RepeatedCall,
+)
 from mlx_stack_proxy.settings import GenerationSettings
 from tests.stages.loop_detection.generation.texts import (
     fed,
@@ -93,7 +97,8 @@ SIGNS = {
 
 @pytest.mark.parametrize("name", SIGNS)
 def test_signs_may_repeat_for_longer(name: str) -> None:
-    one, enough = SIGNS[name], TABLE["code"].characters
+    one = SIGNS[name]
+    enough = TABLE["signs" if len(set(one)) >= KINDS_OF_SIGNS else "code"].characters
     text = prose(200) + "\n" + one * (2 * enough // len(one))
     assert flowed(text[: 200 + enough - len(one) - 64]) is None
     hit = flowed(text)

@@ -11,9 +11,9 @@ import pytest
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, Verdict
-from mlx_stack_proxy.loop_detection.generation import written_calls
+from mlx_stack_proxy.loop_detection.generation import calls as repeated_calls
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
-from mlx_stack_proxy.loop_detection.generation.found import Found
+from mlx_stack_proxy.loop_detection.generation.limits import Found
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
@@ -92,10 +92,14 @@ class Reply:
 
     @property
     def was_cut(self) -> bool:
-        noted = self.exchange.reply_notes.get("Truncated") == "repeated_tool_calls"
-        counted = [one.labels for one in self.exchange.incidents if one.kind == "truncated"]
+        noted = self.attempt.remarks().reply_notes.get("Truncated") == "repeated_tool_calls"
+        counted = [
+            one.labels for one in self.attempt.remarks().incidents if one.kind == "truncated"
+        ]
         assert noted == bool(counted)
-        assert not noted or self.exchange.reply_notes["Loop"].startswith("warning;detector=")
+        assert not noted or self.attempt.remarks().reply_notes["Loop"].startswith(
+            "warning;detector="
+        )
         return noted
 
 
@@ -301,9 +305,9 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
         read += len(text)
         return rescue_cut(text, tools)
 
-    monkeypatch.setattr(written_calls, "rescue_cut", counted)
+    monkeypatch.setattr(repeated_calls, "rescue_cut", counted)
     tools = {"look": parameters("query", query="string", id="integer")}
-    watch = written_calls.WrittenCalls(2, (), lambda: tools)
+    watch = repeated_calls.WrittenCalls(2, (), lambda: tools)
     text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
     for at in range(0, len(text), 64):
         watch.take(text[at : at + 64])
@@ -313,7 +317,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
 
 def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
     text = '[TOOL_REQUEST]{"name": "x", "arguments": {"a": 1}}[END_TOOL_REQUEST]\n' * 40
-    flow = Flow(GenerationSettings(), calls=written_calls.WrittenCalls(2, (), dict))
+    flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), dict))
     flow.waiting.append(text)
     flow.length += len(text)
     assert isinstance(flow.look(), Found)

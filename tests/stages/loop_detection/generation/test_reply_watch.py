@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.exchange import Exchange, Request
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
 from mlx_stack_proxy.escalation.stage import Escalation
 from mlx_stack_proxy.loop_detection.generation.reply_watch import (
@@ -68,8 +69,8 @@ def test_a_loop_in_the_text() -> None:
     assert verdict.repeats == (9 * len(STUCK) + 49) // len(STUCK)
     assert verdict.hint == HINT
     assert STUCK.strip() not in verdict.message
-    assert one.exchange.notes["Loop"] == "circuit_break;detector=generation"
-    labels = [(i.kind, i.labels) for i in one.exchange.incidents]
+    assert one.watch.remarks.notes["Loop"] == "circuit_break;detector=generation"
+    labels = [(i.kind, i.labels) for i in one.watch.remarks.incidents]
     assert ("loop_break", ("generation", "circuit_break")) in labels
 
 
@@ -193,7 +194,7 @@ def test_on_break_stop_keeps_what_came_before_the_second_lap(where: str) -> None
     assert one.reply.mended == {0}
     kept = "Well:\n" + STUCK if where == "text" else "Well:\n"
     assert one.reply.choices[0].text == kept
-    assert one.exchange.reply_notes["Loop"] == "circuit_break;detector=generation"
+    assert one.watch.remarks.reply_notes["Loop"] == "circuit_break;detector=generation"
 
 
 @pytest.mark.parametrize(
@@ -242,14 +243,14 @@ def test_on_break_stop_ends_the_other_choices_too() -> None:
 
 def test_tokens_saved_are_told_where_the_limit_is_known() -> None:
     known, unknown = Watched(), Watched()
-    known.watch.on_request(Request("fast", {"messages": [], "max_tokens": 2048}))
-    unknown.watch.on_request(Request("fast", {"messages": []}))
+    known.watch.on_request(UpstreamRequest("fast", {"messages": [], "max_tokens": 2048}))
+    unknown.watch.on_request(UpstreamRequest("fast", {"messages": []}))
     for one in (known, unknown):
         one.text(STUCK * 30)
-    saved = [i.detail["tokens"] for i in known.exchange.incidents if i.kind == "tokens_saved"]
+    saved = [i.detail["tokens"] for i in known.watch.remarks.incidents if i.kind == "tokens_saved"]
     assert len(saved) == 1
     assert 1900 < saved[0] < 2000
-    assert not any(i.kind == "tokens_saved" for i in unknown.exchange.incidents)
+    assert not any(i.kind == "tokens_saved" for i in unknown.watch.remarks.incidents)
 
 
 def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
@@ -258,7 +259,7 @@ def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
     one.on(ToolCallDelta(0, 0, "c", "look", '{"query": "a"}'), Finish(0, "tool_calls"))
     one.watch.mend(one.reply)
     assert not one.reply.mended
-    assert not one.exchange.reply_notes
+    assert not one.watch.remarks.reply_notes
 
 
 # The tool-call limit

@@ -1,0 +1,260 @@
+"""The upstream calls of one exchange: each waits for its turn, is made, and its answer is read.
+
+Before a call, in this order: tokens are set aside, the connection of the call before is closed, a
+back-off is waited for, then a place in the tier's queue. What has changed meanwhile may keep the
+call from being made. While it runs, its bytes go through the attempt to the client; a time limit,
+or the client, may end it at any moment, and it is closed at once, so that the model stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..escalation import ladder
+from ..escalation.breaker import TierCall
+from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
+from ..escalation.tier_queue import QueueTimeout
+from ..telemetry import accounts
+from ..telemetry.observers import Observer
+from ..token_budget.books import Books
+from . import response_headers, upstream_answers
+from .answer import Answer
+from .attempt import Attempt
+from .decisions import Decisions
+from .exchange import Exchange
+from .headers import RawHeaders
+from .services import Services
+from .time_left import time_to_ask
+from .timers import Timers
+from .upstream import CHAT_PATH, Response, Upstream, UpstreamError
+from .verdicts import LeftOpen, UpstreamFailed, Verdict
+from .watch import Watch
+
+_MAX_ERROR_BODY = 1024 * 1024
+
+
+class Calls:
+    """``headers``: those for LiteLLM. ``our_key``: we put the key in. Times are the event loop's.
+
+    ``began``: when the call that runs did, None where none does. ``of_tier``: the same for the
+    tier's breaker. ``first_byte``: when its reply did. ``waited``: seconds for a place on the tier;
+    ``placed``: that place came.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        exchange: Exchange,
+        headers: RawHeaders,
+        *,
+        our_key: bool,
+        arrived: float,
+        answer: Answer,
+        books: Books,
+        decisions: Decisions,
+        watch: Watch,
+        observer: Observer | None,
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._headers = headers
+        self._our_key = our_key
+        self._answer = answer
+        self._books = books
+        self._decisions = decisions
+        self._watch = watch
+        self._observer = observer
+        self._clock = clock = asyncio.get_running_loop().time
+        self.timers = Timers(
+            services, exchange, answer=answer, decisions=decisions, watch=watch, clock=clock
+        )
+        self._response: Response | None = None
+        self._whole = False  # the response's last event has come
+        # When the request was whole, later by the wait in a queue; None: our part is measured.
+        self._ours: float | None = arrived
+        self.began: float | None = None
+        self.of_tier: TierCall | None = None
+        self.first_byte: float | None = None
+        self.waited = 0.0
+        self.placed = True
+
+    async def make(self, attempt: Attempt, after: float) -> Verdict | None:
+        """Make an attempt's call, and read its answer to the end. ``after``: seconds to wait."""
+        self.waited, self.placed = 0.0, True
+        try:
+            try:
+                verdict = await self._make_in_time(attempt, after)
+                await self._watch.settle()
+                return verdict
+            except asyncio.CancelledError:
+                interruption = self._watch.interruption()
+                await self.close()  # the client may be long in taking what it is told
+                return None if isinstance(interruption, LeftOpen) else interruption
+        except QueueTimeout as error:
+            self.waited, self.placed = error.seconds, False
+            message = f"tier {attempt.request.tier}: {error}"
+            return UpstreamFailed(error.reason, message, retry_after=error.seconds)
+        finally:
+            self.timers.end()
+
+    async def close(self) -> None:
+        """Close the connection; where all has come, it is kept for other calls."""
+        response, self._response = self._response, None
+        if response is None:
+            return
+        try:
+            if self._whole:
+                await response.drain()
+        finally:
+            await response.aclose()
+
+    def end_for_tier(self) -> None:
+        """The tier's breaker has been told all of the call."""
+        call, self.of_tier = self.of_tier, None
+        if call is not None:
+            self._services.tier_states.end(call)
+
+    # Before the call
+
+    async def _make_in_time(self, attempt: Attempt, after: float) -> Verdict | None:
+        """A second opinion is given up after its time."""
+        seconds = time_to_ask(self._exchange, self._services.settings, self._clock())
+        if seconds is None:
+            return await self._set_aside_and_make(attempt, after)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._set_aside_and_make(attempt, after)
+        except TimeoutError:
+            await self.close()
+            return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
+
+    async def _set_aside_and_make(self, attempt: Attempt, after: float) -> Verdict | None:
+        refusal = await self._books.begin(attempt.request.tier, attempt.request.body)
+        attempt.notes["Budget-Warning"] = self._books.warning
+        if refusal is not None:
+            return refusal
+        await self.close()  # that of the attempt before
+        if after:
+            await asyncio.sleep(after)
+        return await self._make_in_turn(attempt)
+
+    async def _make_in_turn(self, attempt: Attempt) -> Verdict | None:
+        """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
+        tier = attempt.request.tier
+        queue = self._services.queues[tier]
+        asked = self._clock()
+        ticket = await queue.enter(self._exchange.session.hash) if queue is not None else None
+        self.waited = self._clock() - asked
+        if self._ours is not None:
+            self._ours += self.waited
+        try:
+            if failure := await self._decisions.before_call(self._clock()):
+                return failure
+            if self._exchange.route.is_cloud(tier, self._services.settings):
+                attempt.notes["Cloud"] = "true"
+            self.of_tier = self._services.tier_states.begin(tier)
+            return await self._make_somewhere(attempt)
+        finally:
+            if queue is not None and ticket is not None:
+                queue.leave(ticket)
+
+    async def _make_somewhere(self, attempt: Attempt) -> Verdict | None:
+        """Through LiteLLM; or directly, for a cloud tier that it doesn't list."""
+        services, cloud = self._services, self._services.cloud
+        if cloud is not None and self._is_direct:
+            return await self._call(attempt, cloud.upstream, DIRECT_PATH, cloud.headers())
+        return await self._call(attempt, services.upstream, CHAT_PATH, self._headers)
+
+    @property
+    def _is_direct(self) -> bool:
+        return self._exchange.tier in self._exchange.route.direct
+
+    # The call
+
+    async def _call(
+        self, attempt: Attempt, upstream: Upstream, path: str, headers: RawHeaders
+    ) -> Verdict | None:
+        now = self.began = self._clock()
+        self.first_byte = None
+        self.timers.begin(attempt, now)
+        self._whole = False
+        self._observe_overhead()
+        verdict: Verdict | None
+        try:
+            if self._observer is not None:
+                headers = self._observer.call_begins(attempt.request.tier, headers)
+            # The cloud, asked directly, knows no such id.
+            call_id = self._exchange.id if upstream is self._services.upstream else None
+            content = attempt.take_content()
+            response = await upstream.send("POST", path, headers, content, call_id=call_id)
+            del content
+            self._response = response
+            if self._observer is not None:
+                self._observer.answered(response)
+            verdict = await self._read(attempt, response)
+        except UpstreamError as error:
+            # A reply that has its finish_reason is as whole as one that is left open.
+            verdict = None if attempt.timing[1] else _failed(error)
+        self._whole = verdict is None
+        if verdict is not None:
+            await self.close()  # the model must stop now, not when the client is told
+        return verdict
+
+    def _observe_overhead(self) -> None:
+        """How long the request has been ours; once, and without the wait for others."""
+        if self._ours is not None:
+            spent = self._clock() - self._ours - self._books.waited
+            self._services.metrics.overhead.observe(spent)
+            self._ours = None
+
+    async def _read(self, attempt: Attempt, response: Response) -> Verdict | None:
+        if response.status >= 300:
+            return upstream_answers.failure_of_status(
+                response.status,
+                response.headers,
+                await response.read(_MAX_ERROR_BODY, cut=True),
+                our_key=self._our_key or self._is_direct,
+                our_choice=bool(self._exchange.route.tiers),
+                needs=ladder.needs(self._exchange.request),
+                speaks_behind_result=attempt.speaks_behind_result,
+            )
+        attempt.public = response_headers.public(response.headers)
+        content_type = response.header(b"content-type").lower()
+        if b"event-stream" in content_type:
+            return await self._read_stream(attempt, response)
+        return self._take_json(attempt, await response.read())
+
+    async def _read_stream(self, attempt: Attempt, response: Response) -> Verdict | None:
+        first = True
+        while not attempt.over:
+            data = await response.next_bytes()
+            now = self._clock()
+            if first and data:
+                first = False
+                self._observe_first_byte(now)
+            out = attempt.feed(data, now) if data else attempt.end(now)
+            if out:
+                await self._answer.send(out)
+                now = self._answer.last_write  # a slow client is not a silent model
+            self.timers.heard(attempt, now)
+            del data, out  # what has gone by is not to be held until the next comes
+        return attempt.verdict
+
+    def _take_json(self, attempt: Attempt, body: bytes) -> Verdict | None:
+        self._observe_first_byte(self._clock())
+        ours = attempt.speaks_behind_result
+        completion = upstream_answers.completion_in(body, speaks_behind_result=ours)
+        if isinstance(completion, UpstreamFailed):
+            return completion
+        attempt.take_completion(completion)
+        return attempt.verdict
+
+    def _observe_first_byte(self, now: float) -> None:
+        began = self._exchange.started if self.began is None else self.began
+        tier = accounts.tier_label(self._exchange)
+        self._services.metrics.first_token.observe(now - began, tier)
+        self.first_byte = now
+
+
+def _failed(error: UpstreamError) -> UpstreamFailed:
+    return UpstreamFailed("server_error", error.message, refused=error.refused)

@@ -1,0 +1,169 @@
+"""The table of what follows a failure, row by row: what has happened, the verdict, the step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.next_step import ROWS, kind_of, next_step
+from mlx_stack_proxy.engine.outcome import Committed, Outcome
+from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.tries import Failure
+from mlx_stack_proxy.engine.verdicts import (
+    Cut,
+    EmptyResponse,
+    OutputTruncated,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+    reason_of,
+)
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.settings_source import from_mapping
+from tests.core.exchanges import exchange
+from tests.core.stepping import (
+    BUSY,
+    CHAIN,
+    CLIENTS,
+    FAILED,
+    INVALID,
+    LOOP,
+    OVERFLOW,
+    REFUSED,
+    SHED,
+    TIMEOUT,
+)
+
+SETTINGS = from_mapping({"reliability": {"escalation": {"max_retries_before_escalate": 1}}})
+INVALID_REASON = "tool_validation_failure"
+DOUBTED_LOOP = replace(LOOP, doubt=True)
+DOUBT = replace(INVALID, doubt=True)
+SLIP = replace(DOUBT, ask_next=True)
+HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))
+TEXT = Committed("Let me see.")
+SILENT = replace(TIMEOUT, silent=True)
+OURS = replace(CLIENTS, about_ours=True)
+EMPTY, THINKING, UNSEEN = EmptyResponse(), OutputTruncated("reasoning"), OutputTruncated("unseen")
+NO_BUDGET = Rejected(429, "budget_exceeded", "", tier_only=True)
+# What has happened: verdicts, each with the step that followed; text stands for text let out.
+Story = tuple[Verdict | Step | Committed, ...]
+BACK_OFF = Retry("server_error", 1, last=True, after=0.25)
+CORRECTED = Retry(INVALID_REASON, 1, correct=True)
+SECOND = Move("standard", "")
+THIRD = Move("longctx", "")
+
+
+def told(story: Story, tiers: tuple[str, ...] = CHAIN) -> Exchange:
+    """The exchange to which this has happened."""
+    whole = exchange(tiers=tiers)
+    committed: Committed | None = None
+    for one in story:
+        if isinstance(one, Committed):
+            committed = one
+        elif isinstance(one, (Retry, Move)):
+            whole.steps.append(one)
+        else:
+            verdict: Verdict = one  # type: ignore[assignment]
+            ended = Outcome(whole.tier, verdict, reason_of(verdict), committed=committed)
+            whole.outcomes.append(ended)
+            committed = None
+    return whole
+
+
+TABLE: list[tuple[str, Story, Step | type[Step]]] = [
+    ("ended early", (Cut("max_output_tokens", "length"),), Deliver()),
+    ("doubted repetition", (DOUBTED_LOOP,), Move("standard", "loop_detected")),
+    ("doubted repetition", (TEXT, DOUBTED_LOOP), Deliver()),
+    ("doubted, by the tier's habit", (SLIP,), Move("standard", INVALID_REASON)),
+    ("doubted, by the tier's habit", (TEXT, SLIP), CORRECTED),
+    ("doubted reply", (DOUBT,), CORRECTED),
+    ("doubted reply", (INVALID, CORRECTED, DOUBT), Deliver()),
+    ("no second opinion", (SLIP, SECOND, FAILED), DeliverEarlier(0)),
+    ("no second opinion", (FAILED, BACK_OFF, DOUBTED_LOOP, SECOND, LOOP), DeliverEarlier(1)),
+    ("bad call", (INVALID,), CORRECTED),
+    ("bad call", (INVALID, CORRECTED, INVALID), Retry(INVALID_REASON, 2, correct=True)),
+    (
+        "bad call",
+        (INVALID, Retry(INVALID_REASON, 3, correct=True), INVALID),
+        Move("standard", INVALID_REASON),
+    ),
+    ("bad call", (TEXT, INVALID, CORRECTED, INVALID), Fail),
+    ("loop", (HINTED,), Move("standard", "loop_detected", "Stop.")),
+    ("loop", (HINTED, SECOND, HINTED), Deliver()),
+    ("loop", (HINTED, THIRD, LOOP), Retry("loop_detected", 1, last=True)),
+    ("loop", (replace(HINTED, confirmed=True),), Deliver()),
+    ("cut", (OutputTruncated("tool_calls"),), Retry("output_truncated", 1, last=True)),
+    ("cut", (TEXT, OutputTruncated("tool_calls")), Deliver()),
+    ("cut, and next to all lost", (UNSEEN,), Move("standard", "output_truncated")),
+    ("cut, and next to all lost", (FAILED, THIRD, UNSEEN), Retry("output_truncated", 1, last=True)),
+    ("cut while it thought", (TEXT, THINKING), Fail),
+    ("empty reply", (EMPTY,), Retry("empty_response", 1, last=True)),
+    ("empty reply", (EMPTY, Retry("empty_response", 1), EMPTY), Move("standard", "empty_response")),
+    ("empty reply", (TEXT, EMPTY), Fail),
+    ("server_error", (FAILED,), BACK_OFF),
+    ("server_error", (FAILED, BACK_OFF, FAILED), Move("standard", "server_error")),
+    (
+        "server_error",
+        (HINTED, SECOND, FAILED, BACK_OFF, FAILED),
+        Move("longctx", "server_error", "Stop."),
+    ),
+    ("server_error", (FAILED, THIRD, FAILED, BACK_OFF, FAILED), Fail),
+    ("timeout", (TIMEOUT,), Move("standard", "timeout")),
+    ("timeout", (TIMEOUT, THIRD, TIMEOUT), Retry("timeout", 1, last=True)),
+    ("timeout", (TIMEOUT, THIRD, replace(TIMEOUT, final=True)), Fail),
+    ("silent, though its server answers", (SILENT,), Move("standard", "timeout")),
+    ("silent, though its server answers", (SILENT, THIRD, SILENT), Fail),
+    ("connection refused", (REFUSED,), Fail),
+    ("tier_busy", (BUSY,), Move("standard", "tier_busy")),
+    ("other", (SHED,), Fail),
+    ("prompt too long", (OVERFLOW,), Move("longctx", "context_overflow")),
+    ("prompt too long", (FAILED, THIRD, OVERFLOW), PassOn),
+    ("client's fault", (CLIENTS,), PassOn),
+    ("client's fault", (INVALID, CORRECTED, CLIENTS), Move("standard", INVALID_REASON)),
+    ("client's fault", (OURS,), Retry("client_error", 1, last=True, hint_in_tool_result=True)),
+    (
+        "our words refused",
+        (replace(OURS, client_fault=False),),
+        Retry("client_error", 1, last=True, hint_in_tool_result=True),
+    ),
+    ("tier without budget", (NO_BUDGET,), Move("standard", "budget_exceeded")),
+    ("refused by us", (replace(NO_BUDGET, tier_only=False),), Fail),
+]
+VIEW = TierView(proven=frozenset({"longctx"}))
+
+
+@pytest.mark.parametrize(("row", "story", "expected"), TABLE)
+def test_what_follows(row: str, story: Story, expected: Step | type[Step]) -> None:
+    whole = told(story)
+    verdict = whole.outcomes[-1].verdict
+    assert verdict is not None
+    found = next_step(whole, SETTINGS, VIEW, now=1.0)
+    assert kind_of(Failure(whole, verdict, SETTINGS, VIEW, 1.0)) == row
+    if isinstance(expected, type):
+        assert isinstance(found, expected)
+    else:
+        assert found == expected
+
+
+def test_every_row_is_tried() -> None:
+    spoken_for = {row for row, _, _ in TABLE} | {"loop, an error at once"}
+    assert spoken_for == set(ROWS)
+
+
+def test_on_break_error_asks_nobody() -> None:
+    settings = from_mapping({"reliability": {"loop_detection": {"on_break": "error"}}})
+    assert isinstance(next_step(told((HINTED,)), settings, VIEW, now=1.0), Fail)
+
+
+def test_a_reply_that_nothing_is_wrong_with_goes_out_whatever_was_before() -> None:
+    whole = told((SLIP, SECOND))
+    whole.outcomes.append(Outcome("standard"))
+    assert next_step(whole, SETTINGS, VIEW, now=10_000.0) == Deliver()
+
+
+@pytest.mark.parametrize("unknown", ["budget_exceeded", "tier_degraded"])
+def test_a_reason_without_a_row_of_its_own_leads_to_the_next_tier(unknown: str) -> None:
+    failed = UpstreamFailed(unknown, "no")  # type: ignore[arg-type]
+    assert next_step(told((failed,)), SETTINGS, VIEW, now=1.0) == Move("standard", unknown)
