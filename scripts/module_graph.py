@@ -12,7 +12,7 @@ from .drawing import Drawing
 APP = Path(__file__).resolve().parents[1] / "app" / "mlx_stack_proxy"
 # From top to bottom: nothing imports what stands above it.
 LAYERS = (
-    ("operator",),
+    ("operator", "litellm"),
     ("main", "server"),
     (
         "engine",
@@ -60,7 +60,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *(f"telemetry.{name}" for name in ("accounts", "observers", "failure_capture", "traces")),
     ),
     ("main", "server"),
-    ("operator",),
+    ("operator", "litellm"),
 )
 # Loop detection counts the calls that a model writes as text, and tool validation reads them.
 BETWEEN_ROOMS = frozenset({("loop_detection.generation", "tool_validation")})
@@ -129,6 +129,7 @@ def drawing() -> Drawing:
     places = {
         "operator": (20, 20, "operator\nup, init, check, service, replay …"),
         "main": (315, 20, "main.py\nall wiring"),
+        "litellm": (610, 20, "litellm\nthe same inside LiteLLM"),
         "server": (315, 120, "server\nthe HTTP edge"),
         "engine": (315, 220, "engine\none exchange: attempts, what follows"),
         "state": (610, 220, "state\nsessions, budgets, events"),
@@ -148,6 +149,7 @@ def drawing() -> Drawing:
     counted = imports()
     arrows = {
         ("operator", "main"): ((250, 44), (315, 44)),
+        ("litellm", "main"): ((610, 44), (545, 44)),
         ("main", "server"): ((430, 68), (430, 120)),
         ("server", "engine"): ((430, 168), (430, 220)),
         ("engine", "state"): ((545, 244), (610, 244)),

@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from fastapi import FastAPI
-
 from . import stages, state
 from .engine.model_list import ModelList
 from .engine.services import Services, Traces, upstream_key
@@ -42,12 +40,14 @@ def build_services(
     settings: Settings,
     wall_clock: Callable[[], float] = time.time,
     memory: MemoryProbe | None = None,
+    upstream: Upstream | None = None,
 ) -> Services:
     """``wall_clock``: seconds since the epoch, for what outlives the process.
 
-    ``memory``: a probe in place of the one for this machine, for tests.
+    ``memory``: a probe in place of the one for this machine, for tests. ``upstream``: the way to
+    LiteLLM, where that is not HTTP.
     """
-    upstream = Upstream(settings.upstream)
+    upstream = upstream or Upstream(settings.upstream)
     queues = TierQueues(settings.tiers)
     store = state.open_store(settings, wall_clock)
     journal = Journal(store)
@@ -206,35 +206,36 @@ async def _restore(services: Services) -> None:
         accounts.store_failed(services, error)
 
 
+@asynccontextmanager
+async def opened(services: Services) -> AsyncIterator[None]:
+    """Open what ``services`` hold, and close it at the end."""
+    await services.store.open()
+    await _restore(services)
+    services.memory.start()
+    if services.notifier is not None:
+        services.notifier.start(services)
+    if services.capture is not None:
+        services.capture.start()
+    try:
+        yield
+    finally:
+        await services.memory.close()
+        if services.notifier is not None:
+            await services.notifier.close()
+        await services.recovery.close()
+        await services.background.close()
+        await services.upstream.aclose()
+        for cloud in (services.cloud, *services.retired):
+            if cloud is not None:
+                await cloud.upstream.aclose()
+        if services.capture is not None:
+            await services.capture.close()
+        if services.traces is not None:
+            await services.traces.close()
+        await services.journal.written()
+        await services.store.close()
+
+
 def build_app(services: Services) -> Edge:
     """The ASGI app, which opens at its start what ``services`` hold, and closes it at its end."""
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await services.store.open()
-        await _restore(services)
-        services.memory.start()
-        if services.notifier is not None:
-            services.notifier.start(services)
-        if services.capture is not None:
-            services.capture.start()
-        try:
-            yield
-        finally:
-            await services.memory.close()
-            if services.notifier is not None:
-                await services.notifier.close()
-            await services.recovery.close()
-            await services.background.close()
-            await services.upstream.aclose()
-            for cloud in (services.cloud, *services.retired):
-                if cloud is not None:
-                    await cloud.upstream.aclose()
-            if services.capture is not None:
-                await services.capture.close()
-            if services.traces is not None:
-                await services.traces.close()
-            await services.journal.written()
-            await services.store.close()
-
-    return Edge(services, operations.build(services, lifespan))
+    return Edge(services, operations.build(services, lambda _: opened(services)))

@@ -212,8 +212,11 @@ def start_proxy(
     return server
 
 
-def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
-    """LiteLLM alone, set up as README says; None where it isn't installed."""
+def start_litellm(upstream: int, folder: Path, key: str, *, inside: bool = False) -> Server | None:
+    """LiteLLM alone, set up as README says; None where it isn't installed.
+
+    ``inside``: with the reliability layer in its process, all stages on, counts on the disk.
+    """
     program = shutil.which("litellm", path=str(Path(sys.executable).parent))
     if not program or importlib.util.find_spec("litellm") is None:
         return None
@@ -221,7 +224,7 @@ def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
     address = f"http://127.0.0.1:{upstream}/v1"
     model = {"model": "openai/fast", "api_base": address, "api_key": secrets.token_hex(16)}
     model["use_chat_completions_api"] = True  # for Responses
-    config = {
+    config: dict[str, Any] = {
         "model_list": [{"model_name": "fast", "litellm_params": model}],
         "router_settings": {"disable_cooldowns": True, "num_retries": 0},
         "litellm_settings": {
@@ -229,10 +232,17 @@ def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
             "use_chat_completions_url_for_anthropic_messages": True,
         },
     }
-    file = folder / "litellm.yaml"
+    settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    if inside:
+        config["litellm_settings"]["callbacks"] = ["mlx_stack_proxy.litellm.reliability"]
+        settings["MLX_STACK_CONFIG"] = str(folder / f"inside-{port}.yaml")
+        ours = {k: v for k, v in PROXY_CONFIG.items() if k not in ("server", "upstream")}
+        ours["state"] = {"path": str(folder / f"state-{port}.db")}
+        Path(settings["MLX_STACK_CONFIG"]).write_text(yaml.safe_dump(ours))
+    file = folder / f"litellm-{port}.yaml"
     file.write_text(yaml.safe_dump(config))
     argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
-    settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    server = start("LiteLLM alone", port, argv, folder, LITELLM_LOG="ERROR", **settings)
+    name = "LiteLLM inside" if inside else "LiteLLM alone"
+    server = start(name, port, argv, folder, LITELLM_LOG="ERROR", **settings)
     server.wait_ready("/health/liveliness", 180)
     return server

@@ -16,6 +16,7 @@ from tests.support.replies import (
     usage_chunk,
     with_role,
 )
+from tests.support.running_proxy import proxy_config
 from tests.support.scripted_server import (
     CLOSE,
     RESET,
@@ -28,6 +29,7 @@ from tests.support.scripted_server import (
 )
 
 Json = dict[str, Any]
+SILENCE_SECONDS = 3.0  # the limits on silence in tests
 RETRIES = 1  # max_retries_before_escalate and max_retries in these runs
 ROLE, TEXT, END = (data(one) for one in text_chunks(HALF))
 READ = Delay(0.3)  # a reset takes back what has not been read yet
@@ -170,6 +172,17 @@ FAULTS = [
 ]
 
 
+# Five long replies use a session up, and no other session feels it.
+PER_SESSION = 40_000
+BUDGETS = {
+    "reliability.token_budget": {
+        "policy": "hard_stop",
+        "per_session": PER_SESSION,
+        "per_hour": 1_000_000_000,
+    }
+}
+
+
 def settings(silence: float, retries: int = RETRIES) -> Json:
     """The proxy's settings for these runs. `silence`: the limits on it, in seconds."""
     limits = dict.fromkeys(("first_token_timeout", "idle_timeout", "tool_silence_timeout"), silence)
@@ -188,6 +201,13 @@ def settings(silence: float, retries: int = RETRIES) -> Json:
         "reliability.tool_validation": {"max_retries": retries},
         "observability": {"log_level": "error", "log_format": "json"},
     }
+
+
+def inside_settings() -> Json:
+    """The same for a layer inside LiteLLM, in its file's form."""
+    config = proxy_config("", {**settings(SILENCE_SECONDS), **BUDGETS})
+    config.pop("upstream")
+    return config
 
 
 def tiers_with(fault: Fault | None, *, everywhere: bool = False) -> WhenWhole:

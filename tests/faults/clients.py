@@ -38,6 +38,10 @@ class Client:
         return f"{self.how}, {'tools' if self.tools else 'no tools'}{beside}"
 
     @property
+    def session(self) -> str:
+        return "session-" + re.sub(r"\W+", "-", self.name)
+
+    @property
     def streams(self) -> bool:
         return self.how != "whole"
 
@@ -87,7 +91,7 @@ async def ask(
     **more: Any,
 ) -> Outcome:
     """Ask in a session of the client's own, and read all that comes."""
-    headers = {"X-MLX-Stack-Session": "session-" + re.sub(r"\W+", "-", client.name)}
+    headers = {"X-MLX-Stack-Session": client.session}
     if client.how == "buffered":
         headers["X-MLX-Stack-Stream"] = "buffered"
     begun = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping
@@ -20,7 +21,10 @@ START_SECONDS = 300.0  # 12 to 20 on a machine that has nothing else to do
 
 
 class LiteLLM:
-    """One child. `ports`: each tier's model server; `changes`: sections to replace in its file."""
+    """One child. `ports`: each tier's model server; `changes`: sections to replace in its file.
+
+    `inside`: settings of a reliability layer in its process, beside other callbacks.
+    """
 
     def __init__(
         self,
@@ -28,13 +32,20 @@ class LiteLLM:
         port: int,
         ports: Mapping[str, int],
         changes: Mapping[str, Any] | None = None,
+        inside: Mapping[str, Any] | None = None,
     ) -> None:
         self.port = port
+        self.ports = ports
         self.key = f"sk-{os.urandom(24).hex()}"
         directory = RunDirectory(run_dir)
         self._lifeline = Lifeline()  # it ends with us, however we end
         tiers = [LocalTier(name, name, at, False) for name, at in ports.items()]
         config = {**configs.litellm_config(tiers), **(changes or {})}
+        if inside is not None:
+            callbacks = ["prometheus", configs.CALLBACK, "hooks.hooks"]
+            config["litellm_settings"]["callbacks"] = callbacks
+            shutil.copy(Path(__file__).with_name("hooks.py"), run_dir)
+            configs.write_yaml(directory.proxy_config, dict(inside))
         configs.write_yaml(directory.litellm_config, config)
         self._spec = children.litellm(port, self.key, directory, START_SECONDS)
         self.log = self._spec.log_file

@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
+import httpx
+
 from tests.faults.catalogue import (
     FAULTS,
     ROLE,
@@ -87,6 +89,14 @@ async def at_scripted_upstream(fault: Fault, silence: float, retries: int) -> li
         return rows
 
 
+@dataclass(frozen=True)
+class Front:
+    """What clients ask. `key`: LiteLLM's."""
+
+    client: httpx.AsyncClient
+    key: str
+
+
 class Behind:
     """Scripted model servers, one for each tier, behind a real LiteLLM."""
 
@@ -97,29 +107,35 @@ class Behind:
             self.servers[name].port = port
 
     @contextlib.asynccontextmanager
-    async def proxy(self, changes: Json) -> AsyncIterator[RunningProxy]:
-        """A proxy in front of it, once all tiers have given some good replies."""
-        os.environ[KEY_VARIABLE] = self._litellm.key
-        config = {**changes, "upstream.api_key_env": KEY_VARIABLE}
+    async def proxy(self, changes: Json, replies: int = WARM_UP) -> AsyncIterator[Front]:
+        """What clients ask, once all tiers have given so many good replies."""
         async with contextlib.AsyncExitStack() as stack:
             for server in self.servers.values():
                 await stack.enter_async_context(server)
                 server.always(WELL)
-            proxy = await stack.enter_async_context(running_proxy(self._litellm.url, config))
-            await self._warm_up(proxy)
-            yield proxy
+            front = await stack.enter_async_context(self._front(changes))
+            await self._warm_up(front, replies)
+            yield front
 
-    async def _warm_up(self, proxy: RunningProxy) -> None:
+    @contextlib.asynccontextmanager
+    async def _front(self, changes: Json) -> AsyncIterator[Front]:
+        """A proxy in front of LiteLLM."""
+        os.environ[KEY_VARIABLE] = self._litellm.key
+        config = {**changes, "upstream.api_key_env": KEY_VARIABLE}
+        async with running_proxy(self._litellm.url, config) as proxy:
+            yield Front(proxy.client, self._litellm.key)
+
+    async def _warm_up(self, front: Front, replies: int) -> None:
         off = {"X-MLX-Stack-Escalation": "off"}
         for tier, server in self.servers.items():
             body = {"model": tier, "messages": [{"role": "user", "content": "Hello"}]}
             good = 0
             for _ in range(2 * WARM_UP):  # LiteLLM's very first replies may come too late
-                response = await proxy.client.post("/v1/chat/completions", json=body, headers=off)
+                response = await front.client.post("/v1/chat/completions", json=body, headers=off)
                 good += response.status_code == 200
-                if good == WARM_UP:
+                if good == replies:
                     break
-            assert good == WARM_UP, response.text
+            assert good == replies, response.text
             server.calls.clear()
 
     async def rows(self, fault: Fault, silence: float, retries: int) -> list[Row]:
@@ -180,6 +196,20 @@ class Behind:
             config = {**settings(silence, retries), "upstream.api_key_env": KEY_VARIABLE}
             async with running_proxy(self._litellm.url, config) as proxy:
                 return _told(await _outcomes(proxy, nothing("wrong key")), "our key is wrong")
+
+
+class Inside(Behind):
+    """The same with the reliability layer in LiteLLM's process; its settings stand in its file."""
+
+    @contextlib.asynccontextmanager
+    async def _front(self, changes: Json) -> AsyncIterator[Front]:
+        headers = {"Authorization": f"Bearer {self._litellm.key}"}
+        async with httpx.AsyncClient(
+            base_url=self._litellm.url, headers=headers, trust_env=False, timeout=20
+        ) as client:
+            for one in EVERYONE:  # a proxy of its own begins with no sessions
+                await client.delete(f"/mlx-stack/sessions/{one.session}")
+            yield Front(client, self._litellm.key)
 
 
 def nothing(name: str) -> Fault:

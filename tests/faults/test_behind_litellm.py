@@ -1,5 +1,7 @@
 """Model servers that fail behind a real LiteLLM, with the configuration that ships.
 
+Two columns: the proxy before that LiteLLM, and its reliability layer inside it.
+
 A part of the table of benchmarks/faults.md; `make faults` has all of it.
 """
 
@@ -7,20 +9,22 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.catalogue import FAULTS, RETRIES, Fault, settings
+from tests.faults.catalogue import FAULTS, RETRIES, SILENCE_SECONDS, Fault, settings
 from tests.faults.clients import GOOD, Client, ask
 from tests.faults.places import Behind, clients_of
 from tests.support.replies import litellm_error
 
-SILENCE_SECONDS = 3.0
-IN_CI = ("reset mid-stream, after text", "stall after text", "500", "empty reply", "bad tool call")
+IN_CI = (
+    *("reset mid-stream, after text", "stall after text", "500", "empty reply", "bad tool call"),
+    *("lost tool call", "loop across turns", "loop while generating", "context overflow, 400"),
+)
 
 
 @pytest.mark.parametrize(
     "fault", [one for one in FAULTS if one.name in IN_CI], ids=lambda fault: fault.name
 )
-async def test_a_model_server_that_fails(fault: Fault, behind: Behind) -> None:
-    rows = await behind.rows(fault, SILENCE_SECONDS, RETRIES)
+async def test_a_model_server_that_fails(fault: Fault, column: Behind) -> None:
+    rows = await column.rows(fault, SILENCE_SECONDS, RETRIES)
     assert [row.client for row in rows] == clients_of(fault)
     assert [row.verdict for row in rows] == [fault.expected(row.client) for row in rows]
     for row in rows:

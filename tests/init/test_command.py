@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mlx_stack_proxy.litellm.given import GivenInside
 from mlx_stack_proxy.operator import check, cli
 from mlx_stack_proxy.settings_source import load
 from tests.support.ports import free_port
@@ -56,6 +57,21 @@ def mlx_stack(home: Path, ports: dict[str, int]) -> Path:
             "general_settings": {"fallbacks": [{"fast": ["standard"]}]},
         },
     )
+
+
+async def test_for_a_layer_inside_litellm(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with ScriptedServer(("small",)) as litellm:
+        entries = [info("small", "openai/qwen-4b", nobody() + "/v1")]
+        litellm.always(Reply.json({"data": entries}))
+        assert await asyncio.to_thread(init, "--inside", "--base-url", litellm.url) == 0
+    file = home / "config.yaml"
+    settings = GivenInside(file).read()  # nothing in it is refused there
+    assert (settings.server.port, list(settings.tiers)) == (litellm.port, ["fast"])
+    said = capsys.readouterr().err
+    callback = "callbacks: [mlx_stack_proxy.litellm.reliability]"
+    for text in (said, file.read_text()):
+        assert callback in text
+    assert f"export MLX_STACK_CONFIG={file}" in said
 
 
 def init(*arguments: str) -> int:

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import yaml
 
+from mlx_stack_proxy.litellm.given import GivenInside
+from mlx_stack_proxy.operator.local_stack import configs
 from tests.support.ports import free_port
 
 from .conftest import mentioning, until
@@ -99,6 +102,24 @@ async def test_it_says_what_to_do_next_and_ends_when_told(
     assert (process.returncode, errors) == (0, "")
     assert out == "Stopping …\nAll stopped.\n"
     await until(lambda: not mentioning(f"{ports[1]}"))
+
+
+def test_inside_there_is_no_proxy_and_clients_send_litellms_key(
+    start_up: StartUp, ports: list[str], tmp_path: Path
+) -> None:
+    process = start_up("--inside")
+    said = read_to(process.stdout, "Ctrl-C")
+    assert set(re.findall(r"^  (\w+) +ready", said, re.M)) == {"litellm", "standard"}
+    assert f"LiteLLM on :{ports[1]}" in said
+    key = re.search(r"^  export OPENAI_API_KEY=(sk-\S+)$", said, re.M)
+    assert key is not None
+    assert f"-H 'Authorization: Bearer {key[1]}'" in said
+    run = tmp_path / ".mlx-stack" / "run"
+    litellm = yaml.safe_load((run / "litellm.yaml").read_text())
+    assert litellm["litellm_settings"]["callbacks"] == [configs.CALLBACK]
+    given = GivenInside(run / "config.yaml").read()  # nothing in it is refused there
+    assert (given.server.port, list(given.tiers)) == (int(ports[1]), ["standard"])
+    assert key[1] not in (run / "config.yaml").read_text() + str(litellm)
 
 
 def test_stopping_while_it_starts_is_no_failure(start_up: StartUp) -> None:

@@ -173,6 +173,11 @@ def _break_off(scope: Scope) -> tuple[Callable[[], None], ...]:
     return (extensions[BREAK_OFF],) if extensions and BREAK_OFF in extensions else ()
 
 
+def is_guarded(path: str) -> bool:
+    """Whether an exchange answers there: chat completions, and what other dialects have for it."""
+    return _tidy(path) in _GUARDED
+
+
 def is_model_query(request: Incoming) -> bool:
     """Whether a request asks for models, which is answered with our tiers among them."""
     return request.method in ("GET", "HEAD") and (

@@ -57,8 +57,10 @@ _bound: Any = None
 _LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
-def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> None:
-    """Set up structlog, and the standard library's loggers through it."""
+def configure(
+    settings: ObservabilitySettings, stream: Stream | None = None, *, libraries: bool = True
+) -> None:
+    """Set up structlog, and with ``libraries`` the standard library's loggers through it."""
     stream = stream or _CurrentStderr()
     console = settings.log_format == "console" or (
         settings.log_format == "auto" and stream.isatty()
@@ -78,6 +80,13 @@ def configure(settings: ObservabilitySettings, stream: Stream | None = None) -> 
     )
     global _bound  # noqa: PLW0603  # finding and binding one anew costs as much as the line
     _bound = structlog.get_logger().bind()
+    if libraries:
+        _configure_libraries(console, stream, level, shared, plain)
+
+
+def _configure_libraries(
+    console: bool, stream: Stream, level: int, shared: list[Any], plain: list[Any]
+) -> None:
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(

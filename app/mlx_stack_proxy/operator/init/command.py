@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import shlex
 import sys
 import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -18,12 +20,13 @@ from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
 from ..local_stack import beside
 from ..local_stack.console import shown
 from .proposal import Proposal, propose
-from .rendering import text_of
+from .rendering import LITELLM_LINES, text_inside, text_of
 
 if TYPE_CHECKING:
     from .looking import Found
 
 _DEFAULT = UpstreamSettings()
+_HTTP_PORT = 80
 _WIDTH = 80
 
 
@@ -49,6 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="print the file to standard output, write nothing"
+    )
+    parser.add_argument(
+        "--inside",
+        action="store_true",
+        help="for the reliability layer inside LiteLLM; also shows what LiteLLM's own file needs",
     )
     parser.add_argument("--force", action="store_true", help="write over a file that is there")
 
@@ -80,21 +88,28 @@ def run(args: argparse.Namespace) -> int:
         return 1
     upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
-    text = text_of(proposal, changed, found.sources)
+    if args.inside:
+        text = text_inside(proposal, urlsplit(base_url).port or _HTTP_PORT, found.sources)
+    else:
+        text = text_of(proposal, changed, found.sources)
     from_mapping(yaml.safe_load(text), "the proposal")  # what we write must load
     if args.dry_run:
         sys.stdout.write(text)
         return 0
-    return _write(output, text, found.key_variable or _DEFAULT.api_key_env or "", key_file)
-
-
-def _write(output: Path, text: str, key_variable: str, key_file: Path | None) -> int:
-    """Write the file, and say what comes next; ``key_file``: what holds the key of `up`."""
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         _say(f"{output} can't be written: {error.strerror}")
         return 1
+    if args.inside:
+        _show_next_inside(output, base_url)
+    else:
+        _show_next(output, found.key_variable or _DEFAULT.api_key_env or "", key_file)
+    return 0
+
+
+def _show_next(output: Path, key_variable: str, key_file: Path | None) -> None:
+    """``key_file``: what holds the key of `up`."""
     named = "" if output == Path(DEFAULT_FILE) else f" --config {output}"
     _say(f"Wrote {output}. Next:")
     with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
@@ -106,7 +121,14 @@ def _write(output: Path, text: str, key_variable: str, key_file: Path | None) ->
         *([f"export OPENAI_API_KEY=${key_variable}"] if given else []),
     ):
         sys.stderr.write(f"    {line}\n")
-    return 0
+
+
+def _show_next_inside(output: Path, base_url: str) -> None:
+    _say(f"Wrote {output}. Next, in LiteLLM's own file:")
+    sys.stderr.write("".join(f"    {line}\n" for line in LITELLM_LINES))
+    _say("and start LiteLLM where this package is installed, too, with")
+    sys.stderr.write(f"    export MLX_STACK_CONFIG={shlex.quote(str(output.resolve()))}\n")
+    _say(f"Agents go on asking LiteLLM, at {base_url}/v1.")
 
 
 def _report(found: Found, proposal: Proposal) -> None:

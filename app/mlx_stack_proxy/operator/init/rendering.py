@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..local_stack.configs import CALLBACK
 from ..settings_shown import as_yaml
 from .proposal import Proposal, ProposedTier
 
@@ -20,6 +21,7 @@ _CLIENT_KEYS = """\
 # Clients send LiteLLM's key, or none at all; to let in whatever key they send:
 #server: {api_keys: ["*"]}
 """
+LITELLM_LINES = ("litellm_settings:", f"  callbacks: [{CALLBACK}]")
 _ESCALATION = "reliability:\n  escalation:\n"
 _ALIASES = """\
 # Claude Code's names for models. An alias is stronger than a model that LiteLLM lists.
@@ -34,20 +36,35 @@ _CONSENT = """\
 
 def text_of(proposal: Proposal, upstream: Mapping[str, Any], sources: Sequence[str]) -> str:
     """The file's text. ``upstream``: its keys that differ from the defaults."""
-    head = (
-        f"Written by `mlx-stack-proxy init` from {' and '.join(sources)}. What isn't here has its "
-        "default: `mlx-stack-proxy check --settings` shows all that is in force, and "
-        "`mlx-stack-proxy config schema` explains it to an editor."
-    )
-    parts = [_prose(head)]
+    parts = [_head("init", sources)]
     if upstream:
         parts.append("upstream:\n" + "".join(_line(2, k, v) for k, v in upstream.items()))
-    parts.append(_CLIENT_KEYS)
+    return "\n".join([*parts, _CLIENT_KEYS, *_tiers(proposal)])
+
+
+def text_inside(proposal: Proposal, port: int, sources: Sequence[str]) -> str:
+    """The same for the reliability layer inside LiteLLM, which listens on ``port``."""
+    lines = "".join(f"#    {line}\n" for line in LITELLM_LINES)
+    ours = f"# What LiteLLM's own file needs:\n{lines}"
+    server = "# Where LiteLLM listens, for `mlx-stack-proxy status` and the like.\n"
+    server += f"server: {{port: {port}}}\n"
+    return "\n".join([_head("init --inside", sources), ours, server, *_tiers(proposal)])
+
+
+def _head(command: str, sources: Sequence[str]) -> str:
+    return _prose(
+        f"Written by `mlx-stack-proxy {command}` from {' and '.join(sources)}. What isn't here has "
+        "its default: `mlx-stack-proxy check --settings` shows all that is in force, and "
+        "`mlx-stack-proxy config schema` explains it to an editor."
+    )
+
+
+def _tiers(proposal: Proposal) -> list[str]:
+    """The tiers, and what goes up by another name."""
     tiers = "".join(_tier(tier) for tier in proposal.tiers)
-    parts.append("# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n" + tiers)
     clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
-    parts += _escalation(proposal, clouds)
-    return "\n".join(parts)
+    said = "# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n" + tiers
+    return [said, *_escalation(proposal, clouds)]
 
 
 def _escalation(proposal: Proposal, clouds: Sequence[ProposedTier]) -> list[str]:

@@ -38,4 +38,8 @@ def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
 
 
 def _litellm_of(config: Path) -> str:
-    return str(yaml.safe_load(config.read_text(encoding="utf-8"))["upstream"]["base_url"])
+    """Where the LiteLLM of an `up` is: upstream; with `--inside`, where clients ask, too."""
+    given = yaml.safe_load(config.read_text(encoding="utf-8"))
+    if "upstream" in given:
+        return str(given["upstream"]["base_url"])
+    return f"http://127.0.0.1:{given['server']['port']}"

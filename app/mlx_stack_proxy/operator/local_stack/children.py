@@ -29,7 +29,9 @@ _PROXY_PREFIXES = (
     *("MLX_STACK_RELIABILITY__", "MLX_STACK_STREAM__"),
     *("MLX_STACK_STATE__", "MLX_STACK_OBSERVABILITY__"),
 )
-# Its start is nearly all imports; with the garbage collector off meanwhile it takes a fifth less.
+# The package may run from a checkout that isn't installed.
+_PACKAGE = {"PYTHONPATH": str(Path(__file__).resolve().parents[3])}
+# LiteLLM's start is nearly all imports; with the garbage collector off it takes a fifth less.
 # But started that way (with gc.freeze()) it left calls of clients that had gone running for up to
 # 40 s, where it ends them within a second otherwise. So it is started as its own command does it.
 _RUN_LITELLM = "from litellm.proxy.proxy_cli import run_server; run_server()"
@@ -73,9 +75,11 @@ def model_server(tier: LocalTier, run: RunDirectory, start_limit: float) -> Chil
     )
 
 
-def litellm(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSpec:
-    """LiteLLM's proxy in front of the model servers."""
-    environment = _environment(_BASIC, _BASIC_PREFIXES) | {
+def litellm(
+    port: int, key: str, run: RunDirectory, start_limit: float, inside: bool = False
+) -> ChildSpec:
+    """LiteLLM's proxy in front of the model servers; ``inside``: it imports this package."""
+    environment = _environment(_BASIC, _BASIC_PREFIXES + (_PROXY_PREFIXES if inside else ())) | {
         KEY_VARIABLE: key,
         # Its price list is looked for online otherwise.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -85,6 +89,8 @@ def litellm(port: int, key: str, run: RunDirectory, start_limit: float) -> Child
         "NO_DOCS": "True",
         "NO_REDOC": "True",
     }
+    if inside:
+        environment |= _PACKAGE
     options = {
         "--config": str(run.litellm_config),
         "--host": "127.0.0.1",
@@ -108,8 +114,7 @@ def proxy(port: int, key: str, run: RunDirectory, start_limit: float) -> ChildSp
     """The reliability proxy itself."""
     environment = _environment(_BASIC, _BASIC_PREFIXES + _PROXY_PREFIXES) | {
         KEY_VARIABLE: key,
-        # The package may run from a checkout that isn't installed.
-        "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
+        **_PACKAGE,
     }
     return ChildSpec(
         name="proxy",

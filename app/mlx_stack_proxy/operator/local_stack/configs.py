@@ -11,12 +11,16 @@ import yaml
 from .tiers import LocalTier
 
 KEY_VARIABLE = "LITELLM_MASTER_KEY"
+CALLBACK = "mlx_stack_proxy.litellm.reliability"  # for `litellm_settings.callbacks`
 # Whoever presses Ctrl-C at a terminal wants an end; an answer that is nearly done may still finish.
 SHUTDOWN_GRACE_SECONDS = 5
 
 
-def litellm_config(tiers: Sequence[LocalTier]) -> dict[str, Any]:
-    """One model group for each tier, and nothing that retries or takes a tier out: we do that."""
+def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str, Any]:
+    """One model group for each tier, and nothing that retries or takes a tier out: we do that.
+
+    ``inside``: with the reliability layer in its process.
+    """
     return {
         "model_list": [
             {
@@ -38,6 +42,7 @@ def litellm_config(tiers: Sequence[LocalTier]) -> dict[str, Any]:
             "num_retries": 0,
             "telemetry": False,
             "use_chat_completions_url_for_anthropic_messages": True,
+            **({"callbacks": [CALLBACK]} if inside else {}),
         },
         "router_settings": {"disable_cooldowns": True, "num_retries": 0},
         "general_settings": {"master_key": f"os.environ/{KEY_VARIABLE}"},
@@ -48,7 +53,6 @@ def proxy_config(
     tiers: Sequence[LocalTier], port: int, litellm_port: int, state: Path
 ) -> dict[str, Any]:
     """The proxy in front of that LiteLLM, with the tiers that were started and no others."""
-    names = [tier.name for tier in tiers]
     return {
         "server": {
             "host": "127.0.0.1",
@@ -60,6 +64,18 @@ def proxy_config(
             "base_url": f"http://127.0.0.1:{litellm_port}",
             "api_key_env": KEY_VARIABLE,
         },
+        **_tiers_and_state(tiers, state),
+    }
+
+
+def inside_config(tiers: Sequence[LocalTier], port: int, state: Path) -> dict[str, Any]:
+    """The reliability layer inside that LiteLLM, which listens on ``port``."""
+    return {"server": {"port": port}, **_tiers_and_state(tiers, state)}
+
+
+def _tiers_and_state(tiers: Sequence[LocalTier], state: Path) -> dict[str, Any]:
+    names = [tier.name for tier in tiers]
+    return {
         "tiers": {tier.name: _proxy_tier(tier) for tier in tiers},
         "reliability": {
             "escalation": {"chain": names},

@@ -32,6 +32,7 @@ DEFAULT_MODEL_PORT = 8081
 DEFAULT_START_TIMEOUT = 600.0
 # A terminal's Ctrl-C may reach us twice, by way of `make`: only a later one is a second request.
 _SECOND_REQUEST_SECONDS = 1.0
+_DEMO = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 _WARM_UP_SECONDS = 60.0
 
 
@@ -70,6 +71,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_MODEL_PORT,
         metavar="PORT",
         help="the first model server's port; the others follow (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--inside",
+        action="store_true",
+        help="no process of the proxy's own: LiteLLM listens on --port, with the reliability layer "
+        "inside it",
     )
     parser.add_argument(
         "--run-dir",
@@ -115,9 +122,10 @@ def _require_installed() -> None:
 
 
 def _ports(args: argparse.Namespace, tiers: Sequence[LocalTier]) -> list[tuple[int, str, str]]:
+    proxy = (args.port, "the proxy", "--port")
+    litellm = (args.litellm_port, "LiteLLM", "--litellm-port")
     return [
-        (args.port, "the proxy", "--port"),
-        (args.litellm_port, "LiteLLM", "--litellm-port"),
+        *([(args.port, "LiteLLM", "--port")] if args.inside else [proxy, litellm]),
         *((tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers),
     ]
 
@@ -134,6 +142,11 @@ class _Stack:
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
         self._asked_to_stop = 0.0
+
+    @property
+    def _litellm_port(self) -> int:
+        port: int = self._args.port if self._args.inside else self._args.litellm_port
+        return port
 
     async def run(self) -> int:
         with Lifeline() as lifeline:
@@ -161,7 +174,7 @@ class _Stack:
         self._console.say(f"Starting the local stack; it runs in {shown(self._directory.path)}")
         key = f"sk-{secrets.token_urlsafe(32)}"
         self._directory.keep_key(configs.KEY_VARIABLE, key)
-        back, front = self._prepare(key)
+        back, front = self._prepare_inside(key) if self._args.inside else self._prepare(key)
         await supervisor.start(back)
         warming = asyncio.gather(*(self._warm_up(tier, key) for tier in self._tiers))
         try:
@@ -169,7 +182,7 @@ class _Stack:
             await warming
         finally:
             await tasks.end(warming)
-        self._announce(time.monotonic() - begun)
+        self._announce(time.monotonic() - begun, key if self._args.inside else None)
         await supervisor.failed()
 
     def _prepare(self, key: str) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
@@ -190,18 +203,30 @@ class _Stack:
             [children.proxy(args.port, key, run, limit)],
         )
 
+    def _prepare_inside(
+        self, key: str
+    ) -> tuple[list[children.ChildSpec], list[children.ChildSpec]]:
+        """The same, where LiteLLM is the last to start and nothing stands before it."""
+        args, run, limit = self._args, self._directory, self._args.start_timeout
+        configs.write_yaml(run.litellm_config, configs.litellm_config(self._tiers, True))
+        config = configs.inside_config(self._tiers, args.port, run.state)
+        configs.write_yaml(run.proxy_config, config)
+        servers = [children.model_server(tier, run, limit) for tier in self._tiers]
+        return [children.litellm(args.port, key, run, limit, True), *servers], []
+
     async def _warm_up(self, tier: LocalTier, key: str) -> None:
         """Ask a tier through LiteLLM: its first request takes seconds, and shows that it works."""
         try:
             async with asyncio.timeout(_WARM_UP_SECONDS):
-                status, body = await probes.one_token(self._args.litellm_port, tier.name, key)
+                status, body = await probes.one_token(self._litellm_port, tier.name, key)
             trouble = "" if status == 200 else probes.brief(status, body)
         except (OSError, ValueError, TimeoutError) as error:
             trouble = probes.words(error)
         if trouble:
             self._console.child(tier.name, "warning", f"asked through LiteLLM it says: {trouble}")
 
-    def _announce(self, seconds: float) -> None:
+    def _announce(self, seconds: float, key: str | None) -> None:
+        """``key``: LiteLLM's, where clients have to send it."""
         url = f"http://127.0.0.1:{self._args.port}"
         # The folder of a virtual environment is seldom on the PATH.
         program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
@@ -212,16 +237,15 @@ class _Stack:
         config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            f"\n  {program} demo{where}{run_dir}{of_tier}\n",
-            "asks ten questions, without the proxy and through it. Or ask one yourself:",
-            f"\n  {_helped(url, names[0])}\n",
+            *([] if key else [f"\n  {program} demo{where}{run_dir}{of_tier}\n", _DEMO]),
+            f"\n  {_helped(url, names[0], key)}\n",
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
-            "  export OPENAI_API_KEY=local\n",
+            f"  export OPENAI_API_KEY={key or 'local'}\n",
             "Or Claude Code, or Codex, whose tools the demo models don't know (docs/agents.md):",
             f'\n  eval "$({program} agents claude-code {config})" && claude',
             f"  {program} agents codex --write {config} && codex\n",
-            "To see what it does:",
+            f"To see what it does, open {url}/mlx-stack/, or:",
             f"\n  {program} status --watch{where}",
             f"  {program} events --follow{where}\n",
             "Ctrl-C stops all of it.",
@@ -242,8 +266,9 @@ class _Stack:
             loop.add_signal_handler(number, asked)
 
 
-def _helped(url: str, tier: str) -> str:
+def _helped(url: str, tier: str, key: str | None) -> str:
     """A request that the weak demo model answers with a call written as text."""
+    authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
     customer = {"type": "object", "properties": {"customer_id": {"type": "string"}}}
     body = {
         "model": tier,
@@ -258,6 +283,6 @@ def _helped(url: str, tier: str) -> str:
         ],
     }
     return (
-        f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' "
+        f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' {authorization}"
         f"-d '{json.dumps(body, separators=(',', ':'))}'"
     )

@@ -1,0 +1,70 @@
+"""The settings of a layer inside LiteLLM: the proxy's own file, less what LiteLLM says itself.
+
+The file is what ``MLX_STACK_CONFIG`` names, else ``config.yaml`` beside LiteLLM's file. A key that
+could not do there what it does in the proxy is refused at the start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ..frozen import frozen
+from ..reload import Given
+from ..settings import ServerSettings, Settings, UpstreamSettings
+from ..settings_source import DEFAULT_FILE, SettingsError, Sources, find_file
+
+# Keys that may only be left as they are by default, and why.
+_REFUSED = {
+    ("server", "api_keys"): "LiteLLM lets clients in, by its own keys",
+    ("server", "workers"): "LiteLLM's --num_workers says how many processes there are",
+    ("server", "passthrough_paths"): "LiteLLM itself answers on its other paths",
+    ("server", "shutdown_grace_seconds"): "LiteLLM says how long its end may take",
+    ("upstream", "base_url"): "calls stay in this LiteLLM; they can't go to another",
+    ("upstream", "max_connections"): "there are no connections to LiteLLM",
+}
+_DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
+
+
+@frozen
+class GivenInside(Given):
+    """``processes``: how many LiteLLM runs."""
+
+    processes: int = 1
+
+    def _whole(self, sources: Sources) -> Settings:
+        settings = sources.settings()
+        if problems := list(_problems(settings, self.processes)):
+            raise SettingsError(problems, str(sources.path or "settings"))
+        # LiteLLM listens where it likes. Every call is made with its client's own key: with ours,
+        # somebody could come in whom LiteLLM would have refused.
+        server = replace(settings.server, host="0.0.0.0")
+        return replace(
+            settings, server=server, upstream=replace(settings.upstream, api_key_env=None)
+        )
+
+
+def _problems(settings: Settings, processes: int) -> Iterator[str]:
+    for (section, key), why in _REFUSED.items():
+        if getattr(getattr(settings, section), key) != getattr(_DEFAULTS[section], key):
+            yield f"{section}.{key}: can't be set inside LiteLLM: {why}; take it out"
+    if processes > 1 and settings.state.backend != "redis":
+        yield (
+            f"state.backend: LiteLLM runs {processes} processes, and `{settings.state.backend}` "
+            "is one process's alone: use `redis`, or one worker"
+        )
+
+
+def given_beside(litellm_file: str | None) -> GivenInside:
+    """Where the settings stand. Raises :class:`SettingsError` where nobody can tell."""
+    litellm = Path(litellm_file) if litellm_file else None
+    file = find_file(None, os.environ, litellm.parent if litellm is not None else Path())
+    if file is not None and litellm is not None and file.resolve() == litellm.resolve():
+        problem = (
+            f"is LiteLLM's own; put the reliability settings into a file of their own and name "
+            f"that with MLX_STACK_CONFIG, or give LiteLLM's another name than {DEFAULT_FILE}"
+        )
+        raise SettingsError([problem], str(file))
+    return GivenInside(file, processes=int(os.environ.get("NUM_WORKERS") or 1))
