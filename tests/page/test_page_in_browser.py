@@ -206,6 +206,9 @@ async def test_the_key_is_asked_for_once_and_never_in_the_address(
     assert KEY not in await browser.run(
         "return location.href + performance.getEntries().map(e => e.name)"
     )
+    await browser.click("#sign-out:not([hidden])")
+    await browser.until("return document.activeElement.id === 'key'")
+    assert await browser.cookies() == []
 
 
 async def test_on_a_phone_nothing_sticks_out(
