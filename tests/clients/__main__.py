@@ -32,6 +32,7 @@ from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Ag
 from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
 from tests.frameworks.environment import Ended, Environment
 from tests.frameworks.page import REPOSITORY
+from tests.frameworks.scripted import Plays
 from tests.frameworks.stacks import ScriptedStack
 from tests.frameworks.tap import Seen, Tap
 from tests.support.ports import free_port
@@ -106,12 +107,11 @@ def script(agent: Agent) -> str:
     return f"{set_up}\n{agent.then}\n{agent.start}"
 
 
-async def run(
-    agent: Agent, mistake: str, stack: ScriptedStack, environment: Environment, folder: Path
-) -> Run:
-    home = folder / f"{agent.name}-{list(MISTAKES).index(mistake)}"
-    home.mkdir()
-    model = Model(agent.turns(home), mistake, agent.is_task)
+async def let_work(
+    agent: Agent, home: Path, model: Plays, stack: ScriptedStack, environment: Environment
+) -> tuple[Ended, list[Seen]]:
+    """Let the agent do its task in this folder; how that ended, and its requests."""
+    await asyncio.to_thread(home.mkdir)
     stack.play(model)
     port = free_port()
     variables = {
@@ -121,7 +121,15 @@ async def run(
     }
     async with Tap(port, stack.url) as tap:
         ended = await environment.run(script(agent), home, variables, agent.seconds)
-    asked = [one for one in tap.seen if one.path == agent.path and agent.is_task(one.body)]
+    return ended, [one for one in tap.seen if one.path == agent.path and agent.is_task(one.body)]
+
+
+async def run(
+    agent: Agent, mistake: str, stack: ScriptedStack, environment: Environment, folder: Path
+) -> Run:
+    home = folder / f"{agent.name}-{list(MISTAKES).index(mistake)}"
+    model = Model(agent.turns(home), mistake, agent.is_task)
+    ended, asked = await let_work(agent, home, model, stack, environment)
     return Run(agent, mistake, home, ended, asked, model.played)
 
 

@@ -38,7 +38,7 @@ async def test_the_root_leads_to_the_tiers(
     await browser.until("return document.querySelectorAll('.tier').length === 2")
     assert await browser.run("return location.pathname") == "/mlx-stack/"
     for text in ("fast", "standard", "Ready", "0 of 4", "All well"):
-        assert text in await browser.text()
+        await browser.shows(text)
     # The figures go on by themselves.
     served = "document.querySelector('.tier .figure:last-child b').textContent"
     await browser.until(f"return {served} === '1'")

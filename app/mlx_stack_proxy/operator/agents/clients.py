@@ -14,8 +14,9 @@ Json = dict[str, Any]
 Form = Literal["json", "toml", "yaml"]
 OURS = "mlx-stack"  # what clients call the provider
 ANY_KEY = "local"
-# Claude Code's first request is 49 kB, some 12,000 tokens; with CLAUDE_CODE_SIMPLE it is 4 kB.
-SMALL_WINDOW = 32_768
+# Claude Code's first request is some 12,000 tokens, with CLAUDE_CODE_SIMPLE 1,000, and it keeps
+# 13,000 and a reply free. In 32,768 it would compact after each turn (docs/agents.md).
+SMALL_WINDOW = 49_152
 REPLY_SHARE = 4  # a reply may be a quarter of the window: clients keep that much free
 
 
