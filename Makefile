@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references docs docs-commands package audit clean
+.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents night bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references pictures docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -65,6 +65,9 @@ simulate: $(DEV)  ## how many agents two tiers carry, by the proxy's own rules; 
 bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
 	@$(BIN)/python -m tests.bench.bench_state $(ARGS)
 
+night: $(DEV)  ## a night of agents and outages in five minutes: is what the report says of it true?
+	@$(BIN)/python -m benchmarks.night $(ARGS)
+
 bench-agents: $(DEV)  ## does it make a weak model reliable? an agent's tasks, without it and with it
 	@$(BIN)/python -m benchmarks.agents $(ARGS)
 
@@ -109,6 +112,9 @@ schema: $(DEV)  ## write app/mlx_stack_proxy/config.schema.json anew, after a ch
 references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
 	$(BIN)/python -m scripts.settings_page
 	$(BIN)/python -m scripts.pictures
+
+pictures: $(DEV)  ## take the pictures of the page in docs/pictures anew; needs chromium and its driver
+	$(BIN)/python -m scripts.page_pictures
 
 # NO_MKDOCS_2_WARNING: a notice of the theme's about its successor, not about this site.
 docs: $(DEV)  ## the documentation as a site in build/site; any dead link ends it

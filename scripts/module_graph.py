@@ -49,6 +49,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         ),
         *(f"engine.{name}" for name in ("pipeline", "gate", "hints", "headers", "deadlines")),
         *(f"engine.{name}" for name in ("transport", "upstream", "background", "rate_limit")),
+        "engine.reachability",
     ),
     ("state", "telemetry"),
     ROOMS,

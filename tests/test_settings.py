@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings, retired
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings
+from mlx_stack_proxy.settings_retired import retired
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping, load
 from tests.settings_problems import (
     at,
@@ -221,3 +222,9 @@ def test_keys_of_rules_that_are_gone_are_accepted_and_said() -> None:
         "reliability.loop_detection.tool_calls.overrides.bash.frequency_warn",
         "reliability.loop_detection.tool_calls.overrides.bash.frequency_hard",
     ]
+
+
+def test_a_key_that_yaml_reads_as_a_switch_is_a_word(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("observability: {notify: {on: [report], url: 'https://h/t'}}")
+    assert load(str(file)).observability.notify.on == ("report",)

@@ -13,14 +13,15 @@ from .engine.model_list import ModelList
 from .engine.services import Services, Traces, upstream_key
 from .engine.upstream import Upstream
 from .escalation.cloud import Cloud
-from .escalation.recovery import Comebacks
+from .escalation.recovery import Recovery
 from .escalation.tier_queue import TierQueues
 from .escalation.tier_states import TierStates
 from .memory_pressure.pressure import Level, Pressure
 from .memory_pressure.probe import MemoryProbe
 from .memory_pressure.readers import open_reader
-from .server import operations
+from .server import lifetime, operations
 from .server.edge import Edge
+from .server.notifications import Notifier
 from .settings import Settings
 from .settings_source import SettingsError
 from .state.store import StoreError
@@ -60,7 +61,7 @@ def build_services(
         store=store,
         journal=journal,
         tier_states=tier_states,
-        comebacks=Comebacks(settings, upstream, tier_states),
+        recovery=Recovery(settings, upstream, tier_states),
         cloud=_cloud(settings),
         memory=memory or _memory_probe(settings),
         metrics=Metrics(queues.readings, tier_states.degraded),
@@ -68,12 +69,17 @@ def build_services(
     )
     journal.on_failure = partial(accounts.store_failed, services)
     journal.on_events = services.feed.told
+    tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
+    upstream.reach.watch(*tell)
     services.capture = _capture(services)
     if services.capture is not None:
-        services.witnesses = (*services.witnesses, services.capture.of)
+        services.observers = (*services.observers, services.capture.of)
+    notify = settings.observability.notify
+    if notify.url is not None:
+        services.notifier = Notifier(notify, notify.url)
     if settings.observability.traces:
         services.traces = _traces(settings)
-        services.witnesses = (*services.witnesses, services.traces.of)
+        services.observers = (*services.observers, services.traces.of)
     _count_from_zero(services)
     services.memory.on_change = partial(_pressure_changed, services)
     services.metrics.watch_pressure(lambda: services.memory.level)
@@ -128,6 +134,11 @@ def _memory_probe(settings: Settings) -> MemoryProbe:
 async def _pressure_changed(services: Services, before: Pressure, after: Pressure) -> None:
     """What follows at once: local tiers take one request at a time, or no longer; an event."""
     _shed(services)
+    now, since = services.wall_clock(), services.life.pressure_since
+    services.life.pressure_since = now
+    if before.level is not Level.NORMAL:
+        seconds = round(max(0.0, now - since), 1)
+        accounts.count_alone(services, {f"pressure_{before.level.word}_seconds": seconds})
     detail = {"from": before.level.word, "to": after.level.word}
     accounts.keep_alone(
         services, "pressure_changed", {**detail, "cause": after.cause or before.cause}
@@ -162,11 +173,24 @@ def change(services: Services, settings: Settings) -> None:
         services.retired += [services.cloud] if services.cloud is not None else []
     services.queues.adapt(settings.tiers)
     services.tier_states.adapt(settings)
-    services.comebacks.adapt(settings)
+    services.recovery.adapt(settings)
     services.change(settings, built, cloud)
     _shed(services)
     if before.observability != settings.observability:
         log.configure(settings.observability)
+
+
+def tell_reload(services: Services, kind: str, said: dict[str, list[str]]) -> None:
+    """Keep in mind how the last reading of the settings went; an event where that matters."""
+    life = services.life
+    if kind == "config_refused":
+        life.refused = said["problems"]
+    else:
+        unchanged = not said["keys"] and said["restart"] == life.restart_due
+        life.refused, life.restart_due = [], said["restart"]
+        if unchanged:
+            return
+    accounts.keep_alone(services, kind, said)
 
 
 def _of_cloud(settings: Settings) -> object:
@@ -177,7 +201,7 @@ def _of_cloud(settings: Settings) -> object:
 async def _restore(services: Services) -> None:
     try:
         await services.tier_states.restore()
-        services.comebacks.watch_all()
+        services.recovery.watch_all()
     except StoreError as error:
         accounts.store_failed(services, error)
 
@@ -188,13 +212,17 @@ async def opened(services: Services) -> AsyncIterator[None]:
     await services.store.open()
     await _restore(services)
     services.memory.start()
+    if services.notifier is not None:
+        services.notifier.start(services)
     if services.capture is not None:
         services.capture.start()
     try:
         yield
     finally:
         await services.memory.close()
-        await services.comebacks.close()
+        if services.notifier is not None:
+            await services.notifier.close()
+        await services.recovery.close()
         await services.background.close()
         await services.upstream.aclose()
         for cloud in (services.cloud, *services.retired):

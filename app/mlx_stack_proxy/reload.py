@@ -45,12 +45,14 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
         ("observability", "capture_path"),
         ("observability", "capture_max_bytes"),
         ("observability", "traces"),
+        ("observability", "notify"),
     }
 )
 
 Signature = tuple[int, int, int] | None
 _T = TypeVar("_T")
 Change = Callable[[Settings], None]
+Tell = Callable[[str, dict[str, list[str]]], None]
 
 
 @frozen
@@ -83,12 +85,18 @@ class Given:
 
 
 class Reloader:
-    """``settings``: those in force. ``change``: lets what begins from now on work with others."""
+    """``settings``: those in force. ``change``: lets what begins from now on work with others.
 
-    def __init__(self, given: Given, settings: Settings, change: Change) -> None:
+    ``tell``: is told how each reading went, as an event's kind and detail.
+    """
+
+    def __init__(
+        self, given: Given, settings: Settings, change: Change, tell: Tell = lambda kind, said: None
+    ) -> None:
         self._given = given
         self._settings = settings
         self._change = change
+        self._tell = tell
         self._asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._waiting: list[str] = []  # what needs a restart, and has been said to
@@ -130,6 +138,7 @@ class Reloader:
             log.get().error(
                 "settings_refused", source=error.source, problems=error.problems, kept="the old"
             )
+            self._tell("config_refused", {"problems": list(error.problems)})
             return False
         except Exception as error:
             log.fault("settings_fault", error)
@@ -148,6 +157,7 @@ class Reloader:
             log.get().warning("settings_need_restart", keys=waiting)
         elif self._awaited and not changed:
             log.get().info("settings_unchanged")
+        self._tell("config_reloaded", {"keys": changed, "restart": waiting})
         self._waiting = waiting
         self._awaited = False
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
@@ -77,6 +79,8 @@ FORMS: Final = {
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }
 BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]
+WebhookUrl = Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[!-~]*)?$")]
+TimeOfDay = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 RedisUrl = Annotated[str, Field(pattern=_REDIS_URL), AfterValidator(_redis_url)]
 PassthroughPath = Annotated[str, Field(pattern=_PASSTHROUGH_PATH)]
 SwitchWord = BeforeValidator(_yaml_switch)
@@ -111,3 +115,16 @@ def _params(value: dict[str, Any]) -> dict[str, Any]:
 
 Params = Annotated[dict[str, Any], AfterValidator(_params)]
 AutoOrSwitch = Annotated[Literal["auto", True, False], BeforeValidator(_switch_or_word)]
+
+
+def unknown_name(name: str, known: Iterable[Any], what: str) -> str:
+    names = [str(n) for n in known]
+    if near := nearest(name, names):
+        return f"unknown {what} `{name}`; did you mean `{near}`?"
+    return f"unknown {what} `{name}`; known: {', '.join(names)}"
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """The name that was probably meant; empty if none is like it."""
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return near[0] if near else ""

@@ -7,11 +7,9 @@ environment is ``settings_source.py``.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
@@ -32,6 +30,9 @@ from .setting_types import (
     Share,
     SwitchWord,
     TierName,
+    TimeOfDay,
+    WebhookUrl,
+    unknown_name,
     without_v1,
 )
 
@@ -319,6 +320,16 @@ class StateSettings:
         return self
 
 
+NotifyReason = Literal["exhausted", "upstream_down", "budget_exceeded", "report"]
+
+
+@section
+class NotifySettings:
+    url: WebhookUrl | None = None
+    on: tuple[NotifyReason, ...] = get_args(NotifyReason)
+    report_at: TimeOfDay = "08:00"
+
+
 @section
 class ObservabilitySettings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -326,6 +337,7 @@ class ObservabilitySettings:
     events_retention_days: Positive = 14
     events_max: AtLeastOne = 100_000
     agent_names: bool = True
+    notify: NotifySettings = NotifySettings()
     capture_failures: bool = False
     capture_path: Annotated[str, Field(min_length=1)] = "~/.mlx-stack/failures"
     capture_max_bytes: AtLeastOne = 104_857_600
@@ -393,58 +405,6 @@ class Settings:
         return self
 
 
-_LOOPS = "reliability.loop_detection"
-# Keys of rules that are gone, below which section. They are accepted, and do nothing.
-RETIRED: Final[dict[str, tuple[str, ...]]] = {
-    _LOOPS: ("similarity_threshold", "compare"),
-    f"{_LOOPS}.tool_calls": (
-        *("key", "identical_warn", "window", "require_no_progress", "same_error_warn"),
-        *("frequency_warn", "frequency_hard", "frequency_overrides"),
-        *("name_cycle_min_length", "name_cycle_max_length", "name_cycle_warn", "name_cycle_hard"),
-    ),
-    f"{_LOOPS}.tool_calls.overrides.*": (
-        *("identical_warn", "frequency_warn", "frequency_hard", "same_error_warn"),
-        *("name_cycle_warn", "name_cycle_hard"),
-    ),
-    "reliability.escalation": ("foresee_above",),
-}
-
-
-def retired(settings: Settings) -> list[str]:
-    """The keys that do nothing any more and are set to something else than their default."""
-    found: list[str] = []
-    for path, keys in RETIRED.items():
-        for place, one in _sections(settings, path.split(".")):
-            given = [key for key in keys if getattr(one, key) != getattr(type(one)(), key)]
-            found += [".".join((*place, key)) for key in given]
-    return found
-
-
-def _sections(whole: Any, path: list[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The sections at a path, in which ``*`` is any name, each with its own path."""
-    if not path:
-        yield (), whole
-        return
-    names = list(whole) if path[0] == "*" else path[:1]
-    for name in names:
-        inner = whole[name] if isinstance(whole, Mapping) else getattr(whole, name)
-        for place, found in _sections(inner, path[1:]):
-            yield (name, *place), found
-
-
 def is_loopback(host: str) -> bool:
     """Whether a bind address or host name means this machine only."""
     return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
-
-
-def unknown_name(name: str, known: Iterable[Any], what: str) -> str:
-    names = [str(n) for n in known]
-    if near := nearest(name, names):
-        return f"unknown {what} `{name}`; did you mean `{near}`?"
-    return f"unknown {what} `{name}`; known: {', '.join(names)}"
-
-
-def nearest(name: str, names: list[str]) -> str:
-    """The name that was probably meant; empty if none is like it."""
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return near[0] if near else ""

@@ -23,7 +23,7 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TITLE = "mlx-stack-proxy configuration"
 # Prose has one blank behind its `#`, keys that are commented out none, and their own keys three.
 _HIDDEN_KEY = re.compile(r"^([ \t]*+)#(?=[a-z_]+:|  )", re.MULTILINE)
-_KEY = re.compile(r"(?P<indent> *)(?P<name>[a-z_]+):(?P<rest>.*)")
+_KEY = re.compile(r'(?P<indent> *)"?(?P<name>[a-z_]+)"?:(?P<rest>.*)')
 _ANY_TIER = next(iter(DEFAULT_TIERS))  # the one that the example shows with all its keys
 
 

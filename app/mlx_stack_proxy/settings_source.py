@@ -21,8 +21,8 @@ from pydantic_settings import SettingsError as BaseSettingsError
 
 from .frozen import frozen
 from .section import keys_of
-from .setting_types import FORMS
-from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings, nearest, unknown_name
+from .setting_types import FORMS, nearest, unknown_name
+from .settings import DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
 DEFAULT_FILE = "config.yaml"
@@ -169,7 +169,10 @@ def _follow_tiers(whole: dict[str, Any], names: list[str]) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's, which takes the last of two equal keys and drops what stood under the first."""
+    """PyYAML's, which takes the last of two equal keys and drops what stood under the first.
+
+    And YAML 1.1 reads the key ``on`` as a boolean; keys are words here.
+    """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         # As it stands in the file: later what is merged in stands beside what it gives way to.
@@ -178,6 +181,8 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
+            if key.tag == _BOOL:
+                key.tag = _STR
             line = key.start_mark.line + 1
             if key.value in lines:  # which is not quoted: it may be an API key of `per_key`
                 said = f"line {line} gives a key that line {lines[key.value]} has given"
@@ -186,6 +191,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"  # `<<`, whose keys give way to those beside it
 
 

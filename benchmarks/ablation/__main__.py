@@ -2,7 +2,7 @@
 
     make ablate                                # the corpora, in a minute or two
     make ablate ARGS=--trajectories            # also real agents' runs, for doubts and detectors
-    make ablate ARGS="--kind doubt --write"    # one kind; and the table into benchmarks/ablation.md
+    make ablate ARGS="--part calls --write"    # one part; and its table into benchmarks/ablation.md
 
 A row is ``proven`` where something is lost without it, and ``unproven`` where nothing is.
 """
@@ -14,13 +14,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import machine
+from benchmarks import machine, pages
 from benchmarks.ablation import corpora, trajectories
 from benchmarks.ablation.rows import Row, rows, sources
 from tests.bench.corpora import CORPORA
 
 PAGE = Path(__file__).resolve().parents[1] / "ablation.md"
 SHOWN = 3  # ids of cases in a cell
+PARTS = ("calls", "loops")  # each has a table of its own, and was measured by itself
 HEAD = ("kind", "row", "cases lost without it", "cases that come right without it", "agents' runs")
 
 
@@ -28,6 +29,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--part", choices=PARTS, help="only rows of tool calls, or of loops")
     parser.add_argument("--kind", help="only rows of this kind: format, repair, doubt …")
     parser.add_argument("--trajectories", action="store_true", help="replay agents' runs, too")
     parser.add_argument("--sample", type=int, default=10, help="one run in so many (default: 10)")
@@ -40,24 +42,25 @@ def main() -> int:
     if not CORPORA.is_dir():
         print("ablate: the recorded cases are not here, so there is nothing to leave out")
         return 0
-    lines = list(measured(options))
-    for line in lines:
-        print(line)
+    contents = {part: measured(options, part) for part in PARTS if options.part in (None, part)}
+    heading = machine.heading({"command": command(), **machine.about()})
+    tables = {f"ablation-{part}": f"{heading}\n\n{table}" for part, table in contents.items()}
+    print("\n\n".join(contents.values()))
     if options.write:
-        PAGE.write_text("\n".join([*_introduction(options), *lines, ""]), "utf-8")
+        pages.write(PAGE, tables)
     return 0
 
 
-def measured(options: argparse.Namespace) -> list[str]:
-    """The table, a line each."""
-    calls, loops = corpora.tool_calls(), corpora.loops()
+def measured(options: argparse.Namespace, part: str) -> str:
+    """The table of one part."""
+    whole = corpora.loops() if part == "loops" else corpora.tool_calls()
     runs = trajectories.figures(None, options.sample) if options.trajectories else {}
     found = [f"| {' | '.join(HEAD)} |", "|---|---|---|---|---|"]
     for row in rows():
-        if options.kind in (None, row.kind):
+        if options.kind in (None, row.kind) and row.is_of_loops == (part == "loops"):
             print(f"without {row.kind} {row.name} ...", file=sys.stderr)
-            found.append(_line(row, loops if row.is_of_loops else calls, runs, options.sample))
-    return found
+            found.append(_line(row, whole, runs, options.sample))
+    return "\n".join(found)
 
 
 def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> str:
@@ -81,21 +84,6 @@ def difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 def _few(ids: set[str]) -> str:
     more = f" ... ({len(ids)} in all)" if len(ids) > SHOWN else ""
     return ", ".join(sorted(ids)[:SHOWN]) + more
-
-
-def _introduction(options: argparse.Namespace) -> list[str]:
-    return [
-        "# What each rule is good for",
-        "",
-        machine.heading({"command": command(), **machine.about()}),
-        "",
-        "Each row is left out by itself, and the recorded cases are judged anew. *Unproven* is a",
-        "row without which no recorded case is lost: formats and repairs that the docs name stay,",
-        "for they are promised, and somebody's models or servers write so, as linked. What doubts",
-        "about ids and unread calls are for: [agents.md](agents.md#what-came-out). Runs: one in",
-        f"{options.sample} and all that hold a loop; more is worse.",
-        "",
-    ]
 
 
 def command() -> str:

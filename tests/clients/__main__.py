@@ -2,33 +2,43 @@
 
 python -m tests.clients
 python -m tests.clients --only claude-code --mistake "an unknown tool" --show
+python -m tests.clients --short
 
-Each agent is installed from npm into `build/clients` (`--fresh`: anew) and gets a task that it does
-with its own tools. It needs no account: the key is a dummy. The model is scripted. For every
-mistake within one reply the agent has to end its task, to see no bad call and no error, and to ask
-exactly as often as without. A loop across turns has to end, and to cost no repeat of the agent's.
+Each agent is installed from npm into `build/clients` (`--fresh`: anew), is set up by
+`mlx-stack-proxy agents`, and gets a task that it does with its own tools. It needs no account. The
+model is scripted. For every mistake within one reply the agent has to end its task, to be given the
+calls that it is given without the mistake, and no error, and to ask exactly as often. A loop across
+turns has to end, and to cost no repeat of the agent's. What came of it is printed as the table of
+docs/agents.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.clients.agents import AGENTS, SAID, Agent
-from tests.clients.mistakes import LOOP, MISTAKES, Model
+from benchmarks.machine import about
+from mlx_stack_proxy.operator.agents.clients import CLIENTS
+from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Agent, calls
+from tests.clients.mistakes import LOOP, MISTAKES, NONE, SHORT, Model
 from tests.frameworks.environment import Ended, Environment
 from tests.frameworks.page import REPOSITORY
+from tests.frameworks.scripted import Plays
 from tests.frameworks.stacks import ScriptedStack
 from tests.frameworks.tap import Seen, Tap
 from tests.support.ports import free_port
 
 ENVIRONMENTS = REPOSITORY / "build" / "clients"
+NODE = 22  # what Claude Code, Cline and Qwen Code ask for
 # A silent model is left after this; what an agent asks may be long in being written.
 SETTINGS = {
     "first_token_timeout": 5.0,
@@ -37,6 +47,7 @@ SETTINGS = {
 }
 MOST_LAPS = 12  # docs/loops.md: identical calls are broken sooner
 FAILED = (b"event: error", b"event: response.failed")
+PROGRAM = f"{shlex.quote(sys.executable)} -m mlx_stack_proxy agents"
 
 
 def say(text: str) -> None:
@@ -49,11 +60,18 @@ class Run:
 
     agent: Agent
     mistake: str
+    home: Path
     ended: Ended
     asked: list[Seen]
     played: int
 
-    def wrong(self, without: Run | None) -> Iterator[str]:
+    @property
+    def given(self) -> list[tuple[str, str]]:
+        """The calls that the agent has been given, wherever it ran."""
+        made = calls(self.asked[-1].body) if self.asked else []
+        return [(name, arguments.replace(str(self.home), "HOME")) for name, arguments in made]
+
+    def wrong(self, without: Run) -> Iterator[str]:
         """What is not as it should be; `without`: the run in which no mistake was made."""
         errors = [one for one in self.asked if any(end in one.reply for end in FAILED)]
         yield from (f"an error in a stream: {bytes(one.reply[-400:])!r}" for one in errors)
@@ -61,13 +79,15 @@ class Run:
             yield from self._loop_wrong()
             return
         if self.ended.code != 0 or SAID not in self.ended.said:
-            yield f"the task did not end: {self.ended.said[-300:]}"
+            yield "the task did not end"
         yield from (f"status {one.status}" for one in self.asked if one.status != 200)
-        if any(self.agent.failed(one.body) for one in self.asked):
-            yield "it saw a bad call"
-        if without is not None and len(self.asked) != len(without.asked):
+        if len(self.given) != 3:
+            yield f"given {self.given}"
+        elif self.given != without.given:
+            yield f"given {self.given}, and {without.given} without"
+        if len(self.asked) != len(without.asked):
             yield f"{len(self.asked)} requests, and {len(without.asked)} without"
-        if MISTAKES[self.mistake] is not None and not self.played:
+        if self.mistake != NONE and not self.played:
             yield "no mistake was made"
 
     def _loop_wrong(self) -> Iterator[str]:
@@ -78,64 +98,123 @@ class Run:
             yield f"{len(self.asked)} laps"
 
 
+def script(agent: Agent) -> str:
+    """What a user does: sets it up as `mlx-stack-proxy agents` says, then starts it."""
+    has_file = any(one.file for one in CLIENTS if one.name == agent.client)
+    set_up = f"{PROGRAM} {agent.client} --write --yes >/dev/null"
+    if not has_file:
+        set_up = f'eval "$({PROGRAM} {agent.client})"'
+    return f"{set_up}\n{agent.then}\n{agent.start}"
+
+
+async def let_work(
+    agent: Agent, home: Path, model: Plays, stack: ScriptedStack, environment: Environment
+) -> tuple[Ended, list[Seen]]:
+    """Let the agent do its task in this folder; how that ended, and its requests."""
+    await asyncio.to_thread(home.mkdir)
+    stack.play(model)
+    port = free_port()
+    variables = {
+        "MLX_STACK_CONFIG": str(stack.config),
+        "MLX_STACK_SERVER__PORT": str(port),
+        **(agent.variables or {}),
+    }
+    async with Tap(port, stack.url) as tap:
+        ended = await environment.run(script(agent), home, variables, agent.seconds)
+    return ended, [one for one in tap.seen if one.path == agent.path and agent.is_task(one.body)]
+
+
 async def run(
     agent: Agent, mistake: str, stack: ScriptedStack, environment: Environment, folder: Path
 ) -> Run:
-    home = folder / f"{agent.folder}-{list(MISTAKES).index(mistake)}"
-    home.mkdir()
-    model = Model(agent.turns(home), mistake)
-    stack.play(model)
-    port = free_port()
-    variables = agent.variables(f"http://127.0.0.1:{port}")
-    async with Tap(port, stack.url) as tap:
-        ended = await environment.run(agent.command, home, variables, agent.seconds)
-    asked = [one for one in tap.seen if one.path == agent.path and one.body.get("tools")]
-    return Run(agent, mistake, ended, asked, model.played)
+    home = folder / f"{agent.name}-{list(MISTAKES).index(mistake)}"
+    model = Model(agent.turns(home), mistake, agent.is_task)
+    ended, asked = await let_work(agent, home, model, stack, environment)
+    return Run(agent, mistake, home, ended, asked, model.played)
 
 
-def installed(agent: Agent, fresh: bool) -> Environment:
-    environment = Environment(ENVIRONMENTS / agent.folder)
+def installed(package: str, fresh: bool = False) -> Environment:
+    """An agent's own environment; raises `CalledProcessError` where npm can't be reached."""
+    environment = Environment(ENVIRONMENTS / package.rpartition("/")[2], python=False)
     if fresh or not environment.is_installed:
-        say(f"{agent.title}: installing")
-        environment.install(agent.install)
+        say(f"{package}: installing")
+        environment.install(f"npm install -g --no-audit --no-fund --loglevel=error {package}")
     return environment
 
 
+def find_node(fresh: bool) -> None:
+    """Put a Node that is new enough on the path: npm takes older agents for an older one."""
+    found = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    if int(found.stdout.lstrip("v").partition(".")[0]) < NODE:
+        folder = installed(f"node@{NODE}", fresh).folder / "bin"
+        os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+async def all_runs(
+    agent: Agent, names: Sequence[str], stack: ScriptedStack, folder: Path, shows: bool
+) -> tuple[str, bool]:
+    """The agent's row of the table, and whether all was right."""
+    say(f"{agent.title}, {PROTOCOLS[agent.path]}")
+    environment = installed(agent.package)
+    without = await run(agent, NONE, stack, environment, folder)
+    wrongs: list[str] = []
+    laps = ""
+    for mistake in names:
+        one = without
+        if mistake != NONE:
+            one = await run(agent, mistake, stack, environment, folder)
+        wrong = list(one.wrong(without))
+        say(f"  {mistake}: {len(one.asked)} requests: {'; '.join(wrong) or 'right'}")
+        if shows or wrong:
+            say(one.ended.said[-2000:])
+        wrongs += [f"{mistake}: {wrong[0]}"] if wrong else []
+        if mistake == LOOP:
+            laps = f"refused after {len(one.asked) - 1}"
+    hidden = [name for name in names if name not in (NONE, LOOP)]
+    right = len(hidden) - sum(not one.startswith((LOOP, NONE)) for one in wrongs)
+    cells = [
+        *(agent.title, environment.version(agent.package), PROTOCOLS[agent.path]),
+        *(str(len(without.asked)), f"{right} of {len(hidden)}", laps, "; ".join(wrongs) or "right"),
+    ]
+    return f"| {' | '.join(cells)} |", not wrongs
+
+
+HEAD = """\
+| client | version | protocol | requests | mistakes it never saw | the same call for ever | |
+|---|---|---|---|---|---|---|"""
+
+
 async def main(args: argparse.Namespace) -> int:
-    chosen = [one for one in AGENTS if not args.only or one.folder in args.only]
-    names = [name for name in MISTAKES if not args.mistake or name in (*args.mistake, "none")]
-    environments = [(one, installed(one, args.fresh)) for one in chosen]
-    right = True
+    if shutil.which("npm") is None:
+        say("not run: this needs Node.js and npm")
+        return 1
+    default = [CLAUDE_CODE, CODEX] if args.short else AGENTS
+    chosen = [one for one in AGENTS if one.name in args.only] if args.only else default
+    names = args.mistake or (SHORT if args.short else list(MISTAKES))
+    find_node(args.fresh)
+    for package in {one.package for one in chosen}:
+        installed(package, args.fresh)
+    rows = []
     with tempfile.TemporaryDirectory(prefix="clients-") as name:
         folder = Path(name)
         say("starting the scripted model servers and LiteLLM")
         async with ScriptedStack(folder / "stack", SETTINGS) as stack:
-            for agent, environment in environments:
-                without, lines = None, []
-                for mistake in names:
-                    one = await run(agent, mistake, stack, environment, folder)
-                    wrong = list(one.wrong(without))
-                    right = right and not wrong
-                    without = without or one
-                    verdict = "; ".join(wrong) or "right"
-                    say(f"{agent.title}, {mistake}: {verdict}")
-                    if args.show or wrong:
-                        say(one.ended.said[-2000:])
-                    lines.append(f"| {mistake} | {one.played} | {len(one.asked)} | {verdict} |")
-                version = environment.version(agent.package)
-                print(f"{agent.title} {version}, {datetime.now(UTC):%Y-%m-%d}\n")
-                print("| mistake | made | requests | |\n|---|---|---|---|")
-                print("\n".join(lines), end="\n\n")
-    return 0 if right else 1
+            for one in chosen:
+                rows.append(await all_runs(one, names, stack, folder, args.show))
+    print("\n".join([HEAD, *(row for row, _ in rows)]))
+    here = about()
+    print(f"\n(`make clients`, {here['machine']}, {here['date']}, commit `{here['commit']}`)")
+    return 0 if all(right for _, right in rows) else 1
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    folders = [one.folder for one in AGENTS]
+    folders = [one.name for one in AGENTS]
     parser.add_argument("--only", action="append", choices=folders, help="this one; repeatable")
     parser.add_argument("--mistake", action="append", choices=MISTAKES, help="only it; repeatable")
+    parser.add_argument("--short", action="store_true", help="two agents, a few mistakes, for CI")
     parser.add_argument("--fresh", action="store_true", help="install anew")
     parser.add_argument("--show", action="store_true", help="what each said")
     sys.exit(asyncio.run(main(parser.parse_args())))

@@ -1,13 +1,14 @@
-"""The agents: how each is installed and started, and what its task is.
+"""The agents: how each is installed, set up and started, and what its task is.
 
 An agent is a row of `AGENTS`. Its task uses tools of its own, so that the arguments, the results
-and what it says of a bad call are its own, too.
+and what it says of a bad call are its own, too. It is set up by `mlx-stack-proxy agents`, as its
+users are told to do it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,104 +17,183 @@ from tests.frameworks.scripted import Say, Turn, Use
 Json = dict[str, Any]
 ASKED = "Write 'quokka' into made.txt, then show it."
 SAID = "made.txt says quokka."
+CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+PROTOCOLS = {CHAT: "chat completions", MESSAGES: "Messages", RESPONSES: "Responses"}
 
 
 @dataclass(frozen=True)
 class Agent:
-    """`install`: a line of npm, put into a folder of the agent's own. `package`: for its version.
+    """`name`: what it is chosen by. `package`: on npm; `client`: in `mlx-stack-proxy agents`.
 
-    `path`: where it asks. `turns`: what the model says in its task, for the folder it runs in;
-    `command`: what starts it; `variables`: of its environment, for the proxy's URL. `failed`:
-    whether a request tells the model that a call of its own was a bad one.
+    `path`: where it asks. `turns`: what the model says in its task, for the folder it runs in.
+    `start`: what runs it; `then`: what is to be done after the set-up, `variables`: and with
+    which environment. `mark`: a tool that only the requests of its task offer.
     """
 
     title: str
-    folder: str
+    name: str
     package: str
-    install: str
+    client: str
     path: str
+    mark: str
     turns: Callable[[Path], list[Turn]]
-    command: str
-    variables: Callable[[str], Mapping[str, str]]
-    failed: Callable[[Json], bool]
+    start: str
+    then: str = ""
+    variables: Mapping[str, str] | None = None
     seconds: float = 120
 
-
-def _claude_turns(home: Path) -> list[Turn]:
-    made = str(home / "made.txt")
-    return [
-        Use("Write", {"file_path": made, "content": "quokka\n"}),
-        Use("Bash", {"command": "cat made.txt", "description": "Show the file"}),
-        Use("Read", {"file_path": made}),
-        Say(SAID),
-    ]
+    def is_task(self, body: Json) -> bool:
+        """Whether a request is of its task, and none for a title or the like."""
+        return self.mark in offered(body)
 
 
-def _claude_variables(url: str) -> Mapping[str, str]:
-    models = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL")
+def offered(body: Json) -> set[str]:
+    """The names of a request's tools, in any protocol."""
     return {
-        **dict.fromkeys(models, "auto"),
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_AUTH_TOKEN": "local",
-        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "200000",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
+        tool.get("name") or tool.get("function", {}).get("name") for tool in body.get("tools") or ()
     }
 
 
-def _claude_failed(body: Json) -> bool:
-    blocks = [
-        block
-        for message in body.get("messages", ())
-        if isinstance(message["content"], list)
-        for block in message["content"]
-    ]
-    return any(block.get("is_error") for block in blocks)
+def calls(body: Json) -> list[tuple[str, str]]:
+    """The calls that a request says were made, with their arguments, in any protocol."""
+    found = []
+    for message in body.get("messages") or ():
+        for call in message.get("tool_calls") or ():
+            found.append((call["function"]["name"], call["function"]["arguments"]))
+        if isinstance(message.get("content"), list):
+            blocks = [one for one in message["content"] if one.get("type") == "tool_use"]
+            found += [(one["name"], str(one["input"])) for one in blocks]
+    items = body.get("input")
+    for item in items if isinstance(items, list) else ():
+        if item.get("type") in ("function_call", "custom_tool_call"):
+            found.append((item["name"], item.get("arguments") or item["input"]))
+    return found
+
+
+def _turns(*uses: Callable[[str], Use]) -> Callable[[Path], list[Turn]]:
+    """A task of these calls, each given the path of the file that it is about."""
+    return lambda home: [*(use(str(home / "made.txt")) for use in uses), Say(SAID)]
 
 
 CLAUDE_CODE = Agent(
     title="Claude Code",
-    folder="claude-code",
+    name="claude-code",
     package="@anthropic-ai/claude-code",
-    install="npm install -g --no-audit --no-fund @anthropic-ai/claude-code",
-    path="/v1/messages",
-    turns=_claude_turns,
-    command=f'claude -p "{ASKED}" --allowedTools Write,Bash,Read --output-format text',
-    variables=_claude_variables,
-    failed=_claude_failed,
+    client="claude-code",
+    path=MESSAGES,
+    mark="Bash",
+    turns=_turns(
+        lambda made: Use("Write", {"file_path": made, "content": "quokka\n"}),
+        lambda _: Use("Bash", {"command": "cat made.txt", "description": "Show the file"}),
+        lambda made: Use("Read", {"file_path": made}),
+    ),
+    start=f'claude -p "{ASKED}" --allowedTools Write,Bash,Read --output-format text',
 )
-
-
-def _codex_turns(home: Path) -> list[Turn]:
-    commands = ("printf 'quokka\\n' > made.txt", "cat made.txt", "wc -c made.txt")
-    return [*(Use("exec_command", {"cmd": one}) for one in commands), Say(SAID)]
-
-
-def _codex_failed(body: Json) -> bool:
-    """A command that ran says how it ended; whatever else a call's result says is an error."""
-    results = [item for item in body["input"] if item.get("type") == "function_call_output"]
-    return any("exited with code 0" not in str(item["output"]) for item in results)
-
-
+PATCH = "*** Begin Patch\n*** Add File: made.txt\n+quokka\n*** End Patch\n"
+_EXEC = "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox"
 CODEX = Agent(
     title="Codex",
-    folder="codex",
+    name="codex",
     package="@openai/codex",
-    install="npm install -g --no-audit --no-fund @openai/codex",
-    path="/v1/responses",
-    turns=_codex_turns,
-    command=" ".join(
-        (
-            "codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox -m auto",
-            "-c model_provider=local -c 'model_providers.local.name=\"local\"'",
-            '-c "model_providers.local.base_url=\\"$URL/v1\\""',
-            "-c model_providers.local.wire_api=responses",
-            "-c model_providers.local.env_key=OPENAI_API_KEY",
-            f'"{ASKED}"',
-        )
+    client="codex",
+    path=RESPONSES,
+    mark="exec_command",
+    turns=_turns(
+        lambda _: Use("exec_command", {"cmd": "printf 'quokka\\n' > made.txt"}),
+        lambda _: Use("exec_command", {"cmd": "cat made.txt"}),
+        lambda _: Use("exec_command", {"cmd": "wc -c made.txt"}),
     ),
-    variables=lambda url: {"URL": url, "OPENAI_API_KEY": "local"},
-    failed=_codex_failed,
+    start=f'{_EXEC} "{ASKED}"',
+)
+CODEX_PATCH = replace(
+    CODEX,
+    title="Codex, as a model that it knows",
+    name="codex-patch",
+    mark="apply_patch",
+    turns=_turns(
+        lambda _: Use("apply_patch", {"input": PATCH}),
+        lambda _: Use("exec_command", {"cmd": "cat made.txt"}),
+        lambda _: Use("exec_command", {"cmd": "wc -c made.txt"}),
+    ),
+    start=f'{_EXEC} -m gpt-5.5 "{ASKED}"',
+)
+_OPENCODE_FILE = "~/.config/opencode/opencode.json"
+OPENCODE = Agent(
+    title="opencode",
+    name="opencode",
+    package="opencode-ai",
+    client="opencode",
+    path=CHAT,
+    mark="write",
+    turns=_turns(
+        lambda made: Use("write", {"filePath": made, "content": "quokka\n"}),
+        lambda _: Use("bash", {"command": "cat made.txt"}),
+        lambda made: Use("read", {"filePath": made}),
+    ),
+    start=f'opencode run "{ASKED}"',
+)
+OPENCODE_MESSAGES = replace(
+    OPENCODE,
+    name="opencode-messages",
+    path=MESSAGES,
+    then=f"sed -i s,@ai-sdk/openai-compatible,@ai-sdk/anthropic, {_OPENCODE_FILE}",
+)
+OPENCODE_RESPONSES = replace(
+    OPENCODE,
+    name="opencode-responses",
+    path=RESPONSES,
+    then=f"sed -i s,@ai-sdk/openai-compatible,@ai-sdk/openai, {_OPENCODE_FILE}",
+)
+CONTINUE = Agent(
+    title="Continue",
+    name="continue",
+    package="@continuedev/cli",
+    client="continue",
+    path=CHAT,
+    mark="Write",
+    turns=_turns(
+        lambda made: Use("Write", {"filepath": made, "content": "quokka\n"}),
+        lambda _: Use("Bash", {"command": "cat made.txt"}),
+        lambda made: Use("Read", {"filepath": made}),
+    ),
+    start=f'cn -p --auto "{ASKED}"',
+)
+CONTINUE_MESSAGES = replace(
+    CONTINUE,
+    name="continue-messages",
+    path=MESSAGES,
+    then="sed -i 's,provider: openai,provider: anthropic,' ~/.continue/config.yaml",
+)
+CLINE = Agent(
+    title="Cline",
+    name="cline",
+    package="cline",
+    client="cline",
+    path=CHAT,
+    mark="editor",
+    turns=_turns(
+        lambda made: Use("editor", {"path": made, "new_text": "quokka\n"}),
+        lambda _: Use("run_commands", {"commands": ["cat made.txt"]}),
+        lambda made: Use("read_files", {"files": [{"path": made}]}),
+    ),
+    start=f'cline -P openai-compatible -m auto "{ASKED}"',
+)
+QWEN_CODE = Agent(
+    title="Qwen Code",
+    name="qwen-code",
+    package="@qwen-code/qwen-code",
+    client="qwen-code",
+    path=CHAT,
+    mark="agent",
+    turns=_turns(
+        lambda made: Use("write_file", {"file_path": made, "content": "quokka\n"}),
+        lambda _: Use("run_shell_command", {"command": "cat made.txt"}),
+        lambda made: Use("read_file", {"file_path": made}),
+    ),
+    start=f'qwen -y "{ASKED}"',
 )
 
-AGENTS = (CLAUDE_CODE, CODEX)
+AGENTS = (
+    *(CLAUDE_CODE, CODEX, CODEX_PATCH, OPENCODE, OPENCODE_MESSAGES, OPENCODE_RESPONSES),
+    *(CONTINUE, CONTINUE_MESSAGES, CLINE, QWEN_CODE),
+)

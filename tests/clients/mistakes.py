@@ -18,6 +18,7 @@ from tests.support.scripted_server import RESET, SILENCE, Call, Reply
 
 Json = dict[str, Any]
 Mistake = Callable[[Use, str], Reply]  # of a call, and its arguments as they should be
+NONE = "none"
 LOOP = "the same call for ever"
 SENTENCE = "Let me look at the file once more before I go on. "
 
@@ -35,7 +36,7 @@ def _as_text(use: Use, arguments: str) -> Reply:
 
 
 MISTAKES: dict[str, Mistake | None] = {
-    "none": None,
+    NONE: None,
     "arguments that are cut": lambda use, given: call_of(use.tool, given[: len(given) // 2], BAD),
     "a comma too many": lambda use, given: call_of(use.tool, given[:-1] + ",}"),
     "missing arguments": lambda use, _: call_of(use.tool, "{}", BAD),
@@ -50,23 +51,26 @@ MISTAKES: dict[str, Mistake | None] = {
     "silence": lambda use, _: Reply.sse(SILENCE),
     LOOP: None,
 }
+SHORT = ["an unknown tool", "a call as text", "killed in the midst", LOOP]
 
 
 class Model:
     """Plays the turns of a task, with one mistake at the beginning of each that makes a call.
 
-    `played`: how often it was made; for `LOOP`, how often the call was.
+    `is_task`: of a request; whatever else is asked gets a title. `played`: how often the mistake
+    was made; for `LOOP`, how often the call was.
     """
 
-    def __init__(self, turns: Sequence[Turn], name: str) -> None:
+    def __init__(self, turns: Sequence[Turn], name: str, is_task: Callable[[Json], bool]) -> None:
         self._turns = turns
         self._name = name
+        self._is_task = is_task
         self._asked: Counter[int] = Counter()
         self.played = 0
 
     def reply(self, call: Call) -> Reply:
         body = call.json()
-        if not body.get("tools"):
+        if not self._is_task(body):
             return good_reply(Say("A title"), body)
         at = min(results_in(body), len(self._turns) - 1)
         if self._name == LOOP:

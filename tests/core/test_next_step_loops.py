@@ -10,7 +10,7 @@ from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, Retry
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from tests.core.stepping import BUSY, FAILED, LOOP, OVERFLOW, SPENT, TIMEOUT, after, climbing, step
 
-HINTED = replace(LOOP, hint="Do not call it again.", calls=(("wait", "{}"),), believable=True)
+HINTED = replace(LOOP, hint="Do not call it again.", calls=(("wait", "{}"),), confirmable=True)
 
 
 @pytest.mark.parametrize("verdict", [FAILED, TIMEOUT, BUSY, replace(OVERFLOW, window=100)])
@@ -25,13 +25,13 @@ def test_a_loops_hint_goes_on_with_the_request(verdict: UpstreamFailed) -> None:
 
 
 def test_a_loop_that_two_tiers_agreed_on_is_delivered() -> None:
-    believed = replace(HINTED, believable=True, believed=True)
-    assert step(after("loop_detected"), believed) == Deliver()
-    assert step(climbing("loop_detected"), believed) == Deliver()
-    exhausted = replace(believed, believable=False)
+    confirmed = replace(HINTED, confirmable=True, confirmed=True)
+    assert step(after("loop_detected"), confirmed) == Deliver()
+    assert step(climbing("loop_detected"), confirmed) == Deliver()
+    exhausted = replace(confirmed, confirmable=False)
     assert isinstance(step(after("loop_detected"), exhausted), Retry)
     assert isinstance(
-        step(after("loop_detected"), believed, loop_detection={"on_break": "error"}), Fail
+        step(after("loop_detected"), confirmed, loop_detection={"on_break": "error"}), Fail
     )
 
 
@@ -43,7 +43,7 @@ def test_a_broken_loop_goes_up_with_the_hint() -> None:
 def test_two_tiers_that_want_the_same_call_are_believed() -> None:
     whole = climbing("loop_detected", tier="standard", model_failure=HINTED, failed_on="fast")
     assert step(whole, HINTED) == Deliver()
-    assert step(whole, replace(HINTED, believable=False)) == Move(
+    assert step(whole, replace(HINTED, confirmable=False)) == Move(
         "longctx", "loop_detected", hint="Do not call it again."
     )
     assert isinstance(step(whole, replace(HINTED, calls=(("wait", "[]"),))), Move)

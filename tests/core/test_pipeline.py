@@ -154,10 +154,10 @@ def test_no_doubt_hides_what_is_surely_wrong() -> None:
 
 
 def test_nobody_s_word_makes_a_loop_right_that_is_wrong_in_another_way_too() -> None:
-    believed = replace(LOOP, believable=True, believed=True)
-    assert severest([believed]) is believed
-    assert severest([believed, DOUBTS[1]]) is believed
-    assert severest([believed, InvalidToolCall(())]) == LOOP
+    confirmed = replace(LOOP, confirmable=True, confirmed=True)
+    assert severest([confirmed]) is confirmed
+    assert severest([confirmed, DOUBTS[1]]) is confirmed
+    assert severest([confirmed, InvalidToolCall(())]) == LOOP
 
 
 @pytest.mark.parametrize("hook", ["open", "on_request", "on_event", "mend", "judge"])

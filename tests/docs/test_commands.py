@@ -107,7 +107,7 @@ async def place(
     # An answer of status 400 or above is a failure, though curl shows it as any other.
     (home / ".curlrc").write_text('write-out = "%{stderr}status %{http_code}\\n"\n')
     program = programs / "mlx-stack-proxy"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m app "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mlx_stack_proxy "$@"\n')
     program.chmod(0o755)
     environment = {
         "PATH": f"{programs}:{os.environ['PATH']}",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from scripts import page_pictures
 from scripts.pictures import DRAWINGS, FOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,4 +101,5 @@ def test_a_picture_is_the_one_that_is_drawn(name: str) -> None:
 
 
 def test_there_is_no_other_picture() -> None:
-    assert {path.stem for path in FOLDER.iterdir()} == set(DRAWINGS)
+    drawn = {f"{name}.svg" for name in DRAWINGS}
+    assert {path.name for path in FOLDER.iterdir()} == drawn | set(page_pictures.NAMES)

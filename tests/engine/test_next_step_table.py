@@ -41,7 +41,7 @@ INVALID_REASON = "tool_validation_failure"
 DOUBTED_LOOP = replace(LOOP, doubt=True)
 DOUBT = replace(INVALID, doubt=True)
 SLIP = replace(DOUBT, ask_next=True)
-HINTED = replace(LOOP, hint="Stop.", believable=True, calls=(("wait", "{}"),))
+HINTED = replace(LOOP, hint="Stop.", confirmable=True, calls=(("wait", "{}"),))
 TEXT = Committed("Let me see.")
 SILENT = replace(TIMEOUT, silent=True)
 OURS = replace(CLIENTS, about_ours=True)
@@ -93,7 +93,7 @@ TABLE: list[tuple[str, Story, Step | type[Step]]] = [
     ("loop", (HINTED,), Move("standard", "loop_detected", "Stop.")),
     ("loop", (HINTED, SECOND, HINTED), Deliver()),
     ("loop", (HINTED, THIRD, LOOP), Retry("loop_detected", 1, last=True)),
-    ("loop", (replace(HINTED, believed=True),), Deliver()),
+    ("loop", (replace(HINTED, confirmed=True),), Deliver()),
     ("cut", (OutputTruncated("tool_calls"),), Retry("output_truncated", 1, last=True)),
     ("cut", (TEXT, OutputTruncated("tool_calls")), Deliver()),
     ("cut, and next to all lost", (UNSEEN,), Move("standard", "output_truncated")),

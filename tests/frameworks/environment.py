@@ -31,9 +31,10 @@ class Ended:
 
 @dataclass(frozen=True)
 class Environment:
-    """A virtual environment and an npm prefix in one folder; each is empty where not needed."""
+    """A virtual environment, where one is wanted, and an npm prefix in one folder."""
 
     folder: Path
+    python: bool = True
 
     @property
     def is_installed(self) -> bool:
@@ -47,7 +48,8 @@ class Environment:
         """Run the page's own lines; raises `CalledProcessError`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
-        subprocess.run([sys.executable, "-m", "venv", self.folder], check=True)
+        if self.python:
+            subprocess.run([sys.executable, "-m", "venv", self.folder], check=True)
         keep = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         script = f"set -e\n{commands}"
         subprocess.run(["bash", "-c", script], env={**keep, **self.variables}, check=True)

@@ -72,5 +72,10 @@ class ScriptedStack:
         await self._servers.stop()
         self._directory.close()
 
+    @property
+    def config(self) -> Path:
+        """The proxy's own file."""
+        return self._directory.proxy_config
+
     def play(self, model: Plays) -> None:
         self._servers.play(model)

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine import client_request, session_id
-from mlx_stack_proxy.engine.exchange import ClientRequest
+from mlx_stack_proxy.engine.request import Request
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.dialect import Context, Dialect, Outgoing, Translated
 from mlx_stack_proxy.wire.messages import MESSAGES
@@ -146,7 +146,7 @@ def read(body: Json) -> Json:
     return client_request.read(json.dumps(body).encode())
 
 
-def asked(dialect: Dialect, body: Json) -> tuple[Translated, ClientRequest]:
+def asked(dialect: Dialect, body: Json) -> tuple[Translated, Request]:
     """What the server makes of a body. Raises `ProxyError` alone."""
     given = read(body)
     translated = dialect.to_chat(given, {})
@@ -296,9 +296,8 @@ def through(name: str, pieces: list[bytes], *, streams: bool, hold: bool) -> tup
     """A reply in the dialect, by the stages."""
     dialect = DIALECTS[name]
     translated, parsed = asked(dialect, {**ASKED[name], "stream": streams})
-    whole = exchange(parsed)
-    context = Context("req_1", parsed.model, translated.echo, lambda: parsed.prompt_tokens)
-    whole.outgoing = Outgoing(dialect, context)
+    whole = exchange(parsed, dialect=dialect, echo=translated.echo)
+    assert whole.outgoing is not None
     faults = Faults()
     one = attempt(whole, stages=STAGES, faults=faults, hold_whole=hold or not streams)
     came = relayed(one, pieces)

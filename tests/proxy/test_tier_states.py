@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
 from mlx_stack_proxy.escalation.breaker import Breakers
 from mlx_stack_proxy.escalation.ladder import TierView
-from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, Learnt
+from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.escalation.tier_states import TierStates
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.memory import MemoryStore
@@ -49,7 +49,7 @@ async def test_the_view_has_all_that_is_known(events: list[tuple[str, str]]) -> 
     now = 1000.0
     journal = Written()
     states = TierStates(SETTINGS, STORE, journal, lambda: now)
-    breakers, learnt = Breakers(SETTINGS.reliability.escalation.degrade), Learnt()
+    breakers, learnt = Breakers(SETTINGS.reliability.escalation.degrade), LearnedLimits()
     for event, tier in events:
         call, other = states.begin(tier), breakers.begin(tier, now)
         assert call == other

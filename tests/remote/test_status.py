@@ -12,26 +12,32 @@ from mlx_stack_proxy.operator.remote.status import number, screen
 
 NOW = 1_780_000_000.0
 TOTALS = (
-    *("requests", "delivered", "retries", "escalations", "invalid_calls", "repairs"),
-    *("rescued_calls", "loop_warnings", "loops_cut", "truncations"),
+    *("requests", "turns", "retries", "left", "invalid_calls", "repairs"),
+    *("calls_found", "loops_told", "loops_broken", "loops_cut"),
     *("tokens_in", "tokens_out", "tokens_saved"),
 )
+COUNTS = {"requests": 120, "attempts": 130, "failed": 8, "retries": 5, "left": 3}
 
 
 def tier(**changes: Any) -> dict[str, Any]:
     plain = {
         **{"model": "m", "local": True, "state": "ok", "degraded_until": None, "failures": 0},
         **{"in_flight": 1, "max_concurrency": 4, "waiting": 2, "tokens_per_second": 41.23},
-        **{"requests": 120, "attempts": 130, "failed": 8, "retries": 5, "escalated": 3},
     }
     return {**plain, **changes}
+
+
+def day(totals: dict[str, int], *tiers: str) -> dict[str, Any]:
+    return {"totals": totals, "by_tier": dict.fromkeys(tiers, COUNTS)}
 
 
 def found(**changes: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {
         **{"version": "0.1.0", "started": NOW - 11_520, "stopping": False, "running": 2},
         **{"sessions": 14, "store": "ok", "chain": ["fast"], "tiers": {"fast": tier()}},
-        "totals": {name: place for place, name in enumerate(TOTALS, 1)},
+        "day": day({name: place for place, name in enumerate(TOTALS, 1)}, "fast"),
+        "litellm": "ok",
+        "configuration": "ok",
         "budgets": [{"scope": "hour", "used": 500_000, "limit": 2_000_000}],
     }
     return {**plain, **changes}
@@ -47,8 +53,9 @@ def drawn(given: dict[str, Any], *, terminal: bool = False) -> str:
 def test_the_whole_screen() -> None:
     tiers = {"fast": tier(), "standard": tier(state="degraded", degraded_until=NOW + 72)}
     tiers["premium"] = tier(state="degraded", degraded_until=NOW - 1, tokens_per_second=0)
+    totals = {name: place for place, name in enumerate(TOTALS, 1)}
     assert (
-        drawn(found(tiers=tiers))
+        drawn(found(tiers=tiers, day=day(totals, *tiers)))
         == """\
 mlx-stack-proxy 0.1.0 at http://127.0.0.1:4100, up 3h 12m
 2 running, 14 sessions
@@ -58,9 +65,9 @@ fast     ok            1/4     2  41.2      120      8       5     3
 standard down 1m 12s   1/4     2  41.2      120      8       5     3
 premium  probing       1/4     2     -      120      8       5     3
 
-requests     1, 2 delivered, 3 retries, 4 moved up
-tool calls   5 invalid, 6 repairs, 7 found in text
-loops        8 warned, 9 cut, 10 replies shortened
+24 hours     1 request, 2 delivered, 3 retries, 4 moved up
+tool calls   5 invalid, 6 mended, 7 found in text
+loops        8 warned, 9 broken, 10 replies shortened
 tokens       11 in, 12 out, 13 saved at most
 budget hour  #####............... 25%  500k of 2.00M in 60 min"""
     )
@@ -69,20 +76,19 @@ budget hour  #####............... 25%  500k of 2.00M in 60 min"""
 def test_the_largest_figures_fit() -> None:
     huge = 10**9 - 1
     name = "a-tier-with-a-name-that-is-long"
-    row = dict.fromkeys(("requests", "attempts", "failed", "retries", "escalated"), huge)
-    row |= {"in_flight": 999, "max_concurrency": 999, "waiting": huge, "tokens_per_second": 1e6}
+    row = {"in_flight": 999, "max_concurrency": 999, "waiting": huge, "tokens_per_second": 1e6}
     tiers = {name: tier(**row, state="degraded", degraded_until=NOW + 86_399)}
     budgets = [{"scope": "tier:premium", "used": huge * 10, "limit": huge}]
-    totals = dict.fromkeys(TOTALS, huge)
-    text = drawn(found(tiers=tiers, totals=totals, budgets=budgets, sessions=huge))
+    totals = {"totals": dict.fromkeys(TOTALS, huge), "by_tier": {name: dict.fromkeys(COUNTS, huge)}}
+    text = drawn(found(tiers=tiers, day=totals, budgets=budgets, sessions=huge))
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text.replace("a-tier-with…", ""), "only a name may be cut"
     assert "1000M" in text and "down 23h 59m" in text
 
 
 def test_one_is_counted_in_the_singular() -> None:
-    text = drawn(found(totals=dict.fromkeys(TOTALS, 1)))
-    assert "1 retry, " in text and "1 repair, " in text and "1 reply shortened" in text
+    text = drawn(found(day=day(dict.fromkeys(TOTALS, 1))))
+    assert "1 request, " in text and "1 retry, " in text and "1 reply shortened" in text
 
 
 def test_a_tiers_long_name_leaves_room_for_its_budget() -> None:
@@ -98,6 +104,22 @@ def test_what_is_wrong_is_said() -> None:
     )
     assert "stopping" in text and "store: no disk" in text and "? sessions" in text
     assert "memory critical (swap, sustained)" in text
+
+
+def test_what_can_not_be_reached_and_what_waits_is_said() -> None:
+    gone = {"fast": tier(state="unreachable")}
+    text = drawn(found(litellm="the connection was refused", tiers=gone))
+    assert "LiteLLM: the connection was refused" in text and "unreachable" in text
+    waiting = {"refused": [], "restart_due": ["server.port"]}
+    assert "restart due for: server.port" in drawn(found(configuration=waiting))
+    refused = {"refused": ["tiers: none", "server.port: no number"], "restart_due": []}
+    text = drawn(found(configuration=refused))
+    assert "configuration refused, the old one stays: tiers: none, and 1 more" in text
+
+
+def test_without_the_store_nothing_is_known_of_the_day() -> None:
+    text = drawn(found(day=None))
+    assert "? requests" in text
 
 
 def test_colours_only_on_a_terminal() -> None:

@@ -312,7 +312,7 @@ async def test_switched_off_nothing_is_done(
     seen: list[Callable[..., Any]] = []
     proxy = await start_proxy(SETTINGS)
     monkeypatch.setattr(failure_capture._Recorded, "__init__", seen.append)
-    assert proxy.services.capture is None and proxy.services.witnesses == ()
+    assert proxy.services.capture is None and proxy.services.observers == ()
     upstream.will(calling(BAD), calling(GOOD))
     assert (await ask(proxy, tools=TOOLS)).status_code == 200
     assert seen == []

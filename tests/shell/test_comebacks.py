@@ -103,7 +103,7 @@ async def test_it_need_not_be_degraded_before_its_server_is_back(
         await ask(patient)
         assert not await is_degraded(patient)
         await server.listen()
-        await until(lambda: not patient.services.comebacks.watched)
+        await until(lambda: not patient.services.recovery.watched)
 
 
 async def test_a_call_that_fails_before_a_server_that_answers_counts(
@@ -151,7 +151,7 @@ async def test_it_is_asked_no_more_once_it_has_recovered(
     upstream.always(by_model())
     clock.now += COOLDOWN
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
-    watch = proxy.services.comebacks
+    watch = proxy.services.recovery
     await until(lambda: not watch.watched)
     assert not await is_degraded(proxy)
 
@@ -163,13 +163,13 @@ async def test_a_degraded_tier_is_watched_after_a_change_of_settings(
     upstream.always(by_model(fast=DEAD))
     await ask(proxy)
     services = proxy.services
-    assert not services.comebacks.watched, "nothing to ask"
+    assert not services.recovery.watched, "nothing to ask"
     tier = services.settings.tiers["fast"]
     known = replace(tier, health_url=f"{server.url}/health")
     tiers = {**services.settings.tiers, "fast": known}
-    services.comebacks.adapt(replace(services.settings, tiers=tiers))
+    services.recovery.adapt(replace(services.settings, tiers=tiers))
     await until(lambda: server.questions)
-    assert services.comebacks.watched == {"fast"}
+    assert services.recovery.watched == {"fast"}
 
 
 async def test_a_server_that_each_call_kills_is_left_out_all_the_same(
@@ -181,7 +181,7 @@ async def test_a_server_that_each_call_kills_is_left_out_all_the_same(
         await ask(patient)
         await server.listen()
         server.questions = 0
-        await until(lambda: server.questions or not patient.services.comebacks.watched)
+        await until(lambda: server.questions or not patient.services.recovery.watched)
     assert asked(upstream).count("fast") <= 3
     assert await is_degraded(patient)
 
@@ -210,7 +210,7 @@ async def test_it_comes_back_while_a_call_waits_for_the_one_that_is_gone(
     await until(lambda: asked(upstream).count("fast") == 2)
     clock.now += 1
     await server.listen()
-    await until(lambda: not proxy.services.comebacks.watched)
+    await until(lambda: not proxy.services.recovery.watched)
     clock.now += 1
     gate.set()
     await probe
@@ -224,10 +224,10 @@ async def test_other_tiers_failures_ask_nothing_of_it(
     upstream.will(DEAD)
     upstream.always(by_model(standard=DEAD))
     await ask(proxy)
-    await until(lambda: not proxy.services.comebacks.watched)
+    await until(lambda: not proxy.services.recovery.watched)
     server.questions = 0
     await ask(proxy, {"X-MLX-Stack-Tier": "standard"})
-    assert not proxy.services.comebacks.watched and not server.questions
+    assert not proxy.services.recovery.watched and not server.questions
 
 
 async def test_its_lines_in_the_log_are_no_requests(
@@ -248,7 +248,7 @@ async def test_nothing_is_asked_after_the_end(
 ) -> None:
     upstream.always(by_model(fast=DEAD))
     await ask(proxy)
-    watch = proxy.services.comebacks
+    watch = proxy.services.recovery
     await watch.close()
     assert not watch.watched
     watch.watch("fast")
@@ -262,11 +262,11 @@ async def test_what_was_degraded_before_a_restart_is_watched(
     changes = {**asking(server), **kept}
     before = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
     await goes(server, upstream, before)
-    await before.services.comebacks.close()
+    await before.services.recovery.close()
     await before.services.journal.written()
     await before.services.store.close()
     proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
-    assert proxy.services.comebacks.watched == {"fast"}
+    assert proxy.services.recovery.watched == {"fast"}
     assert not is_probed_next(proxy)
     await server.listen()
     await until(lambda: is_probed_next(proxy))

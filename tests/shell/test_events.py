@@ -117,6 +117,8 @@ KEPT = [
         ({"limit": 0}, []),
         ({"after": 0, "limit": 2}, [0, 1]),
         ({"after": 3}, [3]),
+        ({"before": 4, "limit": 2}, [1, 2]),
+        ({"before": 1}, []),
         ({"kind": "escalated", "session": OTHER[:12], "since": NOW, "limit": 5}, [2]),
     ],
     ids=str,
@@ -138,6 +140,7 @@ async def test_events_are_found(query: Json, places: list[int], start_proxy: Sta
         ({"limit": "1001"}, "limit"),
         ({"limit": "-1"}, "limit"),
         ({"after": "x"}, "after"),
+        ({"before": "x"}, "before"),
         ({"after": "9" * 400}, "after"),
     ],
     ids=str,
@@ -155,7 +158,7 @@ async def test_a_session_by_the_clients_own_name(
     upstream.will(litellm_error(500, "no"), text_stream())
     response = await ask(proxy, AGENT)
     found = (await proxy.client.get(URL, params={"session": "agent-one"})).json()["events"]
-    assert [one["kind"] for one in found] == ["escalated"]
+    assert [one["kind"] for one in found] == ["escalated", "recovered"]
     assert found[0]["request_id"] == response.headers["x-mlx-stack-request-id"]
     response = await proxy.client.get(URL, params={"session": "agent-two"})
     checked_error(response, 404, "invalid_request_error")

@@ -128,10 +128,10 @@ async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningPro
                     shown.extend(await asyncio.to_thread(os.read, ours, 65_536))
 
     try:
-        await until(b"0, 0 delivered")
+        await until(b"0 requests, 0 delivered")
         assert b"\x1b[?1049h" in shown, "a screen of its own"
         await ask(proxy)
-        await until(b"1, 1 delivered")
+        await until(b"1 request, 1 delivered")
         os.write(ours, b"\x03")
         async with asyncio.timeout(GENEROUS):
             assert await process.wait() == 130

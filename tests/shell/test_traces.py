@@ -41,7 +41,7 @@ async def proxy(
     )
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    running.services.witnesses = (Traces(running.services.settings, provider).of,)
+    running.services.observers = (Traces(running.services.settings, provider).of,)
     return running
 
 
@@ -153,4 +153,4 @@ async def test_switched_on_it_is_there(start_proxy: StartProxy) -> None:
     """With nobody to send spans to: the end of the process does not wait for that."""
     proxy = await start_proxy({"observability": {"traces": True, "log_format": "json"}})
     assert isinstance(proxy.services.traces, Traces)
-    assert len(proxy.services.witnesses) == 1
+    assert len(proxy.services.observers) == 1

@@ -249,7 +249,7 @@ EVENTS = [
     event("escalated"),
     event("loop_break", "b", NOW + 1),
     event("escalated", "b", NOW + 2),
-    {**event("exhausted", "a", NOW + 3), "request_id": 'it\'s "one"'},
+    {**event("exhausted", "a", NOW + 3), "request_id": 'it\'s "one"', "agent": "it's me"},
 ]
 
 
@@ -270,6 +270,10 @@ EVENTS = [
         (EventQuery(since=NOW + 2), [2, 3]),
         (EventQuery(limit=2), [2, 3]),  # the latest, oldest first
         (EventQuery(limit=0), []),
+        (EventQuery(agent="it's me"), [3]),
+        (EventQuery(agent="it's"), []),
+        (EventQuery(before=0), []),
+        (EventQuery(before=1), []),
     ],
 )
 async def test_events_are_found(store: Store, query: EventQuery, places: list[int]) -> None:
@@ -292,6 +296,10 @@ async def test_events_are_read_on_from_a_number(store: Store) -> None:
     following = await store.events(EventQuery(after=numbers[0], limit=2))
     assert [number for number, _ in following] == numbers[1:3]  # the next, none left out
     assert await store.events(EventQuery(after=numbers[-1])) == []
+    earlier = await store.events(EventQuery(before=numbers[3], limit=2))
+    assert [number for number, _ in earlier] == numbers[1:3]  # those right before it
+    between = await store.events(EventQuery(after=numbers[0], before=numbers[2]))
+    assert [number for number, _ in between] == numbers[1:2]
     await store.add_events([event("late")])
     ((number, late),) = await store.events(EventQuery(after=numbers[-1]))
     assert number > numbers[-1] and late["kind"] == "late"

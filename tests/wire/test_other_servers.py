@@ -107,6 +107,10 @@ OF_MESSAGES: dict[str, tuple[list[Json], list[Json]]] = {
         ],
         [HI, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": "25°C"}, HI],
     ),
+    "forge (ADR 012): two replies in a row are one message, as strict templates want": (
+        [HI, says("assistant", "A."), says("assistant", [TEXT]), HI],
+        [HI, says("assistant", "A.\n\nHi"), HI],
+    ),
     "Ollama: a result without its call": (
         [says("user", [{"type": "tool_result", "tool_use_id": "call_1", "content": "25°C"}])],
         [{"role": "tool", "tool_call_id": "call_1", "content": "25°C"}],
@@ -195,6 +199,15 @@ OF_RESPONSES: dict[str, tuple[Any, list[Json]]] = {
     "Ollama: an output that is an object; it is said, where they refuse it": (
         [HI, function_call(1), output(1, {"a": 1})],
         [HI, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": '{"output":{"a":1}}'}],
+    ),
+    "Claude Code puts news between a call and its result: nothing may stand there": (
+        [HI, function_call(1), says("developer", "New."), output(1, "a"), HI],
+        [
+            HI,
+            CALLED,
+            {"role": "tool", "tool_call_id": "call_1", "content": "a"},
+            says("user", "<system-reminder>\nNew.\n</system-reminder>\n\nHi"),
+        ],
     ),
     "llama.cpp: a system message and no type": (
         [says("system", "Book"), HI],

@@ -66,7 +66,7 @@ def _tell(
     before, step = _told(exchange)
     if before is None or step is None:
         return
-    placement = hints.placement_on(tier, in_result=exchange.hint_in_tool_result)
+    placement = hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result)
     if isinstance(before.verdict, InvalidToolCall) and before.reply is not None and step.correct:
         body["messages"] = correction.corrected(
             exchange.request.body,

@@ -15,7 +15,7 @@ from ..escalation.breaker import TierCall
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.tier_queue import QueueTimeout
 from ..telemetry import accounts
-from ..telemetry.observers import Witness
+from ..telemetry.observers import Observer
 from ..token_budget.books import Books
 from . import response_headers, upstream_answers
 from .answer import Answer
@@ -53,7 +53,7 @@ class Calls:
         books: Books,
         decisions: Decisions,
         watch: Watch,
-        witness: Witness | None,
+        observer: Observer | None,
     ) -> None:
         self._services = services
         self._exchange = exchange
@@ -63,7 +63,7 @@ class Calls:
         self._books = books
         self._decisions = decisions
         self._watch = watch
-        self._witness = witness
+        self._observer = observer
         self._clock = clock = asyncio.get_running_loop().time
         self.timers = Timers(
             services, exchange, answer=answer, decisions=decisions, watch=watch, clock=clock
@@ -181,16 +181,16 @@ class Calls:
         self._observe_overhead()
         verdict: Verdict | None
         try:
-            if self._witness is not None:
-                headers = self._witness.call_begins(attempt.request.tier, headers)
+            if self._observer is not None:
+                headers = self._observer.call_begins(attempt.request.tier, headers)
             # The cloud, asked directly, knows no such id.
             call_id = self._exchange.id if upstream is self._services.upstream else None
             content = attempt.take_content()
             response = await upstream.send("POST", path, headers, content, call_id=call_id)
             del content
             self._response = response
-            if self._witness is not None:
-                self._witness.answered(response)
+            if self._observer is not None:
+                self._observer.answered(response)
             verdict = await self._read(attempt, response)
         except UpstreamError as error:
             # A reply that has its finish_reason is as whole as one that is left open.

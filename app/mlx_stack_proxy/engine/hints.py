@@ -14,12 +14,12 @@ from ..settings import TierSettings
 _Message = dict[str, Any]
 
 
-def placement_on(tier: TierSettings | None, *, in_result: bool) -> str:
+def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
     """Where a tier takes words of ours: "user" or "tool_result".
 
-    ``in_result``: it has refused them behind a tool result. None: a model that passes through.
+    ``in_tool_result``: it has refused them behind a tool result. None: a model that passes through.
     """
-    if in_result:
+    if in_tool_result:
         return "tool_result"
     return tier.hint_placement if tier is not None else "user"
 

@@ -11,14 +11,14 @@ SECONDS: Final = 60.0
 MOST: Final = 10_000  # things remembered, the newest
 
 
-class Once:
+class RateLimit:
     """``clock``: seconds, monotonic."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._said: OrderedDict[Hashable, float] = OrderedDict()  # the oldest first
 
-    def first(self, what: Hashable) -> bool:
+    def allows(self, what: Hashable) -> bool:
         """Whether this was not said within the last minute; now it is."""
         now = self._clock()
         said = self._said.get(what)

@@ -61,7 +61,7 @@ class Run:
         self._decisions = Decisions(services, exchange, self._books)
         metadata = services.settings.stream.metadata
         self._answer = Answer(exchange, downstream, services.memory, metadata=metadata)
-        self._witness = observers.of(exchange, services.witnesses, self._report)
+        self._observer = observers.of(exchange, services.observers, self._report)
         self._calls = Calls(
             services,
             exchange,
@@ -72,7 +72,7 @@ class Run:
             books=self._books,
             decisions=self._decisions,
             watch=watch,
-            witness=self._witness,
+            observer=self._observer,
         )
         self._hourly = accounts.HourlyCount(services, exchange)
         self._attempt: Attempt | None = None  # the one of now
@@ -89,9 +89,9 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
-            self._hourly.tell(outcome_of(step))
+            counts = self._hourly.told(outcome_of(step))
             delivers = isinstance(step, (Deliver, DeliverEarlier))
-            await self._books.close(delivered=delivers)
+            await self._books.close(delivered=delivers, counts=counts)
             await self._carry_out(step)
             self.outcome = outcome_of(step)
             if delivers:
@@ -107,10 +107,10 @@ class Run:
             self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
-            self._hourly.tell(self.outcome)
-            await self._books.close(delivered=False)
-            if self._witness is not None:
-                self._witness.ended(self.outcome)
+            counts = self._hourly.told(self.outcome)
+            await self._books.close(delivered=False, counts=counts)
+            if self._observer is not None:
+                self._observer.ended(self.outcome)
 
     async def _to_last_step(self) -> LastStep:
         """Be let in, choose a tier, and make attempts until there is a last step."""
@@ -201,8 +201,8 @@ class Run:
         self._exchange.outcomes.append(outcome)
         if called:
             accounts.count_attempt(self._services, self._exchange, outcome, spent)
-            if self._witness is not None:
-                self._witness.call_ended(attempt, outcome)
+            if self._observer is not None:
+                self._observer.call_ended(attempt, outcome)
         return outcome
 
     async def _carry_out(self, step: LastStep) -> None:

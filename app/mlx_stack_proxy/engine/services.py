@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..escalation.cloud import Cloud
-from ..escalation.recovery import Comebacks
+from ..escalation.recovery import Recovery
 from ..escalation.tier_queue import TierQueues
 from ..escalation.tier_states import TierStates
 from ..memory_pressure.probe import MemoryProbe
@@ -20,7 +20,7 @@ from ..telemetry.event_feed import EventFeed
 from ..telemetry.failure_capture import FailureCapture
 from ..telemetry.journal import Journal
 from ..telemetry.metrics import Metrics
-from ..telemetry.observers import MakeWitness, Witness
+from ..telemetry.observers import MakeObserver, Observer
 from ..telemetry.token_rates import TokenRates, Writing
 from ..token_budget.budget_lines import BudgetLines
 from ..token_budget.prompt_costs import PromptCosts
@@ -28,7 +28,7 @@ from .background import Background
 from .exchange import Exchange
 from .model_list import ModelList
 from .pipeline import Stage
-from .rate_limit import Once
+from .rate_limit import RateLimit
 from .upstream import Upstream
 
 
@@ -37,7 +37,17 @@ class Traces(Protocol):
 
     name: str
 
-    def of(self, exchange: Exchange) -> Witness: ...
+    def of(self, exchange: Exchange) -> Observer: ...
+
+    async def close(self) -> None: ...
+
+
+class Notifies(Protocol):
+    """What ``server/notifications.py`` has."""
+
+    def told(self, event: Mapping[str, Any]) -> None: ...
+
+    def start(self, services: Services) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -54,11 +64,19 @@ class RunningExchange(Protocol):
 
 @dataclass(slots=True)
 class Life:
-    """The process's own. ``running``: requests on their way; ``started``: by the wall clock."""
+    """The process's own. ``running``: requests on their way; ``started``: by the wall clock.
+
+    ``refused``: what is wrong with the configuration that was given last, if it can't be used.
+    ``restart_due``: settings that have changed and wait for a restart. ``pressure_since``: when the
+    memory's pressure came to where it is, by the wall clock.
+    """
 
     stopping: bool = False
     running: int = 0
     started: float = field(default_factory=time.time)
+    refused: list[str] = field(default_factory=list)
+    restart_due: list[str] = field(default_factory=list)
+    pressure_since: float = field(default_factory=time.time)
 
 
 @dataclass(slots=True)
@@ -76,7 +94,7 @@ class Services:
     store: Store
     journal: Journal
     tier_states: TierStates
-    comebacks: Comebacks
+    recovery: Recovery
     cloud: Cloud | None
     memory: MemoryProbe
     metrics: Metrics
@@ -84,13 +102,14 @@ class Services:
     life: Life = field(default_factory=Life)
     background: Background = field(default_factory=Background)
     feed: EventFeed = field(default_factory=EventFeed)
-    witnesses: Sequence[MakeWitness] = ()
+    observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
+    notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
     prompt_costs: PromptCosts = field(default_factory=PromptCosts)
     exchanges: set[RunningExchange] = field(default_factory=set)
-    once: Once = field(default_factory=Once)
+    rate_limit: RateLimit = field(default_factory=RateLimit)
     lines: BudgetLines = field(default_factory=BudgetLines)
     retired: list[Cloud] = field(default_factory=list)  # exchanges may still use them
     _in_force: Services | None = None

@@ -193,8 +193,8 @@ def retry_hung(at: Failure) -> Retry | None:
 def retry_in_tool_result(at: Failure) -> Retry | None:
     """The same tier, with words of ours in a tool's result, where any template takes them."""
     tier = at.settings.tiers.get(at.exchange.tier)
-    in_result = at.exchange.hint_in_tool_result
-    may_help = hints.placement_on(tier, in_result=in_result) == "user"
+    in_tool_result = at.exchange.hint_in_tool_result
+    may_help = hints.placement_on(tier, in_tool_result=in_tool_result) == "user"
     if not (at.failed.about_ours and may_help and at.may_retry()):
         return None
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
@@ -247,7 +247,7 @@ def tier_elsewhere(at: Failure) -> Move | None:
 def deliver_confirmed(at: Failure) -> Deliver | None:
     """Two tiers agreed on this loop before: the one that is left needs no other's word."""
     loop = at.verdict
-    agreed = isinstance(loop, LoopDetected) and loop.believable and loop.believed
+    agreed = isinstance(loop, LoopDetected) and loop.confirmable and loop.confirmed
     return Deliver() if agreed else None
 
 
@@ -256,7 +256,7 @@ def deliver_agreed(at: Failure) -> Deliver | None:
     loop, before = at.verdict, at.exchange.model_failure
     if not isinstance(loop, LoopDetected) or not isinstance(before, LoopDetected):
         return None
-    same = loop.believable and loop.calls == before.calls
+    same = loop.confirmable and loop.calls == before.calls
     other_tier = at.exchange.failed_on != at.exchange.tier
     return Deliver() if same and other_tier and at.may_add else None
 

@@ -33,6 +33,7 @@ from yarl import URL
 
 from ..settings import UpstreamSettings
 from .headers import RawHeaders
+from .reachability import Reachability
 
 CHAT_PATH = "/v1/chat/completions"
 CALL_ID = "x-litellm-call-id"  # LiteLLM takes it over, up to 256 characters, and gives it back
@@ -49,6 +50,7 @@ _AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
 CONNECT_SECONDS = 5.0
+ALIVE_SECONDS = 3.0  # for an answer of a LiteLLM that was gone
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
 READ_BUFFER = 64 * 1024
@@ -187,6 +189,7 @@ class Upstream:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
+        self.reach = Reachability(partial(self.is_alive, ALIVE_SECONDS))
 
     def _open(self) -> aiohttp.ClientSession:
         """Made at its first use, for it belongs to the event loop that runs then."""
@@ -224,7 +227,12 @@ class Upstream:
         try:
             response = Response(await self._ask(method, url, said, content))
         except (aiohttp.ClientError, OSError) as error:
-            raise translated(error) from error
+            failure = translated(error)
+            if failure.refused:
+                self.reach.refused(failure.message)
+            raise failure from error
+        if self.reach.why:
+            self.reach.answered()
         if response.header(b"transfer-encoding").lower() not in _UNDERSTOOD:
             await response.aclose()
             raise UpstreamError("an answer in a transfer coding that nobody asked for")
@@ -265,6 +273,7 @@ class Upstream:
         return await self.answers(self._base + _LIVENESS_PATH, seconds)
 
     async def aclose(self) -> None:
+        await self.reach.close()
         if self._session is not None:
             await self._session.close()
 

@@ -24,53 +24,40 @@ FailureReason = Literal[
 
 @frozen
 class LoopDetected:
-    """The reply would close a loop, or is one. ``repeats`` counts laps.
-
-    ``hint``: what to tell the next try. ``pattern``: a digest that stays the same as long as what
-    repeats does. ``believable``: a second tier that wants the very same calls is to be believed;
-    ``believed``: two tiers have agreed on this loop before, in an earlier request of this run.
-    ``calls``: the reply's calls as (name, canonical arguments). ``generated``: found while the
-    reply was being written. ``doubt``: it may well be right, so it goes out where no other tier can
-    be asked. ``place``: of the turn after which it came.
-    """
+    """The reply would close a loop, or is one."""
 
     detector: str
-    repeats: int
+    repeats: int  # laps
     message: str
-    hint: str = ""
-    pattern: str = ""
-    believable: bool = False
-    believed: bool = False
-    calls: tuple[tuple[str, str], ...] = ()
-    generated: bool = False
-    doubt: bool = False
-    place: int = 0
+    hint: str = ""  # what to tell the next try
+    pattern: str = ""  # a digest that stays the same as long as what repeats does
+    confirmable: bool = False  # it is no loop if a second tier wants the very same calls
+    confirmed: bool = False  # two tiers agreed on it before, in an earlier request of this run
+    calls: tuple[tuple[str, str], ...] = ()  # the reply's: name, canonical arguments
+    generated: bool = False  # found while the reply was being written
+    doubt: bool = False  # it may well be right: it goes out where no other tier can be asked
+    place: int = 0  # of the turn after which it came
 
 
 @frozen
 class CallFailure:
-    """What is wrong with a call. ``error``: a sentence for the model. ``kind``: a bounded label.
-
-    ``choice``, ``position``: which call of the reply; position -1: the reply as a whole.
-    """
+    """What is wrong with a call."""
 
     tool: str
-    kind: str
-    error: str
+    kind: str  # a bounded label
+    error: str  # a sentence for the model
     choice: int = 0
-    position: int = -1
+    position: int = -1  # of the call in its choice; -1: the reply as a whole
 
 
 @frozen
 class InvalidToolCall:
-    """At least one call of the reply, or its JSON, can't be delivered.
-
-    ``doubt``: it may well be right; the model is asked once more, and what comes then goes out.
-    ``ask_next``: the next tier is, told nothing, for the same one would make the same slip again.
-    """
+    """At least one call of the reply, or its JSON, can't be delivered."""
 
     failures: tuple[CallFailure, ...]
+    # It may well be right: the model is asked once more, and what comes then goes out.
     doubt: bool = False
+    # The next tier is asked, told nothing, for the same one would make the same slip again.
     ask_next: bool = False
     # The reply as a message, for the error's `last_response`.
     response: dict[str, Any] | None = field(default=None, compare=False)
@@ -78,12 +65,9 @@ class InvalidToolCall:
 
 @frozen
 class OutputTruncated:
-    """The reply was cut by a limit that was not the client's; or there is nothing in it.
+    """The reply was cut by a limit that was not the client's; or there is nothing in it."""
 
-    ``limit``: `reasoning`; `unseen`: next to all that the model wrote is lost.
-    """
-
-    limit: str
+    limit: str  # `reasoning`; `unseen`: next to all that the model wrote is lost
 
 
 @frozen
@@ -93,64 +77,50 @@ class EmptyResponse:
 
 @frozen
 class Cut:
-    """Stop generating here, and deliver what there is.
+    """Stop generating here, and deliver what there is."""
 
-    ``kind`` as in X-MLX-Stack-Truncated, or ``loop_detected`` where ``on_break`` is ``stop``.
-    """
-
+    # As in X-MLX-Stack-Truncated, or `loop_detected` where `on_break` is `stop`.
     kind: Literal["repeated_tool_calls", "max_output_tokens", "loop_detected"]
     finish_reason: str
 
 
 @frozen
 class Rejected:
-    """The request is refused before an upstream call; the fields make the error body.
-
-    ``tier_only``: it is the tier's affair alone, so another one may take the request.
-    """
+    """The request is refused before an upstream call; the fields make the error body."""
 
     status: int
     type: str
     message: str
     extra: dict[str, Any] = field(default_factory=dict)
-    retry_after: float | None = None
-    tier_only: bool = False
+    retry_after: float | None = None  # seconds
+    tier_only: bool = False  # it is the tier's affair alone: another one may take the request
 
 
 @frozen
 class UpstreamFailed:
-    """The attempt brought no reply: found by the shell, never by a stage.
-
-    ``status``, ``headers`` and ``body``: upstream's own answer where it gave one. ``refused``: no
-    connection could be made. ``client_fault``: the answer is about the client's request.
-    ``about_ours``: it may be about words of ours, which stood behind a tool result.
-    ``blameless``: it says nothing about the tier's server. ``final``: the tier would say the same
-    again. ``silent``: nothing came, though the server answers: a guess that its model hangs.
-    ``lacks``: what the tier says it can't do (of ``ladder.ABILITIES``). ``window``: the context
-    window in tokens that the answer speaks of.
-    """
+    """The attempt brought no reply. Found by the engine, never by a stage."""
 
     reason: FailureReason
     message: str
-    status: int | None = None
+    status: int | None = None  # with `headers` and `body`: upstream's answer, where it gave one
     headers: tuple[tuple[bytes, bytes], ...] = ()
     body: bytes = b""
-    refused: bool = False
-    client_fault: bool = False
-    about_ours: bool = False
-    blameless: bool = False
-    retry_after: float | None = None
-    final: bool = False
-    silent: bool = False
-    lacks: str = ""
-    window: int | None = None
+    refused: bool = False  # no connection could be made
+    client_fault: bool = False  # the answer is about the client's request
+    about_ours: bool = False  # it may be about words of ours, which stood behind a tool's result
+    blameless: bool = False  # it says nothing about the tier's server
+    retry_after: float | None = None  # seconds
+    final: bool = False  # the tier would say the same again
+    silent: bool = False  # nothing came, though the server answers: a guess that its model hangs
+    lacks: str = ""  # what the tier says it can't do, of `ladder.ABILITIES`
+    window: int | None = None  # the context window in tokens that the answer speaks of
 
 
 @frozen
 class LeftOpen:
     """The reply is finished, and upstream neither ends the stream nor sends anything more.
 
-    Found by the shell; the reply is judged and delivered as if the stream had ended.
+    Found by the engine; the reply is judged and delivered as if the stream had ended.
     """
 
 
@@ -186,8 +156,8 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
         return None
     sure = [one for one in verdicts if not is_doubt(one)]
     worst = min(sure or verdicts, key=lambda one: _SEVERITY.index(type(one)))
-    if len(sure) > 1 and isinstance(worst, LoopDetected) and worst.believable:
-        return replace(worst, believable=False, believed=False)
+    if len(sure) > 1 and isinstance(worst, LoopDetected) and worst.confirmable:
+        return replace(worst, confirmable=False, confirmed=False)
     return worst
 
 

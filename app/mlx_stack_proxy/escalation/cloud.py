@@ -1,7 +1,7 @@
 """The cloud, where LiteLLM doesn't list its model: called directly, within its hourly cap.
 
 Giving ``cloud_fallback`` is the consent (docs/escalation.md); what a request may enter is decided
-by ``core/tiers.py`` and ``core/ladder.py``. Nothing of the client's headers goes there.
+by ``tiers.py`` and ``ladder.py``. Nothing of the client's headers goes there.
 """
 
 from __future__ import annotations

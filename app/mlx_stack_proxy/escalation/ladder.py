@@ -25,7 +25,7 @@ class TierView:
     """What is known of the tiers beside their settings, at one moment.
 
     ``passed_over``: degraded tiers that requests go past, with the time of their next probe.
-    ``windows``: context windows in tokens, learnt from errors. ``lacks``: abilities (of
+    ``windows``: context windows in tokens, learned from errors. ``lacks``: abilities (of
     :data:`ABILITIES`) that a tier's errors said it has not. ``closed``: tiers that this request may
     not enter now: those whose own budget is used up, the cloud's too. ``proven``: tiers that
     have answered, have failed at most once since, and aren't degraded.
@@ -207,11 +207,11 @@ def needs(request: Request) -> frozenset[str]:
 def able(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
     """Whether a tier has the abilities that a request needs."""
     known = settings.tiers[tier]
-    learnt = view.lacks.get(tier)
-    if not learnt and False not in (known.tools, known.images, known.response_format):
+    learned = view.lacks.get(tier)
+    if not learned and False not in (known.tools, known.images, known.response_format):
         return True  # nearly always
     lacks = {ability for ability in ABILITIES if getattr(known, ability) is False}
-    lacks |= {ability for ability in learnt or () if getattr(known, ability) == "auto"}
+    lacks |= {ability for ability in learned or () if getattr(known, ability) == "auto"}
     return needs(request).isdisjoint(lacks)
 
 

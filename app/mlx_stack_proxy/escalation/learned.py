@@ -17,8 +17,8 @@ FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
 
 
-class Learnt:
-    """Of all tiers. What was learnt is forgotten after ``FORGET_SECONDS``."""
+class LearnedLimits:
+    """Of all tiers. What was learned is forgotten after ``FORGET_SECONDS``."""
 
     def __init__(self) -> None:
         # The value, and until when it counts.
@@ -27,7 +27,7 @@ class Learnt:
 
     @property
     def anything(self) -> bool:
-        """Whether anything was learnt, whether or not it still counts."""
+        """Whether anything was learned, whether or not it still counts."""
         return bool(self._windows or self._lacks)
 
     def take(self, tier: str, failure: UpstreamFailed, request: Request, now: float) -> None:

@@ -23,7 +23,7 @@ from .tier_states import TierStates
 INTERVAL_SECONDS: Final = 1.0
 
 
-class Comebacks:
+class Recovery:
     """``watched``: the tiers whose servers are asked now; a task for each.
 
     They are from a tier's first failure on: when the breaker opens the server may be back already.

@@ -1,6 +1,6 @@
 """What this process knows of its tiers' servers: breakers, and what their errors have taught.
 
-The rules are ``core/breaker.py`` and ``core/ladder.py``; here they meet the clock, the store, the
+The rules are ``breaker.py`` and ``ladder.py``; here they meet the clock, the store, the
 metrics and the log.
 """
 
@@ -17,7 +17,7 @@ from ..telemetry import log
 from ..telemetry.journal import Journal
 from .breaker import HEALTHY, Breakers, TierCall
 from .ladder import TierView
-from .learned import Learnt
+from .learned import LearnedLimits
 
 _COUNTED = ("server_error", "timeout")
 
@@ -33,7 +33,7 @@ class TierStates:
         self._journal = journal
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
-        self._learnt = Learnt()
+        self._learned = LearnedLimits()
         self._all_well = TierView()
 
     def adapt(self, settings: Settings) -> None:
@@ -48,17 +48,17 @@ class TierStates:
 
     def view(self) -> TierView:
         """What is known now, for the rules."""
-        learnt = self._learnt
+        learned = self._learned
         breakers = self._breakers
-        if not breakers.health and not learnt.anything:  # nearly always
+        if not breakers.health and not learned.anything:  # nearly always
             if self._all_well.proven is not breakers.answered:
                 self._all_well = TierView(proven=breakers.answered)
             return self._all_well
         now = self._clock()
         return TierView(
             breakers.passed_over(now),
-            learnt.windows(now),
-            learnt.lacks(now),
+            learned.windows(now),
+            learned.lacks(now),
             proven=breakers.proven(),
         )
 
@@ -81,7 +81,7 @@ class TierStates:
             return None  # the end of this process says nothing about the tier
         if not isinstance(verdict, UpstreamFailed):
             return self._succeeded(tier)
-        self._learnt.take(tier, verdict, request, self._clock())
+        self._learned.take(tier, verdict, request, self._clock())
         if verdict.reason not in _COUNTED or _says_nothing_of_its_server(verdict):
             return None
         degraded = self._breakers.failed(call, self._clock())

@@ -48,7 +48,7 @@ class Remembered:
             self.told[run[-1]] = history.place
         return told is None, told in (None, history.place)
 
-    def is_believed(self, found: Finding) -> bool:
+    def is_confirmed(self, found: Finding) -> bool:
         """Whether a run goes on whose broken reply was delivered after all.
 
         That is what two tiers that agree come to.

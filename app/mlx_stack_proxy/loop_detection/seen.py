@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from .call_keys import Call
@@ -90,12 +91,13 @@ class Seen:
         """A reply was given: its text, its calls with their ids."""
         keys = [hash((id, call.key)) for call, id in calls if id]
         for key in keys:
-            # An id that was given twice is none.
             known = self._before.get(key, before)
-            self._before[key] = before if known == before else None
-        amid_results = before.inputs.user and any(before.inputs.results)
-        if not keys and amid_results and (lines := _lines(text)):
-            self._texts.append((lines, before))  # a summary, perhaps: the work goes on
+            self._before[key] = before if known == before else None  # an id given twice is none
+        asked = before.inputs
+        if not keys and asked.user and any(asked.results) and (lines := _lines(text)):
+            # A summary, perhaps: the work goes on where these results came, without this question.
+            asked = replace(asked, user=False, interjected=False)
+            self._texts.append((lines, before._replace(inputs=asked)))
 
     def before_calls(self, calls: Iterable[tuple[Call, str]]) -> Before | None:
         found = [self._before.get(hash((id, call.key))) for call, id in calls]

@@ -7,7 +7,6 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
 from ..engine import hints
@@ -118,12 +117,10 @@ class _State(StageState):
         self._judged = stage.judged(exchange, self._history)
 
     def hold_whole(self) -> bool:
-        """One step before a break nothing may go out that would have to be taken back."""
-        return self._may_break
+        """One step before a break nothing may go out that would have to be taken back.
 
-    @functools.cached_property
-    def _may_break(self) -> bool:
-        """Whether the next reply may be broken: surely known where it makes one call at most."""
+        That is surely known where the reply makes one call at most.
+        """
         return bool(self._history.turns) and (
             self._judged is not None or detectors.could_break(self._history, self._rules)
         )
@@ -149,7 +146,7 @@ class _State(StageState):
         request.body["messages"] = hints.place(
             request.body["messages"],
             "\n".join(dict.fromkeys(found.hint for found in told)),
-            placement=hints.placement_on(tier, in_result=exchange.hint_in_tool_result),
+            placement=hints.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
         )
 
     def on_event(self, event: Event) -> Verdict | None:
@@ -188,15 +185,11 @@ class _State(StageState):
         if not found:
             return []
         remembered = self._stage.remembered(self._exchange)
-        due: list[Finding] = []
-        for one in found:
-            first, tell = remembered.tell(one, self._history)
-            if not tell:
-                continue
-            due.append(one)
+        told = [(one, *remembered.tell(one, self._history)) for one in found]
+        for one, first, _ in told:
             if first:
                 self._note("loop_warning", one, "warning")
-        return due
+        return [one for one, _, tell in told if tell]
 
     # The break
 
@@ -226,9 +219,9 @@ class _State(StageState):
     def _break(self, choice: ChoiceReply, closed: History, found: Finding) -> LoopDetected:
         remembered = self._stage.remembered(self._exchange)
         acts = bool(choice.tool_calls) or not found.sure
-        believable = acts and not self._is_exhausted(closed, found)
-        believed = believable and remembered.is_believed(found)
-        if believed:
+        confirmable = acts and not self._is_exhausted(closed, found)
+        confirmed = confirmable and remembered.is_confirmed(found)
+        if confirmed:
             self.remarks.notes["Loop"] = f"warning;detector={found.detector}"
         else:
             self._note_break(found)
@@ -239,15 +232,15 @@ class _State(StageState):
             _message(found),
             hint=found.hint,
             pattern=found.pattern,
-            believable=believable,
-            believed=believed,
+            confirmable=confirmable,
+            confirmed=confirmed,
             calls=tuple(
                 sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
             ),
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
-        """Whether the newest turn's calls were made so often that nobody is to be believed."""
+        """Whether the newest turn's calls were made so often that no second tier confirms them."""
         new = closed.turns[-1]
         names = [call.name for call in new.calls]
         same = sum([turn.action == new.action for turn in closed.turns[closed.task_start :]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
@@ -177,7 +176,7 @@ class Transcript:
         self.turns, self.task_start = before.turns, before.task_start
         self._acts = any(turn.calls for turn in before.turns[before.task_start :])
         self.size = sum(map(_size, before.turns))
-        self._came = replace(before.inputs, user=False, starts_task=False, interjected=False)
+        self._came = before.inputs
         self._user_beside_results = False
 
     def _take(self, turn: Turn) -> None:

@@ -1,6 +1,6 @@
 """Looks at the memory every so often, beside all exchanges, and says when its level changes.
 
-What the looks come to is ``core/pressure.py``'s to say. A reader that raises or hangs breaks
+What the looks come to is ``pressure.py``'s to say. A reader that raises or hangs breaks
 nothing: its last reading counts for a while, then the level falls to normal, step by step.
 """
 

@@ -1,6 +1,6 @@
 """Where the memory's state is read: macOS, Linux, or another machine that tells it.
 
-Each reader gives a :class:`Reading`; what it means is ``core/pressure.py``'s to say. Those that
+Each reader gives a :class:`Reading`; what it means is ``pressure.py``'s to say. Those that
 block are run by :class:`Threaded`, in a thread of their own.
 """
 

@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_init(commands)
     _add_check(commands)
+    _add_agents(commands)
     _add_config(commands)
     _add_replay(commands)
     _add_pressure(commands)
@@ -174,6 +175,15 @@ def _check(args: argparse.Namespace) -> int:
     if args.settings:
         return check.show(args.config)
     return check.run(args.config, probe=not args.no_probe, cloud=args.cloud)
+
+
+def _add_agents(commands: Any) -> None:
+    from .agents import command
+
+    parser = commands.add_parser("agents", help="what Claude Code, Codex and others need to ask it")
+    _config_option(parser)
+    command.add_arguments(parser)
+    parser.set_defaults(run=command.run)
 
 
 def _add_config(commands: Any) -> None:

@@ -16,7 +16,7 @@ from ..settings_source import Sources
 
 WIDTH = 80
 _HIDDEN = "…"
-_KEYS = frozenset({"api_keys", "admin_key"})
+_KEYS = frozenset({"api_keys", "admin_key", "url"})  # a webhook's address is its password
 _BY_KEY = "per_key"  # its names are API keys
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 _ORIGINS = {"environment": "env", "file": "file", "default": "default"}
@@ -35,7 +35,7 @@ def lines(settings: Settings, sources: Sources) -> Iterator[str]:
             yield ".".join(section)
         origin = _ORIGINS[sources.origin(path)]
         yield from textwrap.wrap(
-            f"{path[-1]}: {as_yaml(_shown(path[-1], value))}",
+            f"{as_yaml(path[-1])}: {as_yaml(_shown(path[-1], value))}",
             WIDTH,
             initial_indent=f"  {origin:<8} ",
             subsequent_indent=" " * 13,

@@ -33,6 +33,7 @@ KEY_HEADERS = frozenset(
         b"x-litellm-api-key",
     }
 )
+PAGE_PATHS = frozenset({"/", "/mlx-stack", "/mlx-stack/"})
 
 
 class Access:
@@ -47,14 +48,16 @@ class Access:
         """Keep web pages out: a browser must not be led to use a model on the user's machine.
 
         A page's script sends an ``Origin`` that is not ours; a name that an attacker points at
-        127.0.0.1 (DNS rebinding) stands in ``Host``.
+        127.0.0.1 (DNS rebinding) stands in ``Host``. Who follows a link to our own page is let in:
+        that page can't be framed, and where the link stood nothing of it can be read.
         """
         host = request.headers.get("host", "")
         if self._loopback and host and not _is_this_machine(host):
             raise invalid(f"header host names {host[:128]!r}, not this machine", "host", status=403)
         origin = request.headers.get("origin")
         foreign = origin is not None and _authority(origin) != host
-        if foreign or request.headers.get("sec-fetch-site") == "cross-site":
+        elsewhere = request.headers.get("sec-fetch-site") == "cross-site"
+        if foreign or (elsewhere and not _is_visit(request)):
             raise invalid("requests from web pages are not answered", "origin", status=403)
 
     def check_key(self, request: Incoming) -> str:
@@ -127,6 +130,16 @@ def bearer(authorization: str) -> str:
     if authorization[: len(_BEARER)].lower() != _BEARER:
         return ""
     return authorization[len(_BEARER) :].strip()
+
+
+def _is_visit(request: Incoming) -> bool:
+    """Whether a browser opens the page in a tab of its own."""
+    return (
+        request.method == "GET"
+        and request.path in PAGE_PATHS
+        and request.headers.get("sec-fetch-mode") == "navigate"
+        and request.headers.get("sec-fetch-dest") == "document"
+    )
 
 
 def _authority(origin: str) -> str | None:

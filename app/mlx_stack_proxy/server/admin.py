@@ -15,11 +15,12 @@ from ..engine.outcome import EVENT_KINDS
 from ..engine.services import Services
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
-from ..settings import unknown_name
+from ..setting_types import unknown_name
 from ..state.store import EventQuery, SessionState, StoreError
 from ..telemetry.report import Asked
-from . import event_stream
+from . import event_stream, page_cookie
 from .access import bearer, is_from_this_machine
+from .exchange_details import exchange_details
 from .report import report_of
 from .status import status
 
@@ -34,12 +35,18 @@ MAX_SEARCHED = 10_000  # sessions looked through for the beginning of a hash
 
 
 def is_operator(services: Services, request: Request) -> bool:
-    """Whether who asks may know all: has ``server.admin_key``, or without one, is local."""
+    """Whether who asks may know all: has ``server.admin_key``, or without one, is local.
+
+    A browser that has shown the key has a cookie, with which it may look and change nothing.
+    """
     key = services.settings.server.admin_key
     if key is None:
         return is_from_this_machine(request.scope, request.headers)
     given = bearer(request.headers.get("authorization", ""))
-    return hmac.compare_digest(given.encode(), key.encode())
+    if hmac.compare_digest(given.encode(), key.encode()):
+        return True
+    reads = request.method == "GET"
+    return reads and page_cookie.holds(key, request.cookies, services.wall_clock())
 
 
 class Admin:
@@ -104,11 +111,14 @@ class Admin:
         if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
             session = (await self.find(session)).session
         after = request.headers.get("last-event-id") or given.get("after")
+        before = given.get("before")
         return EventQuery(
             kind=kind,
             session=session,
             request_id=given.get("request_id"),
+            agent=given.get("agent") or None,
             after=None if after is None else _whole("after", after),
+            before=None if before is None else _whole("before", before),
             since=_moment("since", given.get("since", "0"), self._services.wall_clock()),
             limit=_whole("limit", given.get("limit", "100"), MAX_PAGE),
         )
@@ -185,6 +195,11 @@ def build(services: Services) -> APIRouter:
     async def report(request: Request) -> Response:
         admin.check(request)
         return as_json(await report_of(services, admin.report_asked(request)))
+
+    @router.get("/exchanges/{request_id}")
+    async def exchange(request_id: str, request: Request) -> Response:
+        admin.check(request)
+        return as_json(await exchange_details(services, request_id))
 
     return router
 

@@ -21,7 +21,6 @@ from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..telemetry import log
 from ..wire.dialect import Dialect, ErrorReply
-from ..wire.responses import RESPONSES
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
 from .body_memory import BodyMemory, BodyRefused
@@ -95,7 +94,7 @@ class Edge:
         """Answer what is no exchange with an error."""
         services = self._services
         services.metrics.refused.inc(str(error.status))
-        if services.once.first(("refused", error.status, error.type)):
+        if services.rate_limit.allows(("refused", error.status, error.type)):
             log.get().info(
                 "refused",
                 status=error.status,
@@ -159,10 +158,10 @@ class Edge:
 def _refuse_websocket(request: Incoming) -> None:
     """Who offers another protocol may have HTTP all the same; who wants a WebSocket wants no HTTP.
 
-    Codex tries one first, and HTTP at once after 426; after anything else only six tries later.
     Raises :class:`ProxyError` (400, 426).
     """
-    status = 426 if request.path in RESPONSES.paths else 400
+    dialect = BY_PATH.get(request.path)
+    status = 400 if dialect is None else dialect.websocket_status
     for name, value in request.raw_headers:
         if name == b"upgrade" and b"websocket" in value.lower():
             raise invalid("WebSockets are not served here; use HTTP", "upgrade", status=status)

@@ -18,7 +18,7 @@ from ..escalation.tiers import AUTO, is_listed
 from ..state.store import StoreError
 from ..telemetry import metrics
 from ..wire.table import spoken_by
-from . import admin
+from . import admin, reachable, web_page
 from .access import KEY_HEADERS, Access
 from .admin import as_json
 
@@ -38,6 +38,7 @@ def build(services: Services, lifespan: Lifespan) -> FastAPI:
     _add_state(app, services)
     _add_models(app, services)
     app.include_router(admin.build(services))
+    web_page.add_to(app, services)
     _add_errors(app, services)
     return app
 
@@ -57,6 +58,8 @@ def _add_state(app: FastAPI, services: Services) -> None:
         whole = trouble is None or admin.is_operator(services, request)
         state["store"] = (trouble or "ok") if whole else "fails"
         state["memory_pressure"] = services.memory.shown()
+        may_know = admin.is_operator(services, request)
+        state["configuration"] = reachable.configuration(services, whole=may_know)
         return as_json(state, 200 if state["ready"] else 503)
 
     @app.get("/metrics")
@@ -127,12 +130,13 @@ async def readiness(services: Services) -> dict[str, Any]:
             return {"ready": True, "litellm": "ok", "tiers": _states(tiers, "not_checked")}
         what = f"status {status} for the list of models; is the key right?"
         return {"ready": False, "litellm": what, "tiers": _states(tiers, "not_checked")}
+    gone = await reachable.servers_gone(services)
     for name, tier in tiers.items():
         tier["state"] = "ok" if is_listed(tier["model"], listed) else "unknown_model"
-        if tier["state"] == "ok" and services.tier_states[name].degraded:
-            tier["state"] = "degraded"
-    # A degraded tier is still tried where no other is left.
-    any_there = any(tier["state"] in ("ok", "degraded") for tier in tiers.values())
+        if tier["state"] == "ok":
+            tier["state"] = reachable.tier_state(services, name, gone)
+    # One that is degraded or unreachable is still tried where no other is left.
+    any_there = any(tier["state"] != "unknown_model" for tier in tiers.values())
     return {"ready": any_there, "litellm": "ok", "tiers": tiers}
 
 

@@ -1,9 +1,9 @@
 """Every other path under ``/v1/``: there and back, streamed both ways.
 
 What goes up with the client's own key goes as it came: what may be asked is LiteLLM's to say. With
-our key only some paths are open (``core/passthrough_paths.py``), and what steers LiteLLM itself is
-taken out of the body (``core/litellm_controls.py``). So is it where a request is to stay on this
-machine, for then its model has to be one that does.
+our key only some paths are open (``passthrough_paths.py``), and what steers LiteLLM itself is taken
+out of the body (``litellm_controls.py``). So is it where a request is to stay on this machine, for
+then its model has to be one that does.
 """
 
 from __future__ import annotations

@@ -21,9 +21,10 @@ import uvicorn
 from .. import main, settings_source
 from ..engine.services import Services
 from ..reload import Given, Reloader
-from ..settings import Settings, retired
+from ..settings import Settings
+from ..settings_retired import retired
 from ..telemetry import log
-from . import open_files, systemd_notify, workers
+from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
 
 GC_YOUNG_OBJECTS = 50_000  # forty requests of 400 messages at once; Python's own 700 is for scripts
@@ -61,12 +62,16 @@ class Server(uvicorn.Server):
         )
         self._services = services
         self.on_ready = on_ready
-        change = partial(main.change, services)
-        self._reloader = Reloader(given, services.settings, change) if given is not None else None
+        self._reloader = None
+        if given is not None:
+            change, tell = partial(main.change, services), partial(main.tell_reload, services)
+            self._reloader = Reloader(given, services.settings, change, tell)
         self.listeners = listeners
         self._sentinel: int | None = None
         self._deadline: float | None = None
         self._signal: int | None = None
+        self._ended_by: int | None = None
+        self.notes_its_life = False
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
@@ -80,12 +85,16 @@ class Server(uvicorn.Server):
             if self.reloads_at_hangup:
                 loop = asyncio.get_running_loop()
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
+        if self.started and self.notes_its_life:
+            await lifetime.started(self._services)
         if self.started and self.on_ready is not None:
             self.on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._reloader is not None:
             await self._reloader.close()
+        if self.started and self.notes_its_life:
+            await lifetime.stopped(self._services, self._ended_by)
         await super().shutdown(sockets)
 
     @property
@@ -109,6 +118,7 @@ class Server(uvicorn.Server):
         self._services.life.stopping = True
         grace = self._services.settings.server.shutdown_grace_seconds
         self._deadline = time.monotonic() + grace
+        self._ended_by = sig
         self._signal = sig  # said later: the signal may have come in the midst of a log line
 
     async def on_tick(self, counter: int) -> bool:
@@ -211,6 +221,7 @@ def work(
 
 def _run(server: Server) -> int:
     open_files.raise_limit()
+    server.notes_its_life = True
     if server.reloads_at_hangup:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is ready to take it
     # uvicorn ends a start that failed (a taken port, say) with SystemExit.

@@ -27,4 +27,4 @@ async def report_of(services: Services, asked: report.Asked) -> dict[str, Any]:
     told = [event for _, event in sorted(events, key=lambda one: one[0])]
     told = [event for event in told if event["time"] <= asked.until]
     asked = report.Asked(since, asked.until, asked.agent)
-    return {"version": __version__, **report.build(asked, rows, told)}
+    return {"version": __version__, **report.build(asked, rows, told, services.settings)}

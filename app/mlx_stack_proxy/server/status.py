@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any
 
 from .. import __version__
 from ..engine.services import Services
 from ..escalation.cloud import SCOPE as CLOUD
 from ..settings import Settings
+from ..state.hourly import hour_of
 from ..state.store import Limit, Refused, StoreError
-from ..telemetry import accounts
+from ..telemetry import accounts, report
 from ..telemetry.metrics import Metrics
+from . import reachable
 
 _NO_FAILURE = ("ok", "client_left", "client_error")  # of the tier's
 
 
 async def status(services: Services) -> dict[str, Any]:
-    """Counts are this process's, since ``started`` (seconds since the epoch)."""
+    """Counts are this process's, since ``started`` (seconds since the epoch); those of ``day`` are
+    of the last 24 hours, whichever process served them."""
     sessions, budgets = await _kept(services)
+    alive, gone = await asyncio.gather(
+        services.upstream.is_alive(reachable.HEALTH_SECONDS), reachable.servers_gone(services)
+    )
     return {
         "version": __version__,
         "started": services.life.started,
         "stopping": services.life.stopping,
         "running": len(services.exchanges),
         "sessions": sessions,
+        "litellm": "ok" if alive else services.upstream.reach.why or "no answer in time",
+        "configuration": reachable.configuration(services, whole=True),
         "store": services.store.trouble or "ok",
         "memory_pressure": services.memory.shown(),
         "chain": list(services.settings.reliability.escalation.chain),
-        "tiers": _tiers(services),
+        "tiers": _tiers(services, gone),
         "totals": _totals(services.metrics),
+        "day": await _day(services),
         "budgets": budgets,
     }
 
@@ -53,6 +63,17 @@ async def _kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     ]
 
 
+async def _day(services: Services) -> dict[str, Any] | None:
+    """The sums of the last 24 hours, all tiers' and by tier; None where the store fails."""
+    now = hour_of(services.wall_clock())
+    try:
+        rows = await services.store.counts(now - 23, now)
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        return None
+    return report.sums(rows)
+
+
 def _limits(settings: Settings) -> list[Limit]:
     """The hourly budgets that have a name: a key's is a hash, and a session's its own affair."""
     rules = settings.reliability.token_budget
@@ -70,7 +91,7 @@ def _limits(settings: Settings) -> list[Limit]:
     return limits
 
 
-def _tiers(services: Services) -> dict[str, dict[str, Any]]:
+def _tiers(services: Services, gone: Collection[str]) -> dict[str, dict[str, Any]]:
     metrics = services.metrics
     queues = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
     writing = [found for one in services.exchanges if (found := one.writing()) is not None]
@@ -88,7 +109,7 @@ def _tiers(services: Services) -> dict[str, dict[str, Any]]:
         tiers[name] = {
             "model": tier.model,
             "local": tier.local,
-            "state": "degraded" if health.degraded else "ok",
+            "state": reachable.tier_state(services, name, gone),
             "degraded_until": health.until(now) or None,
             "failures": health.failures,
             "in_flight": in_flight,

@@ -66,6 +66,8 @@ class MemoryStore:
     async def commit(
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
+        if delta.counts:
+            await self.add_counts(delta.counts)
         return self._ledger.commit(session, delta, now, settlement)
 
     async def delete(self, session: str) -> bool:
@@ -125,7 +127,12 @@ class MemoryStore:
     def _found(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
         self._forget_events()
         after = query.after or 0
-        return [entry for entry in self._events if entry[0] > after and query.asks_for(entry[1])]
+        before = self._next_event if query.before is None else query.before
+        return [
+            entry
+            for entry in self._events
+            if after < entry[0] < before and query.asks_for(entry[1])
+        ]
 
     def _forget_events(self) -> None:
         oldest = self._clock() - self._events_ttl

@@ -63,10 +63,12 @@ COUNTS = """
 # Of the events, by field of EventQuery, where that is given.
 _CONDITIONS = {
     "after": "number > :after",
+    "before": "number < :before",
     "since": "time >= :since",
     "kind": "kind = :kind",
     "session": "session >= :session AND session < :session || char(1114111)",
     "request_id": "json_extract(body, '$.request_id') = :request_id",
+    "agent": "json_extract(body, '$.agent') = :agent",
 }
 # Numbers have no gaps but where something is too old anyway.
 _FORGET_EVENTS = (

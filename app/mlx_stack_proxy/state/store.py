@@ -98,12 +98,16 @@ class Sessions(list[SessionState]):
 
 @frozen
 class SessionDelta:
-    """What one exchange adds. Deltas of parallel exchanges may be committed in any order."""
+    """What one exchange adds. Deltas of parallel exchanges may be committed in any order.
+
+    ``counts``: to the hours' counters, which are not the session's alone.
+    """
 
     turns: int = 0
     tier: str = ""
     window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
+    counts: Deltas = field(default_factory=dict)
 
 
 @frozen
@@ -138,16 +142,18 @@ class Reserved:
 
 @frozen
 class EventQuery:
-    """Which events to give: of a kind, session or request, after an event's number, since a time.
+    """Which events to give: of whom, of what kind, between two numbers, since a time.
 
     ``session``: the hash, or its beginning. ``after``: the first ``limit`` ones beyond that number;
-    None: the last ``limit`` ones of all.
+    None: the last ``limit`` ones of all. ``before``: only those with a smaller number.
     """
 
     kind: str | None = None
     session: str | None = None
     request_id: str | None = None
+    agent: str | None = None
     after: int | None = None
+    before: int | None = None
     since: float = 0.0
     limit: int = 100
 
@@ -158,6 +164,7 @@ class EventQuery:
             and (self.kind is None or event["kind"] == self.kind)
             and (self.session is None or event["session"].startswith(self.session))
             and (self.request_id is None or event.get("request_id") == self.request_id)
+            and (self.agent is None or event.get("agent") == self.agent)
         )
 
 

@@ -13,11 +13,11 @@ from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..errors import INVALID_REQUEST, ProxyError
 from ..escalation.breaker import TierCall
-from ..state.hourly import Counts, HourKey, hour_of
+from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
-from .exchange_counts import counts_of, difference
+from .exchange_counts import RECOVERED, counts_of, difference, way_of
 from .metrics import OTHER
 
 # What stages report → the event that is kept (docs/observability.md), and its labels there.
@@ -28,6 +28,15 @@ _EVENTS = {
     "loop_warning": ("loop_warning", ("detector", "action")),
     "loop_break": ("loop_break", ("detector", "action")),
     "truncated": ("loop_warning", ("truncated",)),
+}
+# Events that belong to no request, and the hour's counter of each.
+_COUNTED = {
+    "started": "starts",
+    "stopped": "stops",
+    "config_reloaded": "reloads",
+    "config_refused": "refused_reloads",
+    "upstream_down": "down",
+    "tier_degraded": "down",
 }
 # Whose detail an event holds: figures, a tool's name, a digest.
 _TOLD = ("loop_warning", "loop_break")
@@ -47,21 +56,40 @@ class HourlyCount:
         self._counted: Mapping[str, Counts] = {}
         self._counted_as = ""
 
-    def tell(self, outcome: str) -> None:
-        """The exchange ends like this; told again, what it was told before is put right."""
+    def told(self, outcome: str) -> Deltas:
+        """What to add, as the exchange ends like this; its last events are kept.
+
+        Told again, what puts right what was told before.
+        """
         if self._counted_as == outcome:
-            return
-        services = self._services
+            return {}
+        services, exchange = self._services, self._exchange
         try:
-            found = counts_of(self._exchange, outcome)
+            found = counts_of(exchange, outcome)
             hour = hour_of(services.wall_clock())
             missing = difference(found, self._counted)
             self._counted, self._counted_as = found, outcome
+            if told := _told_of_end(exchange, outcome):
+                keep(services, exchange, told)
         except Exception as error:  # no reason to keep a reply back that was fine
             stage_failed(services, "books", error)
-            return
-        agent = self._exchange.request.agent
-        services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
+            return {}
+        agent = exchange.request.agent
+        return {HourKey(hour, agent, tier): counts for tier, counts in missing.items()}
+
+
+def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
+    """The events of an exchange's end: good news, or that nobody waits for it."""
+    recovered = outcome == "ok" and way_of(exchange) in RECOVERED
+    if not recovered and outcome != "client_left":
+        return []
+    seconds = round(asyncio.get_running_loop().time() - exchange.started, 3)
+    detail: dict[str, Any] = {"attempts": len(exchange.attempts), "seconds": seconds}
+    if not recovered:
+        return [("client_left", detail)]
+    failed = [attempt for attempt in exchange.attempts if attempt.reason]
+    reasons = list(dict.fromkeys(attempt.reason for attempt in failed))
+    return [("recovered", {"reasons": reasons, "from": failed[0].tier, **detail})]
 
 
 def count_attempt(
@@ -111,7 +139,7 @@ def note_tier(
     """Tell the tier's breaker, and whoever runs the tier, how a call ended."""
     event = services.tier_states.note(call, verdict, exchange.request)
     if isinstance(verdict, UpstreamFailed):
-        services.comebacks.watch(call.tier)
+        services.recovery.watch(call.tier)
     elif exchange.hint_in_tool_result:  # so it was for our words that the call before was refused
         note_hint_refused(services, exchange)
     if event is not None:
@@ -120,7 +148,7 @@ def note_tier(
 
 def note_hint_refused(services: Services, exchange: Exchange) -> None:
     """A tier took words of ours only in a tool result; whoever runs it can say that it does."""
-    if services.once.first(("hint_refused", exchange.tier)):
+    if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
         advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
@@ -199,7 +227,18 @@ def keep_of(
         "agent": agent,
         "tier": tier,
     }
-    services.journal.add([{**common, "kind": kind, "detail": detail} for kind, detail in events])
+    kept = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
+    services.journal.add(kept)
+    for event in kept:
+        if services.notifier is not None:
+            services.notifier.told(event)
+        if counter := _COUNTED.get(str(event["kind"])):
+            count_alone(services, {counter: 1}, tier)
+
+
+def count_alone(services: Services, counts: Counts, tier: str = "") -> None:
+    """Count what belongs to no request."""
+    services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
 
 
 def stage_failed(services: Services, stage: str, error: Exception) -> None:
@@ -211,7 +250,7 @@ def stage_failed(services: Services, stage: str, error: Exception) -> None:
 def store_failed(services: Services, error: StoreError) -> None:
     """Count it; say it once a minute, for it may be so for each request."""
     services.metrics.store_errors.inc()
-    if services.once.first("store_error"):
+    if services.rate_limit.allows("store_error"):
         log.fault("store_error", error, reason=str(error), said="once a minute")
 
 

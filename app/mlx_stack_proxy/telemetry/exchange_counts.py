@@ -18,11 +18,14 @@ from ..engine.verdicts import is_doubt
 from ..state.hourly import Counts
 from .metrics import OTHER
 
+# After attempts that failed.
+RECOVERED: Final = ("retried_right", "escalated_right")
 # How a reply that was delivered came to be right.
 WAYS: Final = (
     *("right_at_once", "repaired", "found_in_text", "confirmed"),
-    *("retried_right", "escalated_right"),
+    *RECOVERED,
 )
+UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
 _RESCUED: Final = "rescued"  # in X-MLX-Stack-Repairs
 _LOOPS: Final = {
     "second_opinion": "loops_doubted",
@@ -82,7 +85,7 @@ def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     row["tokens_out"] += attempt.tokens_out
     if attempt.reason and attempt.reason not in _NO_FAILURE and not is_doubt(attempt.verdict):
         row["failed"] += 1
-        row[f"failed:{attempt.reason}"] += 1
+        row[f"failed:{UNREACHABLE if attempt.refused else attempt.reason}"] += 1
     choices = attempt.reply.choices.values() if attempt.reply is not None else ()
     for call in [call for choice in choices for call in choice.tool_calls]:
         row["calls"] += 1

@@ -1,7 +1,8 @@
 """``observability.capture_failures``: failing exchanges, as records that ``replay`` reads.
 
-One line an attempt: the client's request, the reply as it came over the wire, the verdict. An
-exchange that no attempt failed in leaves nothing. Keys are taken out; prompts and replies are not,
+One line an attempt: the client's request, the reply as it came over the wire, the verdict; of a
+reply that was mended also what was delivered. An exchange in which no attempt failed and nothing
+was mended leaves nothing. Keys are taken out; prompts and replies are not,
 which is why this is off unless asked for, and why the folder is private.
 """
 
@@ -24,12 +25,12 @@ from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
 from ..engine.outcome import Outcome
-from ..engine.rate_limit import Once
+from ..engine.rate_limit import RateLimit
 from ..engine.upstream import Response
 from ..engine.verdicts import UpstreamFailed, Verdict
 from ..state.worker import Worker
 from . import log
-from .observers import Witness
+from .observers import Observer
 
 FILE: Final = "failures.jsonl"
 OLD_FILE: Final = "failures.old.jsonl"
@@ -70,7 +71,7 @@ class FailureCapture:
         self._report = report
         self._worker: Worker | None = None
         self._waiting = 0
-        self._said = Once()
+        self._said = RateLimit()
 
     def start(self) -> None:
         self._worker = Worker("mlx-stack-capture")
@@ -82,7 +83,7 @@ class FailureCapture:
             await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
             worker.stop()
 
-    def of(self, exchange: Exchange) -> Witness:
+    def of(self, exchange: Exchange) -> Observer:
         return _Tape(self, exchange)
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
@@ -102,7 +103,7 @@ class FailureCapture:
 
     def _failed(self, error: Exception) -> None:
         self._report(self.name)
-        if self._said.first(type(error).__name__):
+        if self._said.allows(type(error).__name__):
             reason = error.strerror if isinstance(error, OSError) else None
             log.fault("capture_fault", error, reason=reason or str(error), said="once a minute")
 
@@ -129,7 +130,7 @@ class FailureCapture:
                 os.close(file)
 
 
-class _Tape(Witness):
+class _Tape(Observer):
     """One exchange: what came for each of its attempts."""
 
     name = FailureCapture.name
@@ -139,7 +140,7 @@ class _Tape(Witness):
         self._exchange = exchange
         self._records: list[dict[str, Any]] = []
         self._response: _Recorded | None = None
-        self._failed = False
+        self._worth_keeping = False  # an attempt failed, or a reply was mended
 
     def answered(self, response: Response) -> None:
         self._response = _Recorded(response)
@@ -150,8 +151,11 @@ class _Tape(Witness):
         verdict = outcome.verdict
         if verdict is None and outcome.reason is not None:
             return  # the client has left: nothing was judged
-        self._failed = self._failed or outcome.reason is not None
+        delivered = _delivered(attempt) if outcome.reason is None else None
+        if outcome.reason is not None or delivered is not None:
+            self._worth_keeping = True
         exchange = self._exchange
+        mended = {} if delivered is None else {"delivered": delivered}
         self._records.append(
             {
                 "time": round(time.time(), 3),
@@ -169,14 +173,24 @@ class _Tape(Witness):
                     "bypass": sorted(exchange.controls.bypass),
                     "retried": dict(exchange.retried),
                 },
+                **mended,
             }
         )
 
     def ended(self, outcome: str) -> None:
-        if self._failed:
+        if self._worth_keeping:
             for record in self._records:
                 record["outcome"] = outcome
             self._capture.keep(self._records, self._exchange.request.owner)
+
+
+def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:
+    """What goes out of a reply whose first choice was mended; None where it was not."""
+    if attempt is None or 0 not in attempt.reply.mended:
+        return None
+    choice = attempt.reply.choices[0]
+    calls = [{"name": call.name, "arguments": call.arguments} for call in choice.tool_calls]
+    return {"text": choice.text, "tool_calls": calls}
 
 
 class _Recorded:

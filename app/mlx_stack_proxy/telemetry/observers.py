@@ -1,6 +1,6 @@
 """What looks on while an exchange runs: captured failures, traces.
 
-A witness changes nothing of the exchange, and a fault in one is reported and ends its looking on.
+A observer changes nothing of the exchange, and a fault in one is reported and ends its looking on.
 Where none is wanted there is none, and nothing is done for it.
 """
 
@@ -16,7 +16,7 @@ from ..engine.outcome import Outcome
 from ..engine.upstream import Response
 
 
-class Witness:
+class Observer:
     """Of one exchange. Override what is of interest."""
 
     name = ""  # for the counter of faults
@@ -35,14 +35,14 @@ class Witness:
         """The exchange is over; ``outcome`` as in ``mlx_stack_requests_total``."""
 
 
-MakeWitness = Callable[[Exchange], Witness]
+MakeObserver = Callable[[Exchange], Observer]
 Report = Callable[[str, Exception], None]
 
 
-class Witnesses(Witness):
+class Observers(Observer):
     """Several as one, each guarded."""
 
-    def __init__(self, made: Sequence[Witness], report: Report) -> None:
+    def __init__(self, made: Sequence[Observer], report: Report) -> None:
         self._made = list(made)
         self._report = report
 
@@ -68,7 +68,7 @@ class Witnesses(Witness):
                 one.ended(outcome)
 
     @contextmanager
-    def _guarded(self, one: Witness) -> Iterator[None]:
+    def _guarded(self, one: Observer) -> Iterator[None]:
         """One that fails looks on no longer."""
         try:
             yield
@@ -77,8 +77,8 @@ class Witnesses(Witness):
             self._report(one.name, error)
 
 
-def of(exchange: Exchange, makers: Sequence[MakeWitness], report: Report) -> Witness | None:
-    """An exchange's witnesses; None where nobody wants any."""
+def of(exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> Observer | None:
+    """An exchange's observers; None where nobody wants any."""
     if not makers:
         return None
     made = []
@@ -86,5 +86,5 @@ def of(exchange: Exchange, makers: Sequence[MakeWitness], report: Report) -> Wit
         try:
             made.append(make(exchange))
         except Exception as error:
-            report("witness", error)
-    return Witnesses(made, report)
+            report("observer", error)
+    return Observers(made, report)

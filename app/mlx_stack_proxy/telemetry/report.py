@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from ..frozen import frozen
+from ..settings import Settings
 from ..state.hourly import HOUR, Counts, HourKey
+from . import report_words
+from .advice import advice
 
-MOST_FAILURES: Final = 20  # told one by one, the newest
+MOST_FAILURES: Final = 5  # of a type, told one by one
 Event = Mapping[str, Any]
 Found = dict[str, Any]
 # What begins an outage, and what ends it.
@@ -29,8 +32,16 @@ class Asked:
     agent: str | None = None
 
 
-def build(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
+def build(
+    asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
+) -> Found:
     """``rows``: those of the hours asked for. ``events``: those of the time, oldest first."""
+    found = _figures(asked, rows, events)
+    words = {"said": report_words.said(found), "advice": advice(found["by_tier"], settings)}
+    return {**found, **words}
+
+
+def _figures(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Found:
     of_agents = {
         key: counts
         for key, counts in rows.items()
@@ -55,6 +66,12 @@ def build(asked: Asked, rows: Mapping[HourKey, Counts], events: Sequence[Event])
     }
 
 
+def sums(rows: Mapping[HourKey, Counts]) -> Found:
+    """Of all agents: ``totals`` and ``by_tier``."""
+    of_agents = {key: counts for key, counts in rows.items() if key.agent}
+    return {"totals": _sum(of_agents.values()), "by_tier": _by(of_agents, "tier")}
+
+
 def outages(events: Iterable[Event], until: float) -> list[Found]:
     """Of LiteLLM and of tiers, oldest first; one that lasts has no ``until``."""
     found: list[Found] = []
@@ -74,13 +91,14 @@ def outages(events: Iterable[Event], until: float) -> list[Found]:
 
 
 def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
-    """The requests that ended with an error, the newest ``MOST_FAILURES``, oldest first."""
-    of_agent = [
-        event
-        for event in events
-        if event["kind"] == "exhausted" and agent in (None, event.get("agent", ""))
-    ]
-    return [_failure(event) for event in of_agent[-MOST_FAILURES:]]
+    """The requests that ended with an error, of each type the newest ones, oldest first."""
+    by_type: dict[str, list[Found]] = defaultdict(list)
+    for event in events:
+        if event["kind"] == "exhausted" and agent in (None, event.get("agent", "")):
+            found = _failure(event)
+            by_type[found["type"]].append(found)
+    newest = [one for several in by_type.values() for one in several[-MOST_FAILURES:]]
+    return sorted(newest, key=lambda one: one["time"])
 
 
 def _failure(event: Event) -> Found:

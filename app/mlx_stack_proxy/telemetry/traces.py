@@ -27,7 +27,7 @@ from ..engine.outcome import Outcome
 from ..settings import Settings
 from ..state.worker import Worker
 from ..wire.reply import Reply
-from .observers import Witness
+from .observers import Observer
 
 CLOSE_SECONDS: Final = 5.0
 MOST_NAME: Final = 128  # characters of a model's name, which may be the client's own
@@ -45,7 +45,7 @@ class Traces:
         self._models = {name: tier.model for name, tier in settings.tiers.items()}
         self._tracer = self._provider.get_tracer("mlx-stack-proxy", __version__)
 
-    def of(self, exchange: Exchange) -> Witness:
+    def of(self, exchange: Exchange) -> Observer:
         return _Trace(self, exchange)
 
     async def close(self) -> None:
@@ -80,7 +80,7 @@ def _provider() -> TracerProvider:
     return provider
 
 
-class _Trace(Witness):
+class _Trace(Observer):
     """One exchange. Its own span is made with the first call, whose headers name its parent."""
 
     name = Traces.name

@@ -122,7 +122,7 @@ class Reservation:
         """What the client is told; kept as an event, once a minute of a session."""
         limit = found.limit
         scope = budgets.scope_name(limit)
-        if self._services.once.first(("budget_exceeded", self._session, scope)):
+        if self._services.rate_limit.allows(("budget_exceeded", self._session, scope)):
             detail = {"scope": scope, "used": found.used, "limit": limit.most}
             self._keep(tier, "budget_exceeded", detail)
         return budgets.refusal(

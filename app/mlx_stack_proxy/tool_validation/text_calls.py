@@ -7,10 +7,8 @@ never inside reasoning, quotes, code or an example; a text without calls comes b
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from dataclasses import field
 
 from ..frozen import frozen
 from .formats import literals
@@ -60,14 +58,12 @@ class Rescued:
     is kept as it is (dropped where it is blank), and what stands between and behind them likewise;
     blank pieces there are dropped. `unknown` are names that were called in a marked format though
     the request has no such tool, or beside known calls in one block: such a block goes as a whole,
-    any other stays in `content`. `exhausted`: there was so much that looks like calls and is none
-    that what followed was taken as text.
+    any other stays in `content`.
     """
 
     calls: tuple[FoundCall, ...]
     content: str
     unknown: tuple[str, ...] = ()
-    exhausted: bool = field(default=False, compare=False)
 
 
 def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
@@ -78,7 +74,7 @@ def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
     holdback = Holdback(tools, off)
     flowed = holdback.feed(text)
     rest = holdback.finish()
-    return Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.exhausted)
+    return Rescued(rest.calls, flowed + rest.content, rest.unknown)
 
 
 def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
@@ -93,7 +89,7 @@ def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
     content = holdback.feed(found.content)
     if not holdback.begins_call:
         content = found.content
-    return Rescued(calls, content, found.unknown, found.exhausted)
+    return Rescued(calls, content, found.unknown)
 
 
 def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
@@ -107,17 +103,8 @@ def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
         behind = at + len(call.arguments) if at >= 0 else behind
     if last.arguments == "{}":  # which also stands for none at all
         behind = max(behind, text.find(last.name, behind))
-    return found.calls if _stands_whole(last.arguments, text[behind:]) else before
-
-
-def _stands_whole(arguments: str, text: str) -> bool:
-    if not arguments.startswith("{") or arguments not in text:
-        return False
-    try:
-        json.loads(arguments)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    written = text.find(last.arguments, behind) >= 0
+    return found.calls if written and literals.json_object(last.arguments) is not None else before
 
 
 class Holdback:
@@ -292,7 +279,6 @@ class _Collector:
 
     def collect(self) -> Rescued:
         scanner = self._scanner
-        exhausted = False
         try:
             while len(self._calls) < MAX_CALLS:
                 candidate = scanner.advance(final=True)
@@ -302,18 +288,17 @@ class _Collector:
                     break
                 self._take(candidate)
         except Exhausted:
-            exhausted = True
-        exhausted = exhausted or scanner.exhausted
+            pass
         whole = scanner.text[self._start :]
         unknown = tuple(dict.fromkeys(self._unknown))
         if not self._calls:
-            return Rescued((), whole, unknown, exhausted)
+            return Rescued((), whole, unknown)
         self._pieces.append(scanner.text[self._last :])
         first, *others = self._pieces
         if self._blank and not first.strip():
             first = ""
         content = first + "".join(piece for piece in others if piece.strip())
-        return Rescued(tuple(self._calls), content, unknown, exhausted)
+        return Rescued(tuple(self._calls), content, unknown)
 
     def _forget_reasoning(self) -> None:
         """Calls before the end of reasoning were thoughts: their text stays."""

@@ -113,6 +113,7 @@ class Dialect:
       the status. None: as that setting says.
     - ``count_paths``: where a prompt's tokens are counted, for POST; ``count(body)`` answers, and
       refuses nothing.
+    - ``websocket_status``: what refuses a WebSocket at its paths, so that its clients use HTTP.
     - ``own_headers``: beginnings of request headers that mean nothing to LiteLLM.
     - ``version_header``: who sends it wants ``GET /v1/models`` as ``models(names)``, with the
       entries in ``data``.
@@ -127,6 +128,7 @@ class Dialect:
     first_keepalive: float | None = None
     count_paths: frozenset[str] = frozenset()
     count: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    websocket_status: int = 400
     own_headers: tuple[bytes, ...] = ()
     version_header: str = ""
     models: Callable[[Sequence[str]], dict[str, Any]] = _no_models

@@ -1,4 +1,4 @@
-"""What the dialects share: calls as their pieces come, a later system text, a text's frame."""
+"""What the dialects share: calls as their pieces come, and the frame of a custom tool's text."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from .chunk_form import index_of
 
-# A system's words in the midst of a transcript: chat templates take them nowhere but at the head.
-REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 # In a parameter's schema: the words with which its text begins and ends.
 FRAME: Final = "x-frame"
 

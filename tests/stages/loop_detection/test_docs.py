@@ -12,11 +12,11 @@ from mlx_stack_proxy.loop_detection.detectors import DETECTORS, NUMBERS
 from mlx_stack_proxy.section import keys_of
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
-    RETIRED,
     LoopDetectionSettings,
     LoopToolCallSettings,
     Settings,
 )
+from mlx_stack_proxy.settings_retired import RETIRED
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "loops.md").read_text(encoding="utf-8")
 NAMED = set(re.findall(r"\b([a-z][a-z_]*)\b", " ".join(re.findall(r"`([^`\n]+)`", PAGE))))

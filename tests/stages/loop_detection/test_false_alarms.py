@@ -44,9 +44,9 @@ def test_a_poll_in_which_only_a_number_moves_is_asked_about_once_and_never_refus
         whole = asked(messages)
         verdict = judged(stage, messages, reply, whole)
         if verdict is not None and not verdict.doubt:
-            broken.append(verdict.believable)
+            broken.append(verdict.confirmable)
             again = judged(stage, messages, reply, asked_again(asked(messages), verdict))
-            assert again is None or again.believed or again.doubt
+            assert again is None or again.confirmed or again.doubt
         messages += [reply, *answers(reply, f"running, {percent} %")]
     assert broken and all(broken)
     for on_break in ("error", "stop"):

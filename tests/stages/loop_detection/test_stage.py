@@ -95,7 +95,7 @@ def test_what_the_verdict_says() -> None:
     assert verdict is not None
     assert (verdict.detector, verdict.repeats) == ("repetition", 3)
     assert verdict.calls == (("search", '{"query":"quokka"}'),)
-    assert verdict.believable
+    assert verdict.confirmable
     assert "search" in verdict.hint
     assert len(verdict.pattern) == 16
     assert whole.notes["Loop"] == "circuit_break;detector=repetition"
@@ -107,7 +107,7 @@ def test_nobody_is_believed_at_the_fifth_same_call() -> None:
     messages = [TASK, *steps(A, A, A, A)]
     verdict = judged(stage, messages, again(A))
     assert verdict is not None
-    assert not verdict.believable
+    assert not verdict.confirmable
 
 
 def test_another_reply_passes_however_long_the_loop_was() -> None:
@@ -207,15 +207,15 @@ def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
     stage = LoopDetection(settings(tool_calls={"identical_hard": 7}))
     messages = [TASK, *steps(A, A, A)]
     first = judged(stage, messages, again(A))
-    assert first is not None and not first.believed
-    believed = []
+    assert first is not None and not first.confirmed
+    confirmed = []
     for _ in range(4):
         messages += steps(A)
         whole = asked(messages)
         verdict = judged(stage, messages, again(A), whole)
         assert verdict is not None
-        believed.append((verdict.believed, whole.notes["Loop"].partition(";")[0]))
-    assert believed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
+        confirmed.append((verdict.confirmed, whole.notes["Loop"].partition(";")[0]))
+    assert confirmed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
 
 
 def test_an_equal_call_is_told_once_in_however_long_a_run() -> None:
@@ -321,7 +321,7 @@ def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:
     messages, broken = [TASK], []
     for number in range(20):
         verdict = judged(stage, messages, reply)
-        if verdict is not None and not (verdict.believable and verdict.believed):
+        if verdict is not None and not (verdict.confirmable and verdict.confirmed):
             broken.append(number)
         messages += [reply, user(f"{number} % done")]
     assert broken == [12]

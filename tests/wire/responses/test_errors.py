@@ -36,11 +36,20 @@ def test_each_final_error_costs_one_try(type_: str, given: int, status: int, cod
     assert headers[b"x-should-retry"] == (b"true" if passing else b"false")
     assert (b"retry-after" in headers) == passing
     assert headers[b"content-type"] == b"application/json"
-    assert reply.body["error"]["type"] == type_
+    of_codex = type_ == "budget_exceeded"
+    assert reply.body["error"]["type"] == ("usage_limit_reached" if of_codex else type_)
     assert reply.body["error"]["used"] == 7
     failed = failure_of(error)
     assert (failed["code"], failed["message"]) == (code, "a sentence")
     assert (failed["type"], failed["used"]) == (type_, 7), "as in the response's own error"
+
+
+def test_codex_shows_the_sentence_of_a_spent_budget() -> None:
+    error = ProxyError(429, "budget_exceeded", "30 of 30 are used …", retry_after=9)
+    reply = RESPONSES.error(error, "req_1")
+    assert dict(reply.headers)[b"x-codex-promo-message"] == b"30 of 30 are used ?"
+    said = {"type": "usage_limit_reached", "code": "budget_exceeded"}
+    assert said.items() <= reply.body["error"].items()
 
 
 @pytest.mark.parametrize("status", [400, 413, 500])

@@ -234,6 +234,7 @@ class _Stack:
         names = [tier.name for tier in self._tiers]
         run_dir = "" if self._args.run_dir is None else f" --run-dir {self._directory.path}"
         of_tier = "" if names[0] == WEAKEST else f" --tier {names[0]}"
+        config = f"--config {shlex.quote(str(self._directory.proxy_config))}"
         lines = [
             f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
             *([] if key else [f"\n  {program} demo{where}{run_dir}{of_tier}\n", _DEMO]),
@@ -241,7 +242,10 @@ class _Stack:
             "(x-mlx-stack-repairs says what was done to the call.) Any OpenAI client:",
             f"\n  export OPENAI_BASE_URL={url}/v1",
             f"  export OPENAI_API_KEY={key or 'local'}\n",
-            "To see what it does:",
+            "Or Claude Code, or Codex, whose tools the demo models don't know (docs/agents.md):",
+            f'\n  eval "$({program} agents claude-code {config})" && claude',
+            f"  {program} agents codex --write {config} && codex\n",
+            f"To see what it does, open {url}/mlx-stack/, or:",
             f"\n  {program} status --watch{where}",
             f"  {program} events --follow{where}\n",
             "Ctrl-C stops all of it.",

@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy status``, ``sessions`` and ``events``."""
+"""``mlx-stack-proxy status``, ``report``, ``sessions`` and ``events``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import quote
 from ...local_address import local_url
 from ...printable import printable
 from ...settings_source import load
-from . import events
+from . import events, report
 from .client import NoAnswer, Remote
 
 
 def add_commands(commands: Any) -> None:
-    """The three commands' arguments."""
+    """The commands' arguments."""
     look = commands.add_parser("status", help="a running proxy and its tiers, on one screen")
     look.add_argument(
         *("--watch", "-w"),
@@ -28,6 +28,9 @@ def add_commands(commands: Any) -> None:
         help="redraw until Ctrl-C, every 2 s if nothing else is said",
     )
     look.set_defaults(run=_with(_status))
+    told = commands.add_parser("report", help="what happened in the last hours, in a few sentences")
+    report.add_arguments(told)
+    told.set_defaults(run=_with(report.run))
     sessions = commands.add_parser("sessions", help="a running proxy's sessions, by last use")
     sessions.add_argument("session", nargs="?", help="a hash, its beginning, or a client's name")
     sessions.add_argument("--delete", action="store_true", help="reset that session")
@@ -37,7 +40,7 @@ def add_commands(commands: Any) -> None:
     kept = commands.add_parser("events", help="what a running proxy did, oldest first")
     events.add_arguments(kept)
     kept.set_defaults(run=_with(events.run))
-    for command in (look, sessions, kept):
+    for command in (look, told, sessions, kept):
         command.add_argument("--url", help="default: server.host and port of the configuration")
         command.add_argument("--config", metavar="FILE")
         command.add_argument("--json", action="store_true", help="as JSON")

@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from .client import NoAnswer, Refused, Remote
 
 PATIENCE = 45.0  # seconds; three signs of life of the proxy
 RETRY_SECONDS = 1.0
+PAGE = 1000  # events in one answer, at most
 _LEFT_OUT = ("pattern",)  # a digest
 _SAID_BY_KIND = {"action": ("warning", "circuit_break")}
 _AGO = re.compile(r"(\d+)([smhd])")
@@ -29,7 +31,9 @@ def add_arguments(events: argparse.ArgumentParser) -> None:
     events.add_argument("--session", help="a hash, its beginning, or a client's name")
     events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
     events.add_argument("--since", help="30m, 12h, 2d ago; or a time such as 2026-11-22T08:00")
-    events.add_argument("--limit", type=int, default=50)
+    how_many = events.add_mutually_exclusive_group()
+    how_many.add_argument("--limit", type=int, default=50, help="the newest; default: 50")
+    how_many.add_argument("--all", action="store_true", help="all that the proxy has kept")
     events.add_argument("--follow", "-f", action="store_true", help="go on until Ctrl-C")
 
 
@@ -43,12 +47,31 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
     }
     show = _show_json if args.json else _show
     if not args.follow:
-        for event in remote.ask("events", **query)["events"]:
+        limit = sys.maxsize if args.all else args.limit
+        found, total = newest(remote, query, limit)
+        for event in found:
             show(event)
+        if len(found) < total:
+            print(f"{len(found)} of {total} shown; --all shows the rest", file=sys.stderr)
         return
     for event in follow(remote, query):
         show(event)
         sys.stdout.flush()
+
+
+def newest(
+    remote: Remote, query: dict[str, Any], limit: int
+) -> tuple[Collection[dict[str, Any]], int]:
+    """The newest events that a query finds, page by page, and how many it finds in all."""
+    answer = remote.ask("events", **{**query, "limit": min(limit, PAGE)})
+    if limit <= PAGE or answer["total"] <= PAGE:
+        return answer["events"], answer["total"]
+    found: deque[dict[str, Any]] = deque(maxlen=min(limit, answer["total"]))
+    after = 0
+    while page := remote.ask("events", **{**query, "limit": PAGE, "after": after})["events"]:
+        found.extend(page)
+        after = page[-1]["number"]
+    return found, answer["total"]
 
 
 def since(given: str, now: float) -> float:

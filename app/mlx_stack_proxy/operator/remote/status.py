@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections import defaultdict
 from typing import Any
 
 from rich.console import Console, Group
@@ -73,9 +74,22 @@ def _head(found: Found, url: str, now: float) -> Text:
     if (memory := found.get("memory_pressure")) is not None:
         line.append(", memory ", style="not bold")
         line.append(*_pressure(memory))
+    if found["litellm"] != "ok":
+        line.append(f"\nLiteLLM: {found['litellm']}", style="bold red")
+    if isinstance(configuration := found["configuration"], dict):
+        line.append(*_configuration(configuration))
     if found["store"] != "ok":
         line.append(f"\nstore: {found['store']}", style="bold red")
     return line
+
+
+def _configuration(found: Found) -> tuple[str, str]:
+    """What is wrong with the settings that were given last."""
+    if found["refused"]:
+        more = len(found["refused"]) - 1
+        said = f"{found['refused'][0]}{f', and {more} more' if more else ''}"
+        return f"\nconfiguration refused, the old one stays: {said}", "bold red"
+    return f"\nrestart due for: {', '.join(found['restart_due'])}", "yellow"
 
 
 def _pressure(memory: Found) -> tuple[str, str]:
@@ -96,7 +110,8 @@ def _tiers(found: Found, now: float) -> Table:
     for name, tier in found["tiers"].items():
         calls = f"{tier['in_flight']}/{tier['max_concurrency']}"
         rate = _rate(tier["tokens_per_second"])
-        counts = [number(tier[key]) for key in ("requests", "failed", "retries", "escalated")]
+        day = (found["day"] or {}).get("by_tier", {}).get(name, {})
+        counts = [number(day.get(key, 0)) for key in ("requests", "failed", "retries", "left")]
         waiting = number(tier["waiting"])
         table.add_row(name, _state(tier, now), calls, waiting, rate, *counts)
     return table
@@ -112,38 +127,41 @@ def _state(tier: Found, now: float) -> Text:
     state = str(tier["state"])
     left = round((tier["degraded_until"] or 0) - now)
     said = f"down {_span(left)}" if left > 0 else "probing" if state == "degraded" else state
-    return Text(said, style=_STATES.get(state, ""))
+    return Text(said, style=_STATES.get(state, "bold red"))
 
 
 def _totals(found: Found) -> Table:
-    totals = {name: number(count) for name, count in found["totals"].items()}
+    day = found["day"]
+    counts: Found = defaultdict(int, day["totals"] if day else {})
+    totals: dict[str, str] = defaultdict(lambda: "0" if day else "?")
+    totals |= {name: number(n) for name, n in counts.items()}
     for name, one, many in _NOUNS:
-        totals[name] = counted(found["totals"][name], one, many)
+        totals[name] = counted(counts[name], one, many) if day else f"? {many}"
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
     table.add_column()
     said = {
-        "requests": "{requests}, {delivered} delivered, {retries}, {escalations} moved up",
-        "tool calls": "{invalid_calls} invalid, {repairs}, {rescued_calls} found in text",
-        "loops": "{loop_warnings} warned, {loops_cut} cut, {truncations} shortened",
+        "24 hours": "{requests}, {turns} delivered, {retries}, {left} moved up",
+        "tool calls": "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text",
+        "loops": "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened",
         "tokens": "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most",
     }
     for name, text in said.items():
-        table.add_row(name, text.format(**totals))
+        table.add_row(name, text.format_map(totals))
     for budget in found["budgets"]:
         table.add_row(f"budget {budget['scope']}", _bar(budget))
     return table
 
 
 _NOUNS = (
+    ("requests", "request", "requests"),
     ("retries", "retry", "retries"),
-    ("repairs", "repair", "repairs"),
-    ("truncations", "reply", "replies"),
+    ("loops_cut", "reply", "replies"),
 )
 
 
 def counted(count: float, one: str, many: str) -> str:
-    """A count with its noun: 1 repair, 2 repairs."""
+    """A count with its noun: 1 retry, 2 retries."""
     return f"{number(count)} {one if count == 1 else many}"
 
 

@@ -7,90 +7,84 @@ of a history is lost. ``refuse`` is told of what would be lost all the same, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
-Json = dict[str, Any]
-Part = str | Json  # a piece of a user's message: text, or a part of another kind
+from ..transcript import BETWEEN, Json, Part, Transcript
+
 Refuse = Callable[[str, str], None]
 
-BETWEEN = "\n\n"
 _ERROR = "Error: "
 _SHOWS_ERROR = 200  # characters at a result's beginning, among which its own word for it stands
 _UNSEEN = ("redacted_thinking", "thinking")  # in what a user says
 
 
-class UserContent(NamedTuple):
-    """``results``: `tool` messages, which go first. ``parts``: all else, in its order.
+class Reader:
+    """Reads contents into a transcript. ``refuse``: is told what is wrong, and where.
 
-    ``failed``: the ids of the calls whose results are marked as errors.
+    ``loaded``: the tools that results have named; ``failed``: the ids of the calls whose results
+    are marked as errors.
     """
 
-    results: list[Json]
-    parts: list[Part]
-    failed: set[str]
+    def __init__(self, refuse: Refuse) -> None:
+        self._refuse = refuse
+        self.transcript = Transcript()
+        self.loaded: set[str] = set()
+        self.failed: set[str] = set()
 
+    def user(self, content: Any, where: str) -> None:
+        for block, place in blocks_of(content, where, self._refuse):
+            if block.get("type") == "tool_result":
+                self._result(block, place)
+            elif (part := _part(block, place, self._refuse)) is not None:
+                self.transcript.user([part])
 
-def user_content(content: Any, where: str, refuse: Refuse) -> UserContent:
-    """What a user's message says. Images of results stand in its parts."""
-    said = UserContent([], [], set())
-    for block, place in blocks_of(content, where, refuse):
-        if block.get("type") == "tool_result":
-            result = _result(block, said.parts, place, refuse)
-            said.results.append(result)
-            if block.get("is_error") is True:
-                said.failed.add(result["tool_call_id"])
-        elif (part := _part(block, place, refuse)) is not None:
-            said.parts.append(part)
-    return said
+    def assistant(self, content: Any, where: str) -> None:
+        """Calls keep their ids, and their arguments the client's order."""
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[Json] = []
+        for block, place in blocks_of(content, where, self._refuse):
+            kind = block.get("type")
+            if kind == "tool_use":
+                calls.append(block)
+            elif kind == "thinking":
+                thoughts.append(_string(block.get("thinking")))
+            elif kind == "text":
+                texts.append(_string(block.get("text")))
+            elif kind != "redacted_thinking":
+                part = _part(block, place, self._refuse)
+                texts += [part] if isinstance(part, str) else []
+        self.transcript.assistant("".join(texts), "".join(thoughts))
+        for call in calls:
+            arguments = orjson.dumps(call.get("input") or {}).decode()
+            self.transcript.call(_string(call.get("id")), _string(call.get("name")), arguments)
 
-
-def assistant_message(content: Any, where: str, refuse: Refuse) -> Json:
-    """An assistant's message; its calls have their ids, and their arguments the client's order."""
-    texts: list[str] = []
-    thoughts: list[str] = []
-    calls: list[Json] = []
-    for block, place in blocks_of(content, where, refuse):
-        kind = block.get("type")
-        if kind == "tool_use":
-            calls.append(_call(block))
-        elif kind == "thinking":
-            thoughts.append(_string(block.get("thinking")))
-        elif kind == "text":
-            texts.append(_string(block.get("text")))
-        elif kind != "redacted_thinking" and isinstance(part := _part(block, place, refuse), str):
-            texts.append(part)
-    message: Json = {"role": "assistant", "content": "".join(texts)}
-    if thought := "".join(thoughts):
-        message["reasoning_content"] = thought
-    if calls:
-        message["content"] = message["content"] or None
-        message["tool_calls"] = calls
-    return message
+    def _result(self, block: Json, where: str) -> None:
+        """A result; its images follow it."""
+        texts: list[str] = []
+        images: list[Json] = []
+        for inner, place in blocks_of(block.get("content"), f"{where}.content", self._refuse):
+            part = _part(inner, place, self._refuse)
+            if isinstance(part, dict):
+                images.append(part)
+                part = "[an image: see the message after this]"
+            texts += [part] if part else []
+        text = BETWEEN.join(texts)
+        call_id = _string(block.get("tool_use_id"))
+        if block.get("is_error") is True:
+            self.failed.add(call_id)
+            if "error" not in text[:_SHOWS_ERROR].lower():
+                text = _ERROR + text
+        self.loaded.update(_tools_referred_to(block))
+        self.transcript.result(call_id, text, images)
 
 
 def text_in(content: Any, where: str, refuse: Refuse) -> list[str]:
     """The texts of a content that can hold nothing else."""
     blocks = blocks_of(content, where, refuse)
     return [text for block, _ in blocks if (text := _string(block.get("text")))]
-
-
-def joined(parts: list[Part]) -> str | list[Json]:
-    """A user's content: a string where all of it is text."""
-    content: list[Json] = []
-    texts: list[str] = []
-    for part in parts:
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        if texts:
-            content.append(_text_part(texts))
-            texts = []
-        content.append(part)
-    if not content:
-        return BETWEEN.join(texts)
-    return [*content, _text_part(texts)] if texts else content
 
 
 def blocks_of(content: Any, where: str, refuse: Refuse) -> Iterator[tuple[Json, str]]:
@@ -108,38 +102,12 @@ def blocks_of(content: Any, where: str, refuse: Refuse) -> Iterator[tuple[Json, 
         refuse("must be a string or an array of blocks", where)
 
 
-def tools_referred_to(block: Json) -> list[str]:
+def _tools_referred_to(block: Json) -> list[str]:
     """The tools that a result has made known (`tool_reference`)."""
     content = block.get("content")
     inner = content if isinstance(content, list) else []
     names = [one.get("tool_name") for one in inner if isinstance(one, dict)]
     return [name for name in names if isinstance(name, str)]
-
-
-def _text_part(texts: list[str]) -> Json:
-    return {"type": "text", "text": BETWEEN.join(texts)}
-
-
-def _call(block: Json) -> Json:
-    arguments = orjson.dumps(block.get("input") or {}).decode()
-    function = {"name": _string(block.get("name")), "arguments": arguments}
-    return {"id": _string(block.get("id")), "type": "function", "function": function}
-
-
-def _result(block: Json, parts: list[Part], where: str, refuse: Refuse) -> Json:
-    """A result as a `tool` message; its images join ``parts``."""
-    texts = []
-    for inner, place in blocks_of(block.get("content"), f"{where}.content", refuse):
-        part = _part(inner, place, refuse)
-        if isinstance(part, dict):
-            parts.append(part)
-            part = "[an image: see the message after this]"
-        if part:
-            texts.append(part)
-    text = BETWEEN.join(texts)
-    if block.get("is_error") is True and "error" not in text[:_SHOWS_ERROR].lower():
-        text = _ERROR + text
-    return {"role": "tool", "tool_call_id": _string(block.get("tool_use_id")), "content": text}
 
 
 def _part(block: Json, where: str, refuse: Refuse) -> Part | None:

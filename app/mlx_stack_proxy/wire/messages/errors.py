@@ -11,7 +11,7 @@ from typing import Final
 
 from ...errors import INVALID_REQUEST, OVERFLOW, ProxyError
 from ..dialect import ErrorReply
-from .content import Json
+from ..transcript import Json
 
 _DEPENDENCY_FAILED: Final = 424
 _OVERLOADED: Final = 529

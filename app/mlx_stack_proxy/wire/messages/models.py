@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .content import Json
+from ..transcript import Json
 
 _CREATED = "1970-01-01T00:00:00Z"  # nobody says
 

@@ -8,7 +8,7 @@ import orjson
 
 from ..chunks import count_of, reasoning_of, text_of
 from ..dialect import Context
-from .content import Json
+from ..transcript import Json
 
 _BYTES_PER_TOKEN: Final = 4  # of what a model writes, where nobody has counted it
 # Which stop sequence ended a reply, chat completions don't say: that is the end of a turn, too.

@@ -18,7 +18,7 @@ from ..chunks import reasoning_of, text_of
 from ..dialect import Context
 from ..shared import Call, Calls
 from ..sse import named_frame
-from .content import Json
+from ..transcript import Json
 from .errors import error_reply
 from .reply import counted, made_id, message, parsed, stop_reason, tool_use, usage_of
 

@@ -12,7 +12,8 @@ from collections.abc import Collection
 from typing import Any
 
 from ...frozen import frozen
-from .content import Json, Refuse
+from ..transcript import Json
+from .content import Refuse
 
 # Types that the client runs, whose schema is not on the wire.
 _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")

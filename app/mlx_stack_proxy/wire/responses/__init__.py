@@ -25,5 +25,7 @@ RESPONSES = Dialect(
     encoder=ResponseStream,
     whole=whole,
     error=error_reply,
+    # Codex tries one first, and HTTP at once after 426; after anything else only six tries later.
+    websocket_status=426,
     own_headers=(b"x-codex-",),
 )

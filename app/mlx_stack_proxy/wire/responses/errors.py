@@ -14,7 +14,8 @@ from ...errors import OVERFLOW, ProxyError
 from ..dialect import ErrorReply
 
 _UPSTREAM_GONE: Final = "upstream_unavailable"
-_LATER: Final = frozenset({"budget_exceeded", "tier_busy", "memory_pressure"})
+_BUDGET: Final = "budget_exceeded"
+_LATER: Final = frozenset({_BUDGET, "tier_busy", "memory_pressure"})
 
 
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
@@ -27,7 +28,12 @@ def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
         if name != b"x-should-retry" and (passing or name != b"retry-after")
     ]
     headers.append((b"x-should-retry", b"true" if passing else b"false"))
-    return ErrorReply(status, headers, error.body())
+    body = error.body()
+    if error.type == _BUDGET:
+        # Of a 429 Codex (0.169) shows no words but these, behind "You've hit your usage limit."
+        headers.append((b"x-codex-promo-message", error.message.encode("ascii", "replace")))
+        body["error"] |= {"type": "usage_limit_reached", "code": _BUDGET}
+    return ErrorReply(status, headers, body)
 
 
 def status_of(error: ProxyError) -> int:

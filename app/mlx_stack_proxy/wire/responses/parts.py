@@ -12,8 +12,8 @@ from typing import Any, Final
 import orjson
 
 from ...errors import invalid
+from ..transcript import Json, Part
 
-Content = str | list[dict[str, Any]]
 _TEXTS: Final = {
     **dict.fromkeys(("input_text", "output_text", "text", "summary_text"), "text"),
     "reasoning_text": "text",
@@ -22,14 +22,13 @@ _TEXTS: Final = {
 _IMAGE_NOTE: Final = "[image: see the next message]"
 
 
-def content_of(content: Any, where: str) -> Content:
-    """The content of a user's message. Raises :class:`ProxyError` (400) for what can't be read."""
+def content_of(content: Any, where: str) -> list[Part]:
+    """The parts of a user's message. Raises :class:`ProxyError` (400) for what can't be read."""
     if not isinstance(content, list):
-        return _single(content)
+        return [_single(content)]
     parts = [_part(one, f"{where}[{position}]") for position, one in enumerate(content)]
-    if all(part["type"] == "text" for part in parts):
-        return "\n".join(part["text"] for part in parts)
-    return parts
+    texts = [part for part in parts if isinstance(part, str)]
+    return ["\n".join(texts)] if len(texts) == len(parts) else parts
 
 
 def text_of(content: Any, between: str = "\n") -> str:
@@ -39,29 +38,11 @@ def text_of(content: Any, between: str = "\n") -> str:
     return between.join(_text(part) for part in content)
 
 
-def result_of(output: Any, where: str) -> tuple[str, list[dict[str, Any]]]:
-    """A tool's result: its text, and its images, which chat completions take from users alone."""
-    content = content_of(output, where)
-    if isinstance(content, str):
-        return content, []
-    images = [part for part in content if part["type"] != "text"]
-    texts = [part["text"] if part["type"] == "text" else _IMAGE_NOTE for part in content]
-    return "\n".join(texts), images
-
-
-def joined(first: Content, second: Content) -> Content:
-    """Two contents as that of one message."""
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    return [*_as_parts(first), *_as_parts(second)]
-
-
-def _as_parts(content: Content) -> list[dict[str, Any]]:
-    return [_of_text(content)] if isinstance(content, str) else content
-
-
-def _of_text(text: str) -> dict[str, Any]:
-    return {"type": "text", "text": text}
+def result_of(output: Any, where: str) -> tuple[str, list[Json]]:
+    """A tool's result: its text, and its images."""
+    parts = content_of(output, where)
+    texts = [part if isinstance(part, str) else _IMAGE_NOTE for part in parts]
+    return "\n".join(texts), [part for part in parts if not isinstance(part, str)]
 
 
 def _single(content: Any) -> str:
@@ -80,12 +61,12 @@ def _text(part: Any) -> str:
     return text if isinstance(text, str) else _single(part)
 
 
-def _part(part: Any, where: str) -> dict[str, Any]:
+def _part(part: Any, where: str) -> Part:
     make = _PARTS.get(_kind(part))
-    return make(part, where) if make else _of_text(_text(part))
+    return make(part, where) if make else _text(part)
 
 
-def _image(part: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _image(part: Mapping[str, Any], where: str) -> Json:
     url = part.get("image_url")
     if not isinstance(url, str):
         raise invalid(f"`{where}.image_url` is missing: files are not stored here", where)
@@ -93,7 +74,7 @@ def _image(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url, **detail}}
 
 
-def _file(part: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _file(part: Mapping[str, Any], where: str) -> Json:
     data = part.get("file_data")
     if not isinstance(data, str):
         raise invalid(
@@ -103,11 +84,11 @@ def _file(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     return {"type": "file", "file": {"file_data": data, **name}}
 
 
-def _audio(part: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _audio(part: Mapping[str, Any], where: str) -> Json:
     return {"type": "input_audio", "input_audio": part.get("input_audio")}
 
 
-_PARTS: Final[Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]]] = {
+_PARTS: Final[Mapping[str, Callable[[Mapping[str, Any], str], Json]]] = {
     "input_image": _image,
     "input_file": _file,
     "input_audio": _audio,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.engine.verdicts import UpstreamFailed
-from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, Learnt
+from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
 from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
 from tests.core.exchanges import client_request
 
@@ -26,7 +26,7 @@ def lacking(ability: str, status: int) -> UpstreamFailed:
     [([4096], 4096), ([None], TOKENS - 1), ([8192, 4096], 4096), ([4096, 8192], 4096)],
 )
 def test_a_window(windows: list[int | None], expected: int) -> None:
-    learnt = Learnt()
+    learnt = LearnedLimits()
     for window in windows:
         learnt.take("fast", overflow(window), REQUEST, 100.0)
     assert learnt.windows(100.0) == {"fast": expected}
@@ -37,13 +37,13 @@ def test_a_window(windows: list[int | None], expected: int) -> None:
     [(400, True), (422, True), (501, True), (500, False), (503, False), (200, False)],
 )
 def test_an_ability_it_lacks(status: int, counts: bool) -> None:
-    learnt = Learnt()
+    learnt = LearnedLimits()
     learnt.take("fast", lacking("tools", status), REQUEST, 100.0)
     assert learnt.lacks(100.0) == ({"fast": frozenset({"tools"})} if counts else {})
 
 
 def test_several() -> None:
-    learnt = Learnt()
+    learnt = LearnedLimits()
     for tier, ability in (("fast", "tools"), ("fast", "images"), ("standard", "tools")):
         learnt.take(tier, lacking(ability, 400), REQUEST, 100.0)
     found = learnt.lacks(100.0)
@@ -51,7 +51,7 @@ def test_several() -> None:
 
 
 def test_it_is_forgotten() -> None:
-    learnt = Learnt()
+    learnt = LearnedLimits()
     learnt.take("fast", overflow(4096), REQUEST, 100.0)
     learnt.take("fast", lacking("tools", 400), REQUEST, 100.0)
     learnt.take("standard", lacking("tools", 400), REQUEST, 101.0)
@@ -63,7 +63,7 @@ def test_it_is_forgotten() -> None:
 
 
 def test_it_is_forgotten_where_the_clock_is_put_back() -> None:
-    learnt = Learnt()
+    learnt = LearnedLimits()
     learnt.take("fast", overflow(4096), REQUEST, 1_000_000.0)
     learnt.take("fast", lacking("tools", 400), REQUEST, 1_000_000.0)
     assert learnt.windows(1_000_000.0) and learnt.lacks(1_000_000.0)
@@ -71,7 +71,7 @@ def test_it_is_forgotten_where_the_clock_is_put_back() -> None:
 
 
 def test_other_failures_teach_nothing() -> None:
-    learnt = Learnt()
+    learnt = LearnedLimits()
     learnt.take("fast", UpstreamFailed("server_error", "status 500", status=500), REQUEST, 1.0)
     learnt.take("fast", UpstreamFailed("timeout", "nothing came"), REQUEST, 1.0)
     assert learnt.windows(1.0) == {} and learnt.lacks(1.0) == {}

@@ -1,0 +1,258 @@
+"""Which settings each client needs, and where it looks for them: a row for each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from ...escalation.tiers import AUTO, named_tier
+from ...frozen import frozen
+from ...local_address import local_url
+from ...settings import Settings
+
+Json = dict[str, Any]
+Form = Literal["json", "toml", "yaml"]
+OURS = "mlx-stack"  # what clients call the provider
+ANY_KEY = "local"
+# Claude Code's first request is some 12,000 tokens, with CLAUDE_CODE_SIMPLE 1,000, and it keeps
+# 13,000 and a reply free. In 32,768 it would compact after each turn (docs/agents.md).
+SMALL_WINDOW = 49_152
+REPLY_SHARE = 4  # a reply may be a quarter of the window: clients keep that much free
+
+
+@frozen
+class Setup:
+    """What any client has to know of this configuration.
+
+    ``windows``: of each name that it may ask for. ``key_variable``: the environment variable that
+    holds its key; empty where any key will do.
+    """
+
+    url: str
+    model: str
+    windows: Mapping[str, int]
+    longest_reply: int
+    key_variable: str
+
+    @property
+    def window(self) -> int:
+        return self.windows[self.model]
+
+    @property
+    def shell_key(self) -> str:
+        return f"${{{self.key_variable}:-{ANY_KEY}}}" if self.key_variable else ANY_KEY
+
+    def reply(self, model: str) -> int:
+        return min(self.windows[model] // REPLY_SHARE, self.longest_reply)
+
+
+def setup(settings: Settings, model: str = AUTO) -> Setup | None:
+    """None where no tier has that name. Tiers in the cloud are asked only if named here."""
+    tier = named_tier(model, settings)
+    if tier is None:
+        return None
+    windows = {model: settings.tiers[tier].context_window}
+    for name in settings.reliability.escalation.chain:
+        if settings.tiers[name].local:
+            windows.setdefault(name, settings.tiers[name].context_window)
+    longest = settings.reliability.token_budget.max_output_tokens
+    return Setup(local_url(settings), model, windows, longest, _key_variable(settings))
+
+
+def _key_variable(settings: Settings) -> str:
+    keys = settings.server.api_keys
+    if "*" in keys:
+        return ""
+    return "MLX_STACK_KEY" if keys else settings.upstream.api_key_env or ""
+
+
+@frozen
+class Client:
+    """``start``: what runs it, with a :class:`Setup` as ``given``. ``says``: what else to know.
+
+    ``shell``: its environment, where it takes all from there. ``file``: where it looks, below the
+    user's home folder; ``settings``: what belongs into it. Neither: ``start`` says it all.
+    """
+
+    name: str
+    title: str
+    protocol: str
+    start: str
+    shell: Callable[[Setup], Mapping[str, str]] | None = None
+    file: str = ""
+    form: Form = "json"
+    settings: Callable[[Setup], Json] | None = None
+    says: str = ""
+
+
+def _claude_variables(given: Setup) -> dict[str, str]:
+    models = ("OPUS", "SONNET", "HAIKU")
+    return {
+        "ANTHROPIC_BASE_URL": given.url,
+        "ANTHROPIC_MODEL": given.model,
+        **{f"ANTHROPIC_DEFAULT_{name}_MODEL": given.model for name in models},
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": str(given.window),
+        "CLAUDE_CODE_MAX_OUTPUT_TOKENS": str(given.reply(given.model)),
+        "CLAUDE_CODE_ATTRIBUTION_HEADER": "0",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        **({"CLAUDE_CODE_SIMPLE": "1"} if given.window < SMALL_WINDOW else {}),
+    }
+
+
+def _claude_shell(given: Setup) -> Mapping[str, str]:
+    return {**_claude_variables(given), "ANTHROPIC_AUTH_TOKEN": given.shell_key}
+
+
+def _claude_settings(given: Setup) -> Json:
+    if given.key_variable:  # its file expands no variables, but may name a command
+        helper = f"printenv {given.key_variable} || echo {ANY_KEY}"
+        return {"apiKeyHelper": helper, "env": _claude_variables(given)}
+    return {"env": {**_claude_variables(given), "ANTHROPIC_AUTH_TOKEN": ANY_KEY}}
+
+
+def _codex_settings(given: Setup) -> Json:
+    provider = {"name": OURS, "base_url": f"{given.url}/v1", "wire_api": "responses"}
+    if given.key_variable:
+        provider["env_key"] = given.key_variable
+    return {
+        "model": given.model,
+        "model_provider": OURS,
+        "model_context_window": given.window,
+        "model_providers": {OURS: provider},
+    }
+
+
+def _opencode_settings(given: Setup) -> Json:
+    key = f"{{env:{given.key_variable}}}" if given.key_variable else ANY_KEY
+    model = f"{OURS}/{given.model}"
+    limits = {
+        name: {"name": name, "limit": {"context": window, "output": given.reply(name)}}
+        for name, window in given.windows.items()
+    }
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": OURS,
+        "options": {"baseURL": f"{given.url}/v1", "apiKey": key},
+        "models": limits,
+    }
+    return {"model": model, "small_model": model, "provider": {OURS: provider}}
+
+
+def _continue_settings(given: Setup) -> Json:
+    key = f"${{{{ secrets.{given.key_variable} }}}}" if given.key_variable else ANY_KEY
+    models = [
+        {
+            "name": name,
+            "provider": "openai",
+            "model": name,
+            "apiBase": f"{given.url}/v1",
+            "apiKey": key,
+            "roles": ["chat", "edit", "apply"],
+            "capabilities": ["tool_use"],
+            "defaultCompletionOptions": {"contextLength": window, "maxTokens": given.reply(name)},
+        }
+        for name, window in given.windows.items()
+    ]
+    return {"name": OURS, "version": "0.0.1", "schema": "v1", "models": models}
+
+
+def _qwen_settings(given: Setup) -> Json:
+    key = {} if given.key_variable else {"OPENAI_API_KEY": ANY_KEY}
+    return {
+        "security": {"auth": {"selectedType": "openai"}},
+        "model": {"name": given.model, "generationConfig": {"contextWindowSize": given.window}},
+        "env": {"OPENAI_BASE_URL": f"{given.url}/v1", **key},
+    }
+
+
+def _aider_settings(given: Setup) -> Json:
+    model = f"openai/{given.model}"
+    key = {} if given.key_variable else {"openai-api-key": ANY_KEY}
+    return {
+        "model": model,
+        "weak-model": model,
+        "show-model-warnings": False,
+        "openai-api-base": f"{given.url}/v1",
+        **key,
+    }
+
+
+def _openai_shell(given: Setup) -> Mapping[str, str]:
+    return {"OPENAI_BASE_URL": f"{given.url}/v1", "OPENAI_API_KEY": given.shell_key}
+
+
+_CLINE = 'cline auth -p openai-compatible -k "{given.shell_key}" -b {given.url}/v1 -m {given.model}'
+CLIENTS = (
+    Client(
+        name="claude-code",
+        title="Claude Code",
+        protocol="Messages",
+        start="claude",
+        shell=_claude_shell,
+        file=".claude/settings.json",
+        settings=_claude_settings,
+        says="Its web search runs at Anthropic and is refused.",
+    ),
+    Client(
+        name="codex",
+        title="Codex",
+        protocol="Responses",
+        start="codex",
+        file=".codex/config.toml",
+        form="toml",
+        settings=_codex_settings,
+        says="The lines belong at the head of the file, before its first table.",
+    ),
+    Client(
+        name="opencode",
+        title="opencode",
+        protocol="chat completions",
+        start="opencode",
+        file=".config/opencode/opencode.json",
+        settings=_opencode_settings,
+        says="`npm` may also be @ai-sdk/anthropic (Messages) or @ai-sdk/openai (Responses).",
+    ),
+    Client(
+        name="continue",
+        title="Continue",
+        protocol="chat completions",
+        start="cn",
+        file=".continue/config.yaml",
+        form="yaml",
+        settings=_continue_settings,
+        says="`provider` may also be anthropic (Messages), with the same apiBase.",
+    ),
+    Client(
+        name="qwen-code",
+        title="Qwen Code",
+        protocol="chat completions",
+        start="qwen",
+        file=".qwen/settings.json",
+        settings=_qwen_settings,
+        says="It takes the key from OPENAI_API_KEY.",
+    ),
+    Client(
+        name="cline",
+        title="Cline",
+        protocol="chat completions",
+        start=_CLINE,
+        says="In VS Code: API provider OpenAI Compatible, with the same values.",
+    ),
+    Client(
+        name="aider",
+        title="aider",
+        protocol="chat completions",
+        start="aider",
+        file=".aider.conf.yml",
+        form="yaml",
+        settings=_aider_settings,
+        says="It takes the key from OPENAI_API_KEY.",
+    ),
+    Client(
+        name="openai",
+        title="OpenAI's SDK, and all that is built on it",
+        protocol="chat completions",
+        start="",
+        shell=_openai_shell,
+    ),
+)

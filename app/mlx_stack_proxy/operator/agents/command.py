@@ -1,0 +1,174 @@
+"""The command: list the clients, print what one needs, write it where it looks, take it back."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import shlex
+import sys
+from pathlib import Path
+
+from ...escalation.tiers import AUTO
+from ...setting_types import unknown_name
+from ...settings_source import load
+from .client_file import Unfit, put_in, take_back, text_of
+from .clients import CLIENTS, Client, Setup, setup
+
+BACKUP = ".before-mlx-stack"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `agents`."""
+    parser.description = (
+        "What a client needs to ask this proxy, for the configuration at hand: the lines to paste "
+        "(standard output holds nothing else). Without a name: the clients that are known."
+    )
+    parser.add_argument("client", nargs="?", metavar="NAME", help="for example claude-code")
+    parser.add_argument(
+        "--model", default=AUTO, help="the tier or alias to ask for (default: %(default)s)"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--write", action="store_true", help="put them where the client looks")
+    how.add_argument("--undo", action="store_true", help="take them out again")
+    parser.add_argument("--yes", action="store_true", help="don't ask")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 if it was done; 1 if not: an unknown name, a file that doesn't fit, or the user's no."""
+    settings = load(args.config)
+    if args.client is None:
+        for one in CLIENTS:
+            print(f"{one.name:<12} {one.protocol:<17} {_shown(one) if one.file else one.title}")
+        return 0
+    known = {one.name: one for one in CLIENTS}
+    client, given = known.get(args.client), setup(settings, args.model)
+    if client is None:
+        return _refuse(unknown_name(args.client, known, "client"))
+    if given is None:
+        return _refuse(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
+    if not (args.write or args.undo):
+        return _print(client, given)
+    if client.settings is None:
+        return _refuse(f"{client.title} has no file for this: paste the lines instead")
+    try:
+        return (_undo if args.undo else _write)(client, given, args.yes)
+    except Unfit as error:
+        return _refuse(f"{_shown(client)} stays as it is: {error}")
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}")
+
+
+def _print(client: Client, given: Setup) -> int:
+    where = "In a shell" if client.shell else _shown(client)
+    if client.shell or client.file:
+        _say(f"# {client.title}: {where}")
+    if client.shell is not None:
+        for name, value in client.shell(given).items():
+            print(f"export {name}={_quoted(value)}")
+    elif client.settings is not None:
+        print(text_of(client.settings(given), client.form), end="")
+    start = client.start.format(given=given)
+    if client.file:
+        _say(f"# Then: {start}")
+    elif start:
+        print(start)
+    windows = ", ".join(f"{name} {window}" for name, window in given.windows.items())
+    _say(f"# Windows in tokens: {windows}. {client.says}".rstrip())
+    if given.key_variable:
+        _say(f"# The key is the value of {given.key_variable}, which the client's shell needs.")
+    return 0
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"' if "$" in value else shlex.quote(value)
+
+
+def _write(client: Client, given: Setup, agreed: bool) -> int:
+    assert client.settings is not None
+    file = _file(client)
+    before = _text(file)
+    after = put_in(before, client.settings(given), client.form)
+    if not _agreed(client, before, after, agreed):
+        return 1
+    backup = _backup(file)
+    if not backup.exists():  # of a second time it is the first that counts
+        file.parent.mkdir(parents=True, exist_ok=True)
+        _replace(backup, before, like=file)
+    _replace(file, after, like=file)
+    print(f"Written; as it was: {backup}. `--undo` takes it back.")
+    return 0
+
+
+def _undo(client: Client, given: Setup, agreed: bool) -> int:
+    assert client.settings is not None
+    file = _file(client)
+    backup = _backup(file)
+    if not backup.exists():
+        return _refuse(f"{_shown(client)}: nothing was written there, or it was taken back")
+    now = _text(file)
+    after = take_back(now, _text(backup), client.settings(given), client.form)
+    if not _agreed(client, now, after, agreed):
+        return 1
+    if after:
+        _replace(file, after, like=file)
+    else:
+        file.unlink(missing_ok=True)
+    backup.unlink()
+    print("Taken back.")
+    return 0
+
+
+def _agreed(client: Client, before: str, after: str, already: bool) -> bool:
+    """Show what changes, without the lines around it, and ask."""
+    print(_shown(client))
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    print("\n".join([line for line in lines if not line.startswith(("---", "+++", "@@"))]))
+    if already:
+        return True
+    try:
+        return input("Do that? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:  # nobody is there to be asked
+        _say("--yes does it without asking")
+        return False
+
+
+def _file(client: Client) -> Path:
+    return (Path.home() / client.file).resolve()  # a link stays one
+
+
+def _shown(client: Client) -> str:
+    return f"~/{client.file}"
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except UnicodeDecodeError:
+        raise Unfit("it is not UTF-8") from None
+
+
+def _backup(file: Path) -> Path:
+    return file.with_name(file.name + BACKUP)
+
+
+def _replace(file: Path, text: str, like: Path) -> None:
+    """Write at once or not at all; with the mode of the file that is there, else the user's own."""
+    mode = like.stat().st_mode & 0o777 if like.exists() else 0o600
+    written = file.with_name(f"{file.name}.{os.getpid()}")
+    written.touch(mode=0o600)
+    written.write_text(text, encoding="utf-8")
+    written.chmod(mode)
+    written.replace(file)
+
+
+def _refuse(text: str) -> int:
+    print(text, file=sys.stderr)
+    return 1
+
+
+def _say(text: str) -> None:
+    """To standard error: standard output holds the lines to paste, and no others."""
+    print(text, file=sys.stderr)

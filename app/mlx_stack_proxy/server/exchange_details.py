@@ -1,0 +1,199 @@
+"""``GET /mlx-stack/exchanges/{request_id}``: one exchange, attempt by attempt.
+
+Its events say what happened. Where ``observability.capture_failures`` has kept the exchange, the
+attempts come from there, with what the model wrote and, where that was mended, what the client got
+of it; else from the event that lists them, if one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import mmap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from ..engine.services import Services
+from ..engine.upstream_answers import completion_in
+from ..errors import INVALID_REQUEST, ProxyError
+from ..state.store import EventQuery
+from ..telemetry.failure_capture import FILE, OLD_FILE
+from ..wire import sse
+from ..wire.chunks import MalformedChunk, read_frame
+from ..wire.completion import CompletionBuilder
+from ..wire.field_forms import REASONING_FIELDS
+
+Json = dict[str, Any]
+MOST_EVENTS: Final = 1000
+MOST_CHARACTERS: Final = 100_000  # of a text; of a longer one the beginning is shown
+
+
+async def exchange_details(services: Services, request_id: str) -> Json:
+    """What is known of an exchange. Raises :class:`ProxyError` (404), :class:`StoreError`."""
+    query = EventQuery(request_id=request_id, limit=MOST_EVENTS)
+    found = await services.store.events(query)
+    events = [{"number": number, **event} for number, event in found]
+    observed = services.settings.observability
+    records: list[Json] = []
+    if observed.capture_failures:
+        records = await asyncio.to_thread(captured, observed.capture_path, request_id)
+    if not events and not records:
+        sentence = f"nothing is kept of a request {request_id[:64]!r}"
+        raise ProxyError(404, INVALID_REQUEST, sentence)
+    newest: Mapping[str, Any] = events[-1] if events else records[-1]
+    return {
+        "request_id": request_id,
+        "session": newest["session"],
+        "agent": newest.get("agent"),
+        "time": newest["time"],
+        "captured": bool(records),
+        "outcome": records[-1].get("outcome") if records else None,
+        "request": _request(records[-1]["request"]) if records else None,
+        "attempts": [_attempt(one) for one in records] or _listed(events),
+        "events": events,
+    }
+
+
+def captured(folder: str, request_id: str) -> list[Json]:
+    """The records of a request, oldest first. It reads files: call it in a thread."""
+    found: list[Json] = []
+    for name in (OLD_FILE, FILE):
+        try:
+            with (Path(folder).expanduser() / name).open("rb") as file:
+                found += _records(file.fileno(), request_id)
+        except OSError:  # none was written yet
+            continue
+    return sorted(found, key=lambda one: int(one["attempt"]))
+
+
+def _records(file: int, request_id: str) -> Iterator[Json]:
+    try:
+        content = mmap.mmap(file, 0, access=mmap.ACCESS_READ)
+    except ValueError:  # an empty file
+        return
+    mark = b'"request_id":' + orjson.dumps(request_id)
+    with content:
+        at = content.find(mark)
+        while at >= 0:
+            begin, end = content.rfind(b"\n", 0, at) + 1, content.find(b"\n", at)
+            end = end if end >= 0 else len(content)
+            try:
+                record = orjson.loads(content[begin:end])
+            except orjson.JSONDecodeError:
+                record = {}
+            if record.get("request_id") == request_id:
+                yield record
+            at = content.find(mark, end)
+
+
+def _listed(events: list[Json]) -> list[Json]:
+    """The attempts that an event lists; nothing of what was said is known then."""
+    for event in reversed(events):
+        if isinstance(listed := event["detail"].get("attempts"), list):
+            return listed
+    return []
+
+
+def _attempt(record: Json) -> Json:
+    verdict, reply = record.get("verdict"), record.get("reply") or {}
+    delivered = record.get("delivered")
+    return {
+        "tier": record["tier"],
+        "time": record["time"],
+        "seconds": record["seconds"],
+        "reason": verdict["reason"] if verdict else None,
+        "status": reply.get("status"),
+        "verdict": verdict,
+        "written": _cut(written(reply)),
+        "delivered": _cut(delivered) if delivered else None,
+        "cut_off": bool(reply.get("cut_off")),
+    }
+
+
+def _request(body: Json) -> Json:
+    """The request in a few words: its last message is what the reply answers."""
+    messages = body.get("messages")
+    messages = messages if isinstance(messages, list) else []
+    last = messages[-1] if messages and isinstance(messages[-1], dict) else {}
+    return {
+        "model": str(body.get("model") or ""),
+        "messages": len(messages),
+        "tools": len(body.get("tools") or ()),
+        "role": str(last.get("role") or ""),
+        "last": _text(last.get("content"))[:MOST_CHARACTERS],
+    }
+
+
+def written(reply: Json) -> Json:
+    """What the model wrote, out of the bytes that came: the first choice's message."""
+    builder = CompletionBuilder()
+    if (stream := _bytes(reply, "stream")) is not None:
+        reader = sse.FrameReader()
+        frames = reader.feed(stream)
+        if (rest := reader.finish()) is not None:
+            frames.append(rest)
+        for frame in frames:
+            try:
+                chunk = read_frame(frame)
+            except MalformedChunk:
+                continue  # what was wrong with it the verdict says
+            if chunk.payload is not None:
+                builder.add(chunk.payload)
+        completion: Any = builder.build()
+    else:
+        completion = completion_in(_bytes(reply, "body") or b"")
+    choices = completion.get("choices") if isinstance(completion, dict) else None
+    first = choices[0] if isinstance(choices, list) and choices else {}
+    return _message(first.get("message") if isinstance(first, dict) else None)
+
+
+def _message(message: Any) -> Json:
+    message = message if isinstance(message, dict) else {}
+    reasoning = next((message[name] for name in REASONING_FIELDS if message.get(name)), "")
+    calls = message.get("tool_calls")
+    functions = [
+        one.get("function") or {}
+        for one in (calls if isinstance(calls, list) else ())
+        if isinstance(one, dict)
+    ]
+    if not functions and isinstance(old := message.get("function_call"), dict):
+        functions = [old]
+    return {
+        "reasoning": _text(reasoning),
+        "text": _text(message.get("content")),
+        "tool_calls": [
+            {"name": _text(one.get("name")), "arguments": _text(one.get("arguments"))}
+            for one in functions
+            if isinstance(one, dict)
+        ],
+    }
+
+
+def _cut(message: Json) -> Json:
+    """A message of which no text is longer than anybody reads."""
+    calls = [{k: v[:MOST_CHARACTERS] for k, v in call.items()} for call in message["tool_calls"]]
+    texts = {k: v[:MOST_CHARACTERS] for k, v in message.items() if k != "tool_calls"}
+    return {**texts, "tool_calls": calls[:MOST_EVENTS]}
+
+
+def _text(content: Any) -> str:
+    """A content as text: that of its parts where it has parts, JSON for what is none."""
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = [one.get("text") if isinstance(one, dict) else one for one in content]
+        return "\n".join(one for one in parts if isinstance(one, str))
+    return orjson.dumps(content).decode()
+
+
+def _bytes(reply: Json, name: str) -> bytes | None:
+    if isinstance(text := reply.get(name), str):
+        return text.encode("utf-8", "replace")
+    if isinstance(coded := reply.get(f"{name}_base64"), str):
+        return base64.b64decode(coded)
+    return None

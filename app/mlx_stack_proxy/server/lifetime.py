@@ -1,0 +1,70 @@
+"""What a process tells of itself: that it began and ended, and what it can't reach.
+
+Kept as events and counted, beside what requests bring (docs/observability.md).
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from .. import __version__
+from ..engine.services import Services
+from ..state.store import EventQuery, StoreError
+from ..telemetry import accounts, log
+from .operations import readiness
+
+
+def upstream_down(services: Services, why: str) -> None:
+    log.get().error("litellm_down", why=why)
+    accounts.keep_alone(services, "upstream_down", {"why": why})
+
+
+def upstream_up(services: Services, seconds: float) -> None:
+    log.get().info("litellm_up", after_seconds=round(seconds, 1))
+    accounts.keep_alone(services, "upstream_up", {"seconds": round(seconds, 1)})
+
+
+async def started(services: Services) -> None:
+    """The process listens."""
+    try:
+        killed = services.settings.state.backend == "sqlite" and await _last(
+            services, "started"
+        ) > await _last(services, "stopped")
+        was_down = await _last(services, "upstream_down") > await _last(services, "upstream_up")
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        killed = was_down = False
+    accounts.keep_alone(services, "started", {"version": __version__, "killed": killed})
+    if killed:
+        accounts.count_alone(services, {"kills": 1})
+    services.background.start(_look_around(services, was_down=was_down))
+
+
+async def _look_around(services: Services, *, was_down: bool) -> None:
+    """Say in the log what can't be reached, while nobody has asked for anything yet."""
+    try:
+        found = await readiness(services)
+        if not found["ready"]:
+            log.get().warning("not_ready", litellm=found["litellm"], next="mlx-stack-proxy check")
+        elif was_down:  # the process before saw it go
+            upstream_up(services, 0.0)
+        missing = [n for n, tier in found["tiers"].items() if tier["state"] == "unknown_model"]
+        if missing:
+            log.get().warning("tiers_without_a_model", tiers=missing, next="mlx-stack-proxy check")
+    except Exception as error:
+        log.fault("start_fault", error)
+
+
+async def stopped(services: Services, sig: int | None) -> None:
+    """The process ends."""
+    seconds = round(time.time() - services.life.started, 1)
+    name = signal.Signals(sig).name if sig is not None else ""
+    accounts.keep_alone(services, "stopped", {"signal": name, "seconds": seconds})
+    await services.journal.written()
+
+
+async def _last(services: Services, kind: str) -> int:
+    """The number of the last event of a kind; 0 if there is none."""
+    found = await services.store.events(EventQuery(kind=kind, limit=1))
+    return found[-1][0] if found else 0

@@ -1,0 +1,152 @@
+"""Tell somebody who doesn't look: one POST to a webhook (docs/observability.md#being-told).
+
+The body is JSON with ``text``, which Slack and most webhooks show; ntfy reads the same by the
+headers, which the others pass over. Of each kind one goes out at once; what follows within five
+minutes is counted, and told in one. No prompt, reply, key or address is in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import orjson
+
+from .. import tasks
+from ..engine.background import Background
+from ..engine.headers import RawHeaders
+from ..engine.services import Services
+from ..engine.upstream import Upstream, UpstreamError
+from ..settings import NotifySettings, UpstreamSettings
+from ..telemetry import log
+from ..telemetry.report import Asked
+from .report import report_of
+
+QUIET_SECONDS: Final = 300.0
+ANSWER_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 5.0
+NIGHT_SECONDS: Final = 12 * 3600.0
+MOST_CHARACTERS: Final = 3500  # ntfy takes 4096 bytes
+_HEADERS: RawHeaders = [
+    (b"content-type", b"application/json"),
+    (b"x-template", b"yes"),
+    (b"x-title", b"{{.title}}"),
+    (b"x-message", b"{{.text}}"),
+]
+
+Event = Mapping[str, Any]
+
+
+class Notifier:
+    """``clock``: seconds that never go back."""
+
+    def __init__(
+        self, settings: NotifySettings, url: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._on = settings.on
+        self._report_at = settings.report_at
+        parts = urlsplit(url)
+        self._upstream = Upstream(UpstreamSettings(base_url=f"{parts.scheme}://{parts.netloc}"))
+        self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self._clock = clock
+        self._quiet_until: dict[str, float] = {}
+        self._held: dict[str, int] = {}
+        self._background = Background()
+        self._nightly: asyncio.Task[None] | None = None
+
+    def start(self, services: Services) -> None:
+        if "report" in self._on:
+            self._nightly = asyncio.create_task(self._each_morning(services))
+
+    async def close(self) -> None:
+        await tasks.end(self._nightly)
+        await self._background.close()
+        await self._upstream.aclose()
+
+    def told(self, event: Event) -> None:
+        """An event was kept."""
+        kind = event["kind"]
+        if kind not in self._on:
+            return
+        now = self._clock()
+        if now < self._quiet_until.get(kind, now):
+            self._held[kind] = self._held.get(kind, 0) + 1
+            return
+        self._quiet_until[kind] = now + QUIET_SECONDS
+        self._background.start(self._tell(kind, *words(event)))
+
+    async def _tell(self, kind: str, title: str, text: str) -> None:
+        await self._post(kind, title, text)
+        await asyncio.sleep(max(0.0, self._quiet_until[kind] - self._clock()))
+        more = self._held.pop(kind, 0)
+        if more:
+            self._quiet_until[kind] = self._clock() + QUIET_SECONDS
+            said = f"{more:,} more in {QUIET_SECONDS / 60:.0f} minutes: mlx-stack-proxy events"
+            self._background.start(self._tell(kind, title, f"{said} --kind {kind}"))
+
+    async def _post(self, kind: str, title: str, text: str) -> None:
+        """Send it, and once more where that fails."""
+        body = orjson.dumps({"title": title, "text": text[:MOST_CHARACTERS], "kind": kind})
+        for last in (False, True):
+            trouble = await self._trouble_with(body)
+            if not trouble:
+                return
+            if last:
+                log.get().warning("notify_failed", kind=kind, why=trouble)
+            else:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _trouble_with(self, body: bytes) -> str:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                response = await self._upstream.send("POST", self._target, _HEADERS, body)
+                await response.aclose()
+        except (UpstreamError, TimeoutError) as error:
+            return str(error) or "no answer in time"
+        return "" if response.status < 400 else f"status {response.status}"
+
+    async def _each_morning(self, services: Services) -> None:
+        while True:
+            now = time.time()
+            await asyncio.sleep(next_at(now, self._report_at) - now)
+            try:
+                until = services.wall_clock()
+                found = await report_of(services, Asked(until - NIGHT_SECONDS, until))
+                lines = [line for part in found["said"] for line in part["lines"]]
+                lines += [one["says"] for one in found["advice"]]
+                await self._post("report", "The last 12 hours", "\n".join(lines))
+            except Exception as error:
+                log.fault("notify_fault", error)
+
+
+def next_at(now: float, time_of_day: str) -> float:
+    """When it is next that time, by this machine's clock. ``time_of_day``: HH:MM."""
+    hour, minute = map(int, time_of_day.split(":"))
+    today = time.localtime(now)
+    for days in (0, 1):
+        at = time.mktime((*today[:2], today.tm_mday + days, hour, minute, 0, 0, 0, -1))
+        if at > now:
+            return at
+    return now + 86_400
+
+
+def words(event: Event) -> tuple[str, str]:
+    """Title and text."""
+    kind, detail = str(event["kind"]), event["detail"]
+    match kind:
+        case "exhausted":
+            tried = len(detail.get("attempts") or ())
+            tries = f"{tried} attempt{'' if tried == 1 else 's'}"
+            said = f"{event['agent']}: {detail.get('type')} after {tries}"
+            command = f"mlx-stack-proxy events --request {event['request_id']}"
+            return "A request failed", f"{said}: {command}"
+        case "upstream_down":
+            return "LiteLLM is out of reach", f"LiteLLM is out of reach: {detail.get('why')}"
+        case "budget_exceeded":
+            limit = f"{detail.get('limit') or 0:,}"
+            said = f"The token budget of a {detail.get('scope')} is used up: {limit} tokens"
+            return "A token budget is used up", said
+    return kind, kind

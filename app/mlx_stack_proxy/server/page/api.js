@@ -1,0 +1,35 @@
+// The JSON endpoints beside the page.
+
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+
+  /** Whether the proxy wants `server.admin_key` first. */
+  get wantsKey() {
+    return this.status === 401;
+  }
+}
+
+/** What an endpoint answers. Throws `Refused`, or `TypeError` where no proxy answers. */
+export async function get(path, query = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
+  const asked = new URLSearchParams(given).toString();
+  return answer(await fetch(asked ? `${path}?${asked}` : path, { credentials: "same-origin" }));
+}
+
+/** Show the key once; from then on the browser has a cookie that no script can read. */
+export async function signIn(key) {
+  await answer(await fetch("sign-in", { method: "POST", body: new URLSearchParams({ key }) }));
+}
+
+export async function signOut() {
+  await answer(await fetch("sign-out", { method: "POST" }));
+}
+
+async function answer(response) {
+  const body = response.status === 204 ? null : await response.json().catch(() => null);
+  if (response.ok) return body;
+  throw new Refused(response.status, body?.error?.message ?? `status ${response.status}`);
+}

@@ -1,0 +1,137 @@
+// One exchange: each attempt, why it was not delivered, what was mended, what the client got.
+
+import { to } from "./address.js";
+import { get } from "./api.js";
+import { difference } from "./diff.js";
+import { count, counted, h, moment, pill, span, when } from "./dom.js";
+import { ending } from "./exchanges.js";
+import { reason, told } from "./words.js";
+
+export class ExchangeView {
+  constructor(id) {
+    this.id = id;
+    this.element = h("article", { class: "exchange panel", "aria-busy": "true" }, h("p", { class: "note" }, "Loading …"));
+    this.shown = "";
+  }
+
+  async refresh() {
+    const found = await get(`exchanges/${encodeURIComponent(this.id)}`);
+    const print = JSON.stringify(found);
+    if (print === this.shown) return;
+    this.shown = print;
+    this.element.removeAttribute("aria-busy");
+    this.element.replaceChildren(head(found), facts(found), ...attempts(found), rest(found));
+  }
+}
+
+function head(found) {
+  const [tone, word] = found.outcome ? outcome(found) : ending(found.events);
+  return h("header", { class: "exchange-head" },
+    h("p", { class: "trail" }, h("a", { href: to("exchanges") }, "What happened"), " / ",
+      found.session ? h("a", { href: to("exchanges", "", { session: found.session.slice(0, 12), since: "14d" }) },
+        `Session ${found.session.slice(0, 12)}`) : null),
+    h("h2", null, h("code", null, found.request_id), " ", pill(word, tone)));
+}
+
+function outcome(found) {
+  if (found.outcome === "ok") return found.attempts.length > 1 ? ["good", "Recovered"] : ["good", "Mended"];
+  if (found.outcome === "client_left") return ["", "Client left"];
+  return ["bad", `Failed: ${reason(found.outcome)}`];
+}
+
+function facts(found) {
+  const facts = [];
+  if (found.agent) facts.push(["Agent", found.agent]);
+  if (found.time) facts.push(["When", when(found.time)]);
+  if (found.attempts.length) {
+    facts.push(["Attempts", count(found.attempts.length)]);
+    facts.push(["Took", span(found.attempts.reduce((sum, one) => sum + one.seconds, 0))]);
+  }
+  if (found.request) {
+    facts.push(["Asked for", found.request.model || "–"]);
+    facts.push(["Prompt", `${counted(found.request.messages, "message")}, ${counted(found.request.tools, "tool")}`]);
+  }
+  return h("dl", { class: "facts" }, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value))));
+}
+
+function attempts(found) {
+  const shown = [];
+  if (found.request?.last) {
+    shown.push(h("section", { class: "said asked" }, h("h3", null, `Last message (${found.request.role})`), text(found.request.last)));
+  }
+  const list = found.attempts.map((one, place) => attempt(one, place + 1, found));
+  if (list.length) shown.push(h("ol", { class: "attempts" }, list));
+  if (!found.captured) {
+    shown.push(h("p", { class: "note" }, "What was said is not kept. With ",
+      h("code", null, "observability.capture_failures: true"), " the texts of failing and of mended exchanges stand here."));
+  }
+  return shown;
+}
+
+function attempt(one, number, found) {
+  const good = one.reason === null;
+  const last = number === found.attempts.length;
+  const why = good ? (one.delivered ? "Mended and delivered" : "Delivered") : `Not delivered: ${reason(one.reason)}`;
+  return h("li", { class: good ? "attempt good" : "attempt bad" },
+    h("h3", null, `Attempt ${number} · ${one.tier}`, " ", pill(why, good ? "good" : last && found.outcome !== "ok" ? "bad" : "warn")),
+    h("p", { class: "note" }, [
+      one.time ? `until ${moment(one.time)}` : "", span(one.seconds), one.status ? `status ${one.status}` : "",
+    ].filter(Boolean).join(" · ")),
+    whatWasWrong(one.verdict),
+    one.written ? said(one) : null);
+}
+
+/** What was found wrong with a reply, in the rules' own words. */
+function whatWasWrong(verdict) {
+  if (!verdict) return null;
+  const lines = (verdict.failures ?? []).map((one) => `${one.tool ? one.tool + ": " : ""}${one.error || one.kind}`);
+  if (verdict.detector) lines.push(`${verdict.detector.replaceAll("_", " ")}, ${counted(verdict.repeats, "time")}`);
+  if (verdict.message) lines.push(verdict.message);
+  if (verdict.limit) lines.push(`limit ${verdict.limit}`);
+  return lines.length ? h("ul", { class: "wrong" }, lines.map((line) => h("li", null, line))) : null;
+}
+
+function said(one) {
+  const { written, delivered } = one;
+  const parts = [];
+  if (written.reasoning) {
+    parts.push(h("details", null, h("summary", null, `Reasoning, ${counted(written.reasoning.length, "character")}`), text(written.reasoning)));
+  }
+  if (delivered) {
+    const before = whole(written);
+    parts.push(h("div", { class: "said" }, h("h4", null, "What the model wrote, and what was changed"), marked(before, whole(delivered))));
+    parts.push(h("div", { class: "said" }, h("h4", null, "What the client got"), text(whole(delivered))));
+  } else {
+    parts.push(h("div", { class: "said" }, h("h4", null, one.reason === null ? "What the client got" : "What the model wrote"),
+      text(whole(written) || "(nothing)")));
+  }
+  if (one.cut_off) parts.push(h("p", { class: "note" }, "The reply was longer; its beginning is shown."));
+  return parts;
+}
+
+/** A message as text: what was said, then each call. */
+function whole(message) {
+  const calls = message.tool_calls.map((call) => `→ ${call.name}(${call.arguments})`);
+  return [message.text, ...calls].filter(Boolean).join("\n");
+}
+
+function text(words) {
+  return h("pre", { tabindex: "0" }, words);
+}
+
+function marked(before, after) {
+  const pieces = difference(before, after).map(([kind, piece]) => {
+    if (kind === "gone") return h("del", null, piece);
+    return kind === "new" ? h("ins", null, piece) : piece;
+  });
+  return h("pre", { tabindex: "0" }, pieces);
+}
+
+function rest(found) {
+  if (!found.events.length) return h("p", { class: "note" }, "No event of it is kept any more.");
+  const line = (event) => {
+    const { title, text: more, tone } = told(event);
+    return h("li", null, h("span", { class: "at" }, when(event.time)), pill(title, tone), h("span", null, more), h("span", { class: "note" }, event.tier));
+  };
+  return h("section", null, h("h3", null, "Events"), h("ol", { class: "events" }, found.events.map(line)));
+}

@@ -1,0 +1,99 @@
+// The first view: how the night went, the tiers as they are, who asked, and what happened last.
+
+import { changed, current, RANGES, seconds, to, USUAL_RANGE } from "./address.js";
+import { get } from "./api.js";
+import { h } from "./dom.js";
+import { row, together } from "./exchanges.js";
+import { PressurePlot, pressureSteps, TokensPlot } from "./plots.js";
+import { headline, Report, tokensByHour } from "./report.js";
+import { wrong } from "./standing.js";
+import { Tiers } from "./tiers.js";
+import { Timeline } from "./timeline.js";
+
+const LATEST = 6; // exchanges
+const SLOW = 15_000; // milliseconds between two looks at what changes by the hour
+
+export class Overview {
+  constructor() {
+    this.title = h("h1");
+    this.more = h("p");
+    this.range = h("nav", { class: "range", "aria-label": "Time shown" });
+    this.notices = h("ul", { class: "notices", role: "alert" });
+    this.tiers = new Tiers();
+    this.timeline = new Timeline();
+    this.report = new Report();
+    this.tokens = new TokensPlot();
+    this.pressure = new PressurePlot();
+    this.latest = h("ol", { class: "exchanges" });
+    this.element = h("div", { class: "overview", "aria-busy": "true" },
+      h("div", { class: "overview-head" }, h("div", null, this.title, this.more), this.range),
+      this.notices,
+      this.timeline.element,
+      this.tiers.element,
+      h("div", { class: "pair" }, this.report.saidPanel, this.report.advicePanel),
+      this.report.agentsPanel,
+      h("div", { class: "pair" }, this.tokens.element, this.pressure.element),
+      this.report.failuresPanel,
+      h("section", { class: "panel", "aria-labelledby": "latest-title" },
+        h("h2", { id: "latest-title" }, "What happened last"), this.latest,
+        h("p", { class: "more" }, h("a", { href: to("exchanges") }, "All that happened"))));
+    this.slowAt = 0;
+    this.slowFor = null;
+  }
+
+  async refresh(status) {
+    const now = Date.now() / 1000;
+    this.tiers.show(status, now);
+    this.showNotices(status);
+    const { query } = current();
+    const asked = query.toString();
+    if (asked === this.slowFor && Date.now() - this.slowAt < SLOW) return;
+    const agent = query.get("agent") ?? "";
+    const since = Math.floor(now - seconds(query));
+    const [report, latest, pressure, starts] = await Promise.all([
+      get("report", { since, agent }),
+      get("events", { limit: 60, since, agent }),
+      get("events", { kind: "pressure_changed", limit: 1000, since }),
+      get("events", { kind: "started", limit: 50, since }),
+    ]);
+    this.element.removeAttribute("aria-busy");
+    this.slowFor = asked;
+    this.slowAt = Date.now();
+    this.showHead(report, query);
+    this.timeline.show(report, starts.events);
+    this.report.show(report);
+    this.tokens.show(tokensByHour(report));
+    this.showLatest(latest.events);
+    this.pressure.element.hidden = status.memory_pressure == null;
+    this.pressure.show(pressureSteps(pressure.events, status.memory_pressure?.level, report.since, Math.ceil(now)));
+  }
+
+  /** What somebody should see to. */
+  showNotices(status) {
+    const told = wrong(status);
+    const print = JSON.stringify(told);
+    if (print === this.noticed) return;
+    this.noticed = print;
+    this.notices.hidden = !told.length;
+    this.notices.replaceChildren(...told.map(({ tone, text }) => h("li", { class: tone }, text)));
+  }
+
+  showHead(report, query) {
+    const [first, second = ""] = headline(report);
+    this.title.textContent = first;
+    const agent = query.get("agent");
+    this.more.textContent = [agent ? `Only ${agent}.` : "", second].filter(Boolean).join(" ");
+    const chosen = query.get("since") ?? USUAL_RANGE;
+    this.range.replaceChildren(...Object.entries(RANGES).map(([value, text]) =>
+      h("a", { href: changed("since", value), "aria-current": value === chosen ? "true" : null, "aria-label": text }, value)));
+  }
+
+  showLatest(events) {
+    const groups = together(events).slice(0, LATEST);
+    const print = JSON.stringify(groups);
+    if (print === this.shown) return;
+    this.shown = print;
+    this.latest.replaceChildren(...groups.map(row));
+    if (!groups.length) this.latest.append(h("li", { class: "empty" }, "Nothing had to be put right in this time."));
+  }
+}

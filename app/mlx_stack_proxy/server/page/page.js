@@ -1,0 +1,114 @@
+// The page: reads the address, asks the proxy, and shows what it says. It asks again every two
+// seconds while somebody looks, and changes only what is different.
+
+import { current, to } from "./address.js";
+import { get, signOut } from "./api.js";
+import { h, pill, say, span } from "./dom.js";
+import { ExchangeView } from "./exchange.js";
+import { Exchanges } from "./exchanges.js";
+import { Overview } from "./overview.js";
+import { form } from "./sign_in.js";
+import { overall } from "./standing.js";
+
+const PAUSE = 2000; // milliseconds between two looks
+const main = document.getElementById("main");
+const standing = document.getElementById("standing");
+
+let view = null;
+let shownFor = "";
+let timer = 0;
+let asking = 0; // counts the looks: a late answer of an earlier one is not shown
+
+function made(address) {
+  if (address.view === "exchange" && address.id) return new ExchangeView(address.id);
+  if (address.view === "exchanges") return new Exchanges();
+  return new Overview();
+}
+
+function open() {
+  const address = current();
+  const key = `${address.view}/${address.id}`;
+  if (key !== shownFor || view === null) {
+    shownFor = key;
+    view = made(address);
+    main.replaceChildren(view.element);
+    window.scrollTo(0, 0);
+  }
+  for (const link of document.querySelectorAll("nav.views a")) {
+    const here = link.getAttribute("href").replace(/^#\/?/, "") || "overview";
+    const chosen = here === address.view || (here === "exchanges" && address.view === "exchange");
+    if (chosen) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  look();
+}
+
+async function look() {
+  clearTimeout(timer);
+  asking += 1;
+  const mine = asking;
+  try {
+    const status = await get("status");
+    if (mine !== asking) return;
+    showStanding(status);
+    await view.refresh(status);
+  } catch (error) {
+    if (mine !== asking) return;
+    if (error.wantsKey) return askForKey();
+    showTrouble(error);
+  }
+  if (mine === asking && !document.hidden) timer = setTimeout(look, PAUSE);
+}
+
+function askForKey() {
+  view = null;
+  shownFor = "";
+  standing.replaceChildren();
+  main.replaceChildren(form(open));
+}
+
+/** One sentence on how the proxy is. */
+function showStanding(status) {
+  const { tone, word } = overall(status);
+  const up = status.stopping ? "stopping" : `up ${span(Date.now() / 1000 - status.started)}`;
+  if (standing.dataset.word !== word) {
+    standing.dataset.word = word;
+    standing.replaceChildren(pill(word, tone), h("span", { class: "note" }));
+  }
+  say(standing.lastChild, `${up} · ${status.version}`);
+}
+
+function showTrouble(error) {
+  if (!error.status) {
+    standing.dataset.word = "";
+    standing.replaceChildren(pill("No answer from the proxy", "bad"), h("span", { class: "note" }));
+    return;
+  }
+  view.element.removeAttribute("aria-busy");
+  view.element.replaceChildren(h("h2", null, error.message), h("p", null, h("a", { href: to("overview") }, "Overview")));
+}
+
+// By keyboard: j and k go along what can be opened, / to the search, Escape back.
+function pressed(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  const rows = [...main.querySelectorAll("a.row")];
+  const place = rows.indexOf(document.activeElement);
+  if (event.key === "j" || event.key === "k") {
+    const next = rows[Math.max(0, Math.min(rows.length - 1, place + (event.key === "j" ? 1 : -1)))];
+    next?.focus();
+  } else if (event.key === "/") {
+    const field = main.querySelector("input[type=search]");
+    if (!field) return;
+    event.preventDefault();
+    field.focus();
+  } else if (event.key === "Escape" && current().view === "exchange") history.back();
+}
+
+window.addEventListener("hashchange", open);
+document.addEventListener("keydown", pressed);
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : look()));
+document.getElementById("sign-out")?.addEventListener("click", async () => {
+  await signOut();
+  askForKey();
+});
+open();

@@ -1,0 +1,98 @@
+// The report: what the figures of the chosen hours come to, in sentences; who asked; advice.
+
+import { changed, current, to } from "./address.js";
+import { count, h, pill, span, when } from "./dom.js";
+import { reason } from "./words.js";
+
+/** The headline, and what belongs to it: the sentences on the replies. */
+export function headline(report) {
+  const lines = (about) => report.said.find((one) => one.about === about)?.lines;
+  return lines("replies") ?? lines("requests") ?? ["Nobody asked for anything."];
+}
+
+export class Report {
+  constructor() {
+    this.said = h("dl", { class: "report" });
+    this.saidPanel = panel("report-title", "Report", this.said);
+    this.advice = h("ul", { class: "advice" });
+    this.advicePanel = panel("advice-title", "Advice", this.advice);
+    this.agents = h("div", { class: "scroll" });
+    this.agentsPanel = panel("agents-title", "Agents", this.agents);
+    this.failures = h("ol", { class: "exchanges" });
+    this.failuresPanel = panel("failures-title", "What failed after all", this.failures);
+  }
+
+  show(report) {
+    // The first two sentences on the replies are the headline; what failed has a list of its own.
+    const rest = (one) => (one.about === "replies" ? { ...one, lines: one.lines.slice(2) } : one);
+    const said = report.said.map(rest).filter((one) => one.about !== "failed" && one.lines.length);
+    fill(this.saidPanel, this.said, said.map((one) => h("div", null,
+      h("dt", null, word(one.about)), one.lines.map((line) => h("dd", null, line)))));
+    fill(this.advicePanel, this.advice, report.advice.map((one) => h("li", null,
+      h("p", null, one.says), one.line ? h("pre", { tabindex: "0" }, one.setting ? `# ${one.setting}\n${one.line}` : one.line) : "")));
+    fill(this.failuresPanel, this.failures, [...report.failures].reverse().map(failure));
+    this.showAgents(report);
+  }
+
+  showAgents(report) {
+    const chosen = current().query.get("agent") ?? "";
+    const rows = Object.entries(report.by_agent).sort(([, a], [, b]) => (b.requests ?? 0) - (a.requests ?? 0));
+    this.agentsPanel.hidden = !rows.length && !chosen;
+    const head = ["Agent", "Requests", "Right at once", "Put right", "Failed", "Loops broken", "Tokens", "Model time"];
+    this.agents.replaceChildren(h("table", null,
+      h("thead", null, h("tr", null, head.map((name) => h("th", { scope: "col" }, name)))),
+      h("tbody", null, rows.map(([name, counts]) => agent(name, counts, chosen)))));
+    if (chosen) {
+      this.agents.append(h("p", { class: "more" },
+        h("a", { href: to("exchanges", "", { agent: chosen, since: current().query.get("since") }) }, "Its sessions and exchanges"),
+        " · ", h("a", { href: changed("agent", "") }, "All agents")));
+    }
+  }
+}
+
+function panel(id, title, body) {
+  return h("section", { class: "panel", "aria-labelledby": id }, h("h2", { id }, title), body);
+}
+
+/** Put elements into a panel; where there are none, it is not shown. */
+function fill(panel, body, elements) {
+  panel.hidden = !elements.length;
+  body.replaceChildren(...elements);
+}
+
+function agent(name, counts, chosen) {
+  const n = (field) => counts[field] ?? 0;
+  const right = n("turns") - n("right_at_once");
+  const cells = [n("requests"), n("right_at_once"), right, n("errors"), n("loops_broken"), n("tokens_in") + n("tokens_out")];
+  const shown = cells.map((cell, place) => h("td", { class: place === 3 && cell ? "bad" : null }, count(cell)));
+  return h("tr", { class: name === chosen ? "chosen" : null },
+    h("th", { scope: "row" }, h("a", { href: changed("agent", name === chosen ? "" : name) }, name)),
+    shown, h("td", null, span(n("model_seconds"))));
+}
+
+function failure(one) {
+  return h("li", null, h("a", { class: "row", href: to("exchange", one.request_id) },
+    h("span", { class: "at" }, when(one.time)),
+    h("span", { class: "end" }, pill(`Status ${one.status}`, "bad")),
+    h("span", { class: "told" }, reason(one.type)),
+    h("span", { class: "where note" }, [one.agent, one.tier, one.session.slice(0, 12)].filter(Boolean).join(" · "))));
+}
+
+function word(text) {
+  const said = String(text).replaceAll("_", " ");
+  return said.charAt(0).toUpperCase() + said.slice(1);
+}
+
+/** Tokens by the hour for the plot: times, in and out together, out. */
+export function tokensByHour(report) {
+  const hours = new Map();
+  for (let hour = report.since; hour < report.until; hour += 3600) hours.set(hour, [0, 0]);
+  for (const row of report.hours) {
+    const sums = hours.get(row.hour);
+    if (!sums) continue;
+    sums[0] += (row.counts.tokens_in ?? 0) + (row.counts.tokens_out ?? 0);
+    sums[1] += row.counts.tokens_out ?? 0;
+  }
+  const entries = [...hours];
+  return [entries.map(([hour]) => hour), entries.map(([, [all]]) => all), entries.map(([, [, out]]) => out)];
+}

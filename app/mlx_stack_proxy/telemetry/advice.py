@@ -1,0 +1,161 @@
+"""What the figures prove, with the line of ``config.yaml`` that would change it.
+
+Each rule is a row of ``RULES``: it looks at one tier's sums and gives advice, or none. Few figures
+prove nothing: none speaks below ``ENOUGH``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ..frozen import frozen
+from ..settings import Settings
+
+ENOUGH: Final = 10  # calls
+OFTEN: Final = 0.2
+MOSTLY: Final = 0.5
+SELDOM: Final = 0.05
+LONG_SECONDS: Final = 5.0  # in a queue, on average
+
+Sums = Mapping[str, float]
+
+
+@frozen
+class Advice:
+    """``says``: a sentence. ``setting``: its path. ``line``: as it would stand in the file."""
+
+    says: str
+    setting: str
+    line: str
+
+
+@frozen
+class Tier:
+    """``following``: the chain from the next tier on."""
+
+    name: str
+    sums: Sums
+    following: tuple[str, ...]
+
+    def __getitem__(self, counter: str) -> float:
+        return self.sums.get(counter, 0)
+
+    def labels(self, counter: str) -> dict[str, float]:
+        """A counter's numbers by their labels."""
+        prefix = f"{counter}:"
+        found = {k.removeprefix(prefix): n for k, n in self.sums.items() if k.startswith(prefix)}
+        return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
+    invalid = tier.labels("invalid_calls")
+    shares = {
+        tool: (wrong, calls)
+        for tool, wrong in invalid.items()
+        if (calls := tier[f"calls:{tool}"]) >= ENOUGH and wrong / calls > OFTEN
+    }
+    if not shares:
+        return None
+    tool = max(shares, key=lambda one: shares[one][0] / shares[one][1])
+    wrong, calls = shares[tool]
+    says = f"{tier.name} gets {tool} wrong in {wrong:,.0f} of {calls:,.0f} calls"
+    retries = settings.reliability.tool_validation.max_retries
+    if tier.following and retries > 1:
+        setting = "reliability.tool_validation.max_retries"
+        return Advice(f"{says}: ask {tier.following[0]} sooner.", setting, "max_retries: 1")
+    return _start_higher(tier, says)
+
+
+def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
+    asked = tier["attempts"] - tier["retries"]
+    if asked < ENOUGH or tier["left"] / asked <= MOSTLY:
+        return None
+    why = next(iter(tier.labels("left")), "").replace("_", " ")
+    says = f"{tier.name} was left in {tier['left']:,.0f} of {asked:,.0f} requests, mostly for {why}"
+    return _start_higher(tier, says)
+
+
+def queue_always_full(tier: Tier, settings: Settings) -> Advice | None:
+    calls, queued = tier["attempts"], tier["queued"]
+    if calls < ENOUGH or queued / calls <= MOSTLY or tier["queue_seconds"] < LONG_SECONDS * queued:
+        return None
+    average = tier["queue_seconds"] / queued
+    places = settings.tiers[tier.name].max_concurrency
+    return Advice(
+        f"{queued:,.0f} of {calls:,.0f} calls waited for {tier.name}, {average:.0f} s on average: "
+        f"let its server take more than {places} at once, if it can.",
+        f"tiers.{tier.name}.max_concurrency",
+        f"max_concurrency: {2 * places}",
+    )
+
+
+def limit_that_cuts(tier: Tier, settings: Settings) -> Advice | None:
+    replies, cut = tier["turns"], tier["replies_cut"]
+    if replies < ENOUGH or cut / replies <= SELDOM:
+        return None
+    most = settings.reliability.token_budget.max_output_tokens
+    says = f"{cut:,.0f} of {replies:,.0f} replies of {tier.name} reached the limit of {most:,}"
+    return Advice(
+        f"{says} tokens.",
+        "reliability.token_budget.max_output_tokens",
+        f"max_output_tokens: {2 * most}",
+    )
+
+
+def window_too_small(tier: Tier, settings: Settings) -> Advice | None:
+    calls, over = tier["attempts"], tier["failed:context_overflow"]
+    if calls < ENOUGH or over / calls <= SELDOM:
+        return None
+    window = settings.tiers[tier.name].context_window
+    return Advice(
+        f"{over:,.0f} of {calls:,.0f} prompts were too long for {tier.name}: give its server a "
+        f"larger window, or say how small it is (it stands here as {window:,}).",
+        f"tiers.{tier.name}.context_window",
+        f"context_window: {window // 2}",
+    )
+
+
+def budget_used_up(tier: Tier, settings: Settings) -> Advice | None:
+    refused = tier["errors:budget_exceeded"]
+    if refused < ENOUGH:
+        return None
+    most = settings.reliability.token_budget.per_session
+    return Advice(
+        f"{refused:,.0f} requests were refused because a token budget was used up.",
+        "reliability.token_budget.per_session",
+        f"per_session: {2 * most}",
+    )
+
+
+Rule = Callable[[Tier, Settings], Advice | None]
+RULES: Final[tuple[Rule, ...]] = (
+    tool_often_wrong,
+    tier_mostly_left,
+    queue_always_full,
+    limit_that_cuts,
+    window_too_small,
+    budget_used_up,
+)
+
+
+def advice(by_tier: Mapping[str, Sums], settings: Settings) -> list[dict[str, Any]]:
+    """For the tiers that the settings still have, in the order of the chain."""
+    chain = settings.reliability.escalation.chain
+    found = []
+    for name in dict.fromkeys([*chain, *settings.tiers]):
+        after = chain[chain.index(name) + 1 :] if name in chain else ()
+        tier = Tier(name, by_tier.get(name, {}), after)
+        for rule in RULES:
+            if (said := rule(tier, settings)) is not None:
+                parts = {"says": said.says, "setting": said.setting, "line": said.line}
+                found.append({"rule": rule.__name__, "tier": name, **parts})
+    return found
+
+
+def _start_higher(tier: Tier, says: str) -> Advice | None:
+    """Begin with the next tier; nothing where there is none."""
+    if not tier.following:
+        return None
+    chain = f"chain: [{', '.join(tier.following)}]"
+    return Advice(f"{says}: begin with {tier.following[0]}.", "reliability.escalation.chain", chain)

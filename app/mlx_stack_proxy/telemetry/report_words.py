@@ -1,0 +1,223 @@
+"""The report in sentences, by what they are about: each part is a row of ``PARTS``.
+
+A part is a function of the report's JSON; one that has nothing to say gives no line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+Report = Mapping[str, Any]
+Counts = Mapping[str, float]
+MOST_NAMED: Final = 5  # agents and tools in one line
+
+# Why attempts failed, in a person's words: the reasons of docs/escalation.md.
+_WRONG: Final = {
+    "tool_validation_failure": "a wrong tool call",
+    "loop_detected": "a loop",
+    "timeout": "silence",
+    "server_error": "a server's error",
+    "unreachable": "LiteLLM out of reach",
+    "context_overflow": "a prompt too long for the model",
+    "empty_response": "an empty reply",
+    "output_truncated": "a reply cut short",
+    "upstream_unavailable": "the proxy's own stop",
+}
+# Errors that say that a reply was not good enough; others are about servers, budgets, memory.
+_ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
+_RIGHT: Final = (
+    ("repaired", "repaired"),
+    ("found_in_text", "found in the text"),
+    ("retried_right", "right when asked again"),
+    ("escalated_right", "right from another tier"),
+)
+
+
+def said(report: Report) -> list[dict[str, Any]]:
+    """``[{"about": …, "lines": […]}]``, without the parts that say nothing."""
+    parts = ((about, part(report)) for about, part in PARTS)
+    return [{"about": about, "lines": lines} for about, lines in parts if lines]
+
+
+def _requests(report: Report) -> list[str]:
+    totals, agents = report["totals"], report["by_agent"]
+    if not totals.get("requests"):
+        return ["Nobody asked for anything."]
+    asked = sorted(agents, key=lambda name: -agents[name].get("requests", 0))
+    named = [f"{name} {_n(agents[name].get('requests', 0))}" for name in asked[:MOST_NAMED]]
+    more = [f"{len(asked) - MOST_NAMED} more"] if len(asked) > MOST_NAMED else []
+    who = f": {', '.join([*named, *more])}" if len(asked) > 1 else f", all by {asked[0]}"
+    return [f"{_some(totals['requests'], 'request')}{who}."]
+
+
+def _replies(report: Report) -> list[str]:
+    totals = report["totals"]
+    turns = totals.get("turns", 0)
+    seen = sum(totals.get(f"errors:{kind}", 0) for kind in _ABOUT_REPLIES)
+    broken = turns - totals.get("right_at_once", 0) - totals.get("confirmed", 0) + seen
+    if not turns + seen:
+        return []
+    if not broken:
+        fine = "The reply was" if turns == 1 else f"All {_n(turns)} replies were"
+        return [f"{fine} right at once."]
+    were = "was" if broken == 1 else "were"
+    whom = f"you saw {_n(seen)} of them" if seen else "you saw none"
+    lines = [f"{_n(broken)} of {_n(turns + seen)} replies {were} broken; {whom}."]
+    ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
+    if ways:
+        lines.append(f"Put right: {', '.join(ways)}.")
+    wrong = _labels(totals, "failed")
+    if wrong:
+        causes = [f"{_WRONG.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in wrong.items()]
+        lines.append(f"What went wrong, by attempts: {', '.join(causes)}.")
+    tools = _labels(totals, "invalid_calls")
+    if tools:
+        named = [f"{tool} {_n(count)}" for tool, count in list(tools.items())[:MOST_NAMED]]
+        lines.append(f"Calls that could not be delivered: {', '.join(named)}.")
+    return lines
+
+
+def _loops(report: Report) -> list[str]:
+    totals = report["totals"]
+    words = (
+        ("loops_told", "the model was told {}"),
+        ("loops_doubted", "another tier was asked {}"),
+        ("loops_broken", "broken {}"),
+        ("loops_cut", "the reply cut {}"),
+    )
+    lines = []
+    parts = [text.format(_times(totals[name])) for name, text in words if totals.get(name)]
+    if parts:
+        lines.append(f"Loops: {', '.join(parts)}.")
+    if saved := totals.get("tokens_saved"):
+        lines.append(f"That saved {_n(saved)} tokens at most.")
+    if cut := totals.get("replies_cut"):
+        lines.append(f"{_some(cut, 'reply', 'replies')} reached the limit on their length.")
+    return lines
+
+
+def _work(report: Report) -> list[str]:
+    totals = report["totals"]
+    turns = {name: row["turns"] for name, row in report["by_tier"].items() if row.get("turns")}
+    in_order = sorted(turns.items(), key=lambda one: -one[1])
+    parts = [f"{name} {_n(n)} ({n / totals['turns']:.0%})" for name, n in in_order]
+    lines = [f"Replies by tier: {', '.join(parts)}."] if parts else []
+    if totals.get("tokens_in") or totals.get("tokens_out"):
+        read, written = _n(totals.get("tokens_in", 0)), _n(totals.get("tokens_out", 0))
+        lines.append(f"Tokens: {read} read, {written} written.")
+    return lines
+
+
+def _time(report: Report) -> list[str]:
+    totals = report["totals"]
+    if not totals.get("model_seconds"):
+        return []
+    silent, queued = totals.get("silent_seconds", 0), totals.get("queue_seconds", 0)
+    line = f"Models worked {span(totals['model_seconds'])}"
+    line += f", of which {span(silent)} before the first word" if silent >= 1 else ""
+    line += f"; requests queued {span(queued)}" if queued >= 1 else ""
+    return [f"{line}."]
+
+
+def _failed(report: Report) -> list[str]:
+    totals = report["totals"]
+    lines = []
+    if left := totals.get("client_left"):
+        lines.append(f"{_some(left, 'client')} left before the reply was whole.")
+    if refused := totals.get("client_errors"):
+        lines.append(f"{_some(refused, 'request')} LiteLLM refused as the client's own mistake.")
+    errors = _labels(totals, "errors")
+    if errors:
+        kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())
+        lines.append(f"Failed after all: {kinds}.")
+    newest = {one["type"]: one for one in report["failures"]}
+    for kind, one in newest.items():
+        tried = _some(one["attempts"], "attempt")
+        lines.append(f"{at(one['time'])} {one['agent']}: {kind} after {tried}:")
+        lines.append(f"  {one['command']}")
+    return lines
+
+
+def _outages(report: Report) -> list[str]:
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for one in report["outages"]:
+        name = "LiteLLM" if one["what"] == "litellm" else one["tier"]
+        groups.setdefault(name, []).append(one)
+    return [_outage(name, found) for name, found in groups.items()]
+
+
+def _outage(name: str, found: list[Mapping[str, Any]]) -> str:
+    seconds = span(sum(one["seconds"] for one in found))
+    lasts = "; it still is" if found[-1]["until"] is None else ""
+    if len(found) == 1:
+        return f"{name} was out of reach from {at(found[0]['since'])} on, for {seconds}{lasts}."
+    return f"{name} was out of reach {_times(len(found))}, for {seconds} together{lasts}."
+
+
+def _process(report: Report) -> list[str]:
+    process = report["process"]
+    words = (
+        ("starts", "started {}"),
+        ("kills", "after a kill or a crash {}"),
+        ("reloads", "took new settings {}"),
+        ("refused_reloads", "refused new settings {}"),
+    )
+    parts = [text.format(_times(process[name])) for name, text in words if process.get(name)]
+    lines = [f"The proxy {', '.join(parts)}."] if parts else []
+    short = [
+        f"{span(process[f'pressure_{level}_seconds'])} at {level}"
+        for level in ("warning", "critical")
+        if process.get(f"pressure_{level}_seconds")
+    ]
+    return [*lines, f"Memory was short: {', '.join(short)}."] if short else lines
+
+
+PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
+    ("requests", _requests),
+    ("replies", _replies),
+    ("loops", _loops),
+    ("work", _work),
+    ("time", _time),
+    ("failed", _failed),
+    ("outages", _outages),
+    ("process", _process),
+)
+
+
+def span(seconds: float) -> str:
+    """The two largest units: 5 h 12 min."""
+    left = round(seconds)
+    parts = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2]) or f"{seconds:.1f} s"
+
+
+def at(seconds: float) -> str:
+    """A time of this machine's day."""
+    return time.strftime("%H:%M", time.localtime(seconds))
+
+
+def _n(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def _some(number: float, one: str, several: str = "") -> str:
+    return f"{_n(number)} {one if number == 1 else several or one + 's'}"
+
+
+def _times(number: float) -> str:
+    return {1: "once", 2: "twice"}.get(int(number), f"{_n(number)} times")
+
+
+def _labels(counts: Counts, counter: str) -> dict[str, float]:
+    """A counter's numbers by their labels, the greatest first."""
+    prefix = f"{counter}:"
+    found: Iterable[tuple[str, float]] = (
+        (name.removeprefix(prefix), n) for name, n in counts.items() if name.startswith(prefix)
+    )
+    return dict(sorted(found, key=lambda one: -one[1]))

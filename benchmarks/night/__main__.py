@@ -1,0 +1,210 @@
+"""A night in some minutes: is what the report says of it true?
+
+    python -m benchmarks.night            # about five minutes; ten at most
+
+Real LiteLLM before the demo tiers, the proxy with its SQLite file, three agents. Meanwhile a
+model's server and LiteLLM are killed and come back, the settings change and once can't be used, and
+the proxy is killed with -9. Then the report is compared with what the agents saw, number by number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.agents.stack import Backend, demo_backend
+from mlx_stack_proxy.operator.local_stack import configs
+from mlx_stack_proxy.operator.remote.report import screen
+from tests.support.ports import free_port
+
+from . import account, compare
+from .agents import Agent, GoesRound, WithAnthropic, WithOpenAI
+
+MOST_SECONDS = 600.0
+AWAY_SECONDS = 90.0  # what may take so long to come back, on a busy machine
+
+
+class Proxy:
+    """``serve`` as a process of its own. ``did``: what was done to it, by the report's names."""
+
+    def __init__(self, folder: Path, backend: Backend) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.did: Counter[str] = Counter()
+        self._backend = backend
+        self._folder = folder
+        self._file = folder / "night.yaml"
+        self._process: asyncio.subprocess.Process | None = None
+
+    def configure(self, **observability: Any) -> None:
+        tiers = {
+            name: {"model": name, "health_url": tier.health_url, "first_token_timeout": 20}
+            for name, tier in self._backend.tiers.items()
+        }
+        config: dict[str, Any] = {
+            "server": {"host": "127.0.0.1", "port": self.port, "api_keys": ["*"]},
+            "upstream": {"base_url": self._backend.url, "api_key_env": configs.KEY_VARIABLE},
+            "tiers": tiers,
+            "reliability": {
+                "escalation": {"chain": list(tiers)},
+                "memory_pressure": {"enabled": False},
+                "token_budget": {"downgrade_tier": next(iter(tiers))},
+            },
+            "state": {"backend": "sqlite", "path": str(self._folder / "night.db")},
+            "observability": observability,
+        }
+        configs.write_yaml(self._file, config)
+
+    def spoil(self) -> None:
+        """A file that can't be used."""
+        self._file.write_text("tiers: {}\n", encoding="utf-8")
+
+    async def start(self) -> None:
+        self.did["starts"] += 1
+        with (self._folder / "night.log").open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "mlx_stack_proxy", "serve", "--config", str(self._file)),
+                env={**os.environ, configs.KEY_VARIABLE: self._backend.key},
+                stdout=log,
+                stderr=log,
+            )
+        await until_it_answers(f"{self.url}/health")
+
+    async def end(self, how: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(how)
+            await self._process.wait()
+
+    async def counted(self, name: str) -> None:
+        """Until the report has one more of that."""
+        self.did[name] += 1
+        async with asyncio.timeout(AWAY_SECONDS):
+            while (await self.report())["process"].get(name, 0) < self.did[name]:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+
+    async def report(self) -> Any:
+        async with httpx.AsyncClient(base_url=self.url, trust_env=False, timeout=10) as client:
+            answer = await client.get("/mlx-stack/report", params={"since": "1h"})
+            answer.raise_for_status()
+            return answer.json()
+
+
+async def until_it_answers(url: str, *, gone_first: bool = False) -> tuple[float, float]:
+    """When it was gone, if that is waited for, and when it answered again."""
+    gone = 0.0
+    async with (
+        asyncio.timeout(AWAY_SECONDS),
+        httpx.AsyncClient(trust_env=False, timeout=5) as client,
+    ):
+        while True:
+            try:
+                await client.get(url)
+                if gone or not gone_first:
+                    return gone, time.time()
+            except httpx.TransportError:
+                gone = gone or time.time()
+            await asyncio.sleep(0.1)
+
+
+def kill_litellm(backend: Backend) -> None:
+    port = backend.url.rpartition(":")[2]
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):
+            if port in child.cmdline() and "mlx_stack_proxy" not in child.cmdline():
+                child.send_signal(signal.SIGKILL)
+
+
+@contextlib.asynccontextmanager
+async def working(agents: list[Agent]) -> AsyncIterator[None]:
+    """While the agents work; what they have asked for is waited for at the end."""
+    stop = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for agent in agents:
+            group.create_task(agent.work(agent.one, stop))  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def night(proxy: Proxy, backend: Backend, agents: list[Agent], phase: float) -> float:
+    """What happens, one after the other; for how many seconds LiteLLM was away."""
+    async with working(agents):
+        await _wait(phase, "quiet")
+        weak = next(iter(backend.tiers))
+        backend.kill(weak)
+        await _wait(phase, f"the server of {weak} was killed")
+        kill_litellm(backend)
+        health = f"{backend.url}/health/liveliness"
+        gone, back = await until_it_answers(health, gone_first=True)
+        proxy.did["down"] += 1
+        await _wait(phase, f"LiteLLM was killed, and away for {back - gone:.0f} s")
+        proxy.configure(log_level="warning")
+        await proxy.counted("reloads")
+        proxy.spoil()
+        await proxy.counted("refused_reloads")
+        proxy.configure(log_level="warning")
+        await _wait(phase, "new settings, and some that can't be used")
+        await proxy.end(signal.SIGKILL)
+        proxy.did["kills"] += 1
+        await proxy.start()
+        await _wait(phase, "the proxy was killed with -9")
+    return back - gone
+
+
+async def _wait(seconds: float, what: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {what}", flush=True)
+    await asyncio.sleep(seconds)
+
+
+async def _run(phase: float, folder: Path) -> int:
+    async with asyncio.timeout(MOST_SECONDS), demo_backend(folder / "stack") as backend:
+        proxy = Proxy(folder, backend)
+        proxy.configure()
+        await proxy.start()
+        try:
+            agents = [WithOpenAI(proxy.url), WithAnthropic(proxy.url), GoesRound(proxy.url)]
+            away = await night(proxy, backend, list(agents), phase)
+            report = await proxy.report()
+        finally:
+            await proxy.end(signal.SIGTERM)
+    print()
+    for line in screen(report):
+        print(line)
+    print(f"\n{'':<44} {'agents saw':>10} {'report':>10}")
+    seen = {agent.name: account.counts(agent.seen) for agent in agents}
+    rows = list(compare.rows(report, seen, proxy.did, away))
+    for row in rows:
+        print(row)
+    wrong = [row for row in rows if not row.holds]
+    lost = sum(agent.lost for agent in agents)
+    print(f"\n{len(rows) - len(wrong)} of {len(rows)} figures agree; {lost} connections broke off")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--phase", type=float, default=30.0, help="seconds; there are six")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="for the logs and the database")
+    args = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        folder = args.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(_run(args.phase, folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

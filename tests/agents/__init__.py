@@ -1,0 +1,1 @@
+"""The command `mlx-stack-proxy agents`."""

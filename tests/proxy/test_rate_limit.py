@@ -1,0 +1,27 @@
+"""What is said once a while only."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlx_stack_proxy.engine import rate_limit
+from mlx_stack_proxy.engine.rate_limit import RateLimit
+
+
+def test_once_a_minute_of_each_thing() -> None:
+    now = [100.0]
+    one = RateLimit(lambda: now[0])
+    assert [one.allows("a"), one.allows("a"), one.allows(("b", 1))] == [True, False, True]
+    now[0] += rate_limit.SECONDS - 0.1
+    assert not one.allows("a")
+    now[0] += 0.1
+    assert one.allows("a")
+    assert not one.allows("a")
+
+
+def test_it_remembers_so_many_things_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limit, "MOST", 3)
+    one = RateLimit(lambda: 0.0)
+    assert all(one.allows(thing) for thing in "abcd")
+    assert not one.allows("b")
+    assert one.allows("a"), "the oldest was forgotten"

@@ -1,0 +1,195 @@
+"""The report as a person reads it: its sentences, its advice, one screen of 80 columns."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.operator.remote.report import WIDTH, markdown, night, screen
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.state.hourly import HOUR, HourKey, hour_of
+from mlx_stack_proxy.telemetry.advice import RULES, advice
+from mlx_stack_proxy.telemetry.report import Asked, build
+from mlx_stack_proxy.telemetry.report_words import span
+
+NOW = 1_780_000_000.0
+FAST = HourKey(hour_of(NOW), "claude-cli", "fast")
+SETTINGS: Settings = from_mapping(
+    {
+        "tiers": {"fast": {"model": "f"}, "standard": {"model": "s"}},
+        "reliability": {
+            "escalation": {"chain": ["fast", "standard"]},
+            "token_budget": {"downgrade_tier": "fast"},
+        },
+    }
+)
+NIGHT = {
+    "requests": 1204,
+    "turns": 1204,
+    "right_at_once": 1163,
+    "repaired": 11,
+    "found_in_text": 10,
+    "retried_right": 20,
+    "failed": 20,
+    "failed:tool_validation_failure": 20,
+    "calls": 900,
+    "calls:read_file": 40,
+    "invalid_calls": 20,
+    "invalid_calls:read_file": 20,
+    "attempts": 1224,
+    "retries": 20,
+    "loops_broken": 2,
+    "tokens_saved": 12_000,
+    "model_seconds": 18_720,
+    "silent_seconds": 2400,
+}
+
+
+def report(rows: dict[HourKey, dict[str, Any]], *events: dict[str, Any]) -> dict[str, Any]:
+    asked = Asked(NOW - HOUR, NOW)
+    return build(asked, rows, events, SETTINGS)
+
+
+def words(found: dict[str, Any]) -> str:
+    return "\n".join(line for part in found["said"] for line in part["lines"])
+
+
+def event(kind: str, ago: float, tier: str = "", **detail: Any) -> dict[str, Any]:
+    given = {"kind": kind, "time": NOW - ago, "tier": tier, "detail": detail}
+    return {**given, "session": "ab" * 16, "agent": "claude-cli", "request_id": f"req_{ago:.0f}"}
+
+
+def test_a_night_in_which_nobody_saw_anything() -> None:
+    said = words(report({FAST: NIGHT}))
+    assert "1,204 requests, all by claude-cli." in said
+    assert "41 of 1,204 replies were broken; you saw none." in said
+    assert "11 repaired, 10 found in the text, 20 right when asked again" in said
+    assert "a wrong tool call 20" in said
+    assert "broken twice" in said and "12,000 tokens" in said
+    assert "5 h 12 min, of which 40 min before the first word" in said
+
+
+def test_what_failed_after_all_is_told_with_its_command() -> None:
+    row = {"requests": 3, "turns": 2, "right_at_once": 2, "errors": 1, "errors:all_tiers_failed": 1}
+    failed = event("exhausted", 60, "fast", type="all_tiers_failed", status=502, attempts=[{}, {}])
+    found = report({FAST: row}, failed)
+    said = words(found)
+    assert "1 of 3 replies was broken; you saw 1 of them." in said
+    assert "claude-cli: all_tiers_failed after 2 attempts:" in said
+    assert "\n  mlx-stack-proxy events --request req_60" in said
+    assert found["failures"][0]["status"] == 502
+
+
+def test_outages() -> None:
+    found = report(
+        {},
+        event("upstream_down", 300),
+        event("upstream_up", 240),
+        event("tier_degraded", 200, "fast"),
+        event("tier_degraded", 190, "fast"),
+        event("tier_recovered", 100, "fast"),
+        event("tier_degraded", 30, "fast"),
+    )
+    assert [one["seconds"] for one in found["outages"]] == [60, 100, 30]
+    assert [one["until"] is None for one in found["outages"]] == [False, False, True]
+    said = words(found)
+    assert "for 1 min." in said
+    assert "fast was out of reach twice, for 2 min 10 s together; it still is." in said
+
+
+def test_an_agent_alone() -> None:
+    rows = {FAST: {"requests": 1}, FAST._replace(agent="codex"): {"requests": 5}}
+    rows[HourKey(FAST.hour, "", "")] = {"starts": 2, "kills": 1}
+    found = build(Asked(NOW - HOUR, NOW, "codex"), rows, [], SETTINGS)
+    assert found["totals"] == {"requests": 5}
+    assert found["agents"] == ["claude-cli", "codex"]
+    assert [one["agent"] for one in found["hours"]] == ["", "codex"]
+    assert "started twice, after a kill or a crash once" in words(found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "sums", "line"),
+    [
+        (
+            "tool_often_wrong",
+            {"attempts": 40, "calls:edit": 40, "invalid_calls:edit": 9},
+            "max_retries: 1",
+        ),
+        (
+            "tier_mostly_left",
+            {"attempts": 30, "retries": 10, "left:timeout": 11, "left": 11},
+            "chain: [standard]",
+        ),
+        (
+            "queue_always_full",
+            {"attempts": 20, "queued": 11, "queue_seconds": 60},
+            "max_concurrency: 8",
+        ),
+        ("limit_that_cuts", {"turns": 20, "replies_cut": 2}, "max_output_tokens: 32768"),
+        (
+            "window_too_small",
+            {"attempts": 20, "failed:context_overflow": 2},
+            "context_window: 16384",
+        ),
+        ("budget_used_up", {"errors:budget_exceeded": 10}, "per_session: 1000000"),
+    ],
+)
+def test_advice(rule: str, sums: dict[str, float], line: str) -> None:
+    [found] = advice({"fast": sums}, SETTINGS)
+    assert (found["rule"], found["tier"], found["line"]) == (rule, "fast", line)
+    # A figure less than half as bad proves nothing, nor do a few figures.
+    assert advice({"fast": {**sums, **dict.fromkeys(list(sums)[-1:], 0)}}, SETTINGS) == []
+    assert advice({"fast": {name: number / 20 for name, number in sums.items()}}, SETTINGS) == []
+
+
+def test_every_rule_of_advice_is_tested() -> None:
+    marks = [mark for mark in test_advice.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
+    assert [case[0] for case in marks[0].args[1]] == [rule.__name__ for rule in RULES]
+
+
+def test_the_line_of_advice_is_a_line_of_the_file() -> None:
+    import yaml
+
+    sums = {"attempts": 30, "retries": 10, "left": 11, "calls:edit": 40, "invalid_calls:edit": 9}
+    for one in advice({"fast": sums}, SETTINGS):
+        *parents, _ = one["setting"].split(".")
+        given: dict[str, Any] = yaml.safe_load(one["line"])
+        for parent in reversed(parents):
+            given = {parent: given}
+        tiers = {"tiers": {"fast": {"model": "f"}, "standard": {"model": "s"}}}
+        budget = {"reliability": {"token_budget": {"downgrade_tier": "standard"}}}
+        chain = {"escalation": {"chain": ["fast", "standard"]}}
+        whole = {**tiers, "reliability": {**budget["reliability"], **chain, **given["reliability"]}}
+        from_mapping(whole)
+
+
+def test_it_fits_a_screen() -> None:
+    failed = [event("exhausted", n, "fast", type="all_tiers_failed") for n in range(30, 0, -1)]
+    found = report({FAST: {**NIGHT, "errors": 30, "errors:all_tiers_failed": 30}}, *failed)
+    lines = list(screen(found))
+    assert len(lines) <= 40
+    assert all(len(line) <= WIDTH for line in lines if "events --request" not in line)
+    assert any(line.startswith("advice") for line in lines)
+    assert any("max_retries: 1" in line for line in lines)
+    assert next(markdown(found)).startswith("# mlx-stack-proxy, 20")
+
+
+def test_the_night_is_the_last_one() -> None:
+    def at(day: int, hour: int) -> float:
+        return time.mktime((2026, 11, day, hour, 0, 0, 0, 0, -1))
+
+    assert night(at(26, 9)) == (at(25, 20), at(26, 8))
+    assert night(at(26, 3)) == (at(25, 20), at(26, 3))
+    assert night(at(26, 21)) == (at(26, 20), at(26, 21))
+    assert night(at(1, 9))[0] == time.mktime((2026, 10, 31, 20, 0, 0, 0, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.25, "0.2 s"), (59.6, "1 min"), (3661, "1 h 1 min"), (9e4, "1 d 1 h")],
+)
+def test_spans(seconds: float, said: str) -> None:
+    assert span(seconds) == said

@@ -1,0 +1,159 @@
+"""A real browser: headless Chromium, driven by its chromedriver over W3C WebDriver.
+
+    async with Browser(tmp_path) as browser:
+        await browser.open("http://127.0.0.1:4100/mlx-stack/")
+        await browser.until("return document.querySelector('.tier') !== null")
+
+The protocol is a handful of HTTP calls, so no library stands between. Nothing is installed or
+downloaded by the browser, and nobody outside is asked anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+import shutil
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+ARRIVAL_SECONDS = 30  # a page that takes longer hangs
+PROGRAMS = ("chromium", "chromedriver")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "--force-color-profile=srgb",
+)
+_STARTED = re.compile(rb"started successfully on port (\d+)")
+KEYS = {"ArrowLeft": "\ue012", "ArrowRight": "\ue014"} | {
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "Tab": "\ue004",
+}
+
+
+class Browser:
+    """One window, with a profile of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._profile = folder / "profile"
+        self._driver: asyncio.subprocess.Process | None = None
+        self._client = httpx.AsyncClient(trust_env=False, timeout=ARRIVAL_SECONDS * 2)
+        self._session = ""
+
+    async def __aenter__(self) -> Self:
+        self._driver = await asyncio.create_subprocess_exec(
+            "chromedriver", "--port=0", stdout=asyncio.subprocess.PIPE
+        )
+        assert self._driver.stdout is not None
+        async with asyncio.timeout(ARRIVAL_SECONDS):
+            while (found := _STARTED.search(await self._driver.stdout.readline())) is None:
+                if self._driver.stdout.at_eof():
+                    raise RuntimeError("chromedriver has ended")
+        self._client.base_url = httpx.URL(f"http://127.0.0.1:{found[1].decode()}")
+        try:
+            await self._begin()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _begin(self) -> None:
+        options = {
+            "binary": shutil.which("chromium"),
+            "args": [*_FLAGS, f"--user-data-dir={self._profile}"],
+        }
+        wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        answer = await self._client.post("/session", json={"capabilities": {"alwaysMatch": wanted}})
+        value = answer.json()["value"]
+        assert answer.status_code == 200, value
+        self._session = f"/session/{value['sessionId']}"
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session:
+            await self._client.delete(self._session)
+        await self._client.aclose()
+        if self._driver is not None and self._driver.returncode is None:
+            self._driver.terminate()
+            await self._driver.wait()
+
+    async def _ask(self, path: str, body: Any = None) -> Any:
+        answer = await self._client.post(f"{self._session}/{path}", json=body or {})
+        value = answer.json()["value"]
+        assert answer.status_code == 200, value
+        return value
+
+    async def open(self, url: str) -> None:
+        await self._ask("url", {"url": url})
+
+    async def run(self, script: str, *arguments: Any) -> Any:
+        """What a script in the page returns."""
+        return await self._ask("execute/sync", {"script": script, "args": list(arguments)})
+
+    async def until(self, script: str, *arguments: Any) -> Any:
+        """What a script in the page returns, once that is something."""
+        try:
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                while not (found := await self.run(script, *arguments)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+                return found
+        except TimeoutError:
+            text = await self.text()
+            raise AssertionError(f"never so: {script} {arguments}\nthe page: {text}") from None
+
+    async def shows(self, text: str) -> None:
+        """Wait until a text stands in the page."""
+        await self.until("return document.body.innerText.includes(arguments[0])", text)
+
+    async def text(self) -> str:
+        return str(await self.run("return document.body.innerText"))
+
+    async def click(self, selector: str) -> None:
+        await self.until("return document.querySelector(arguments[0])", selector)
+        await self.run("document.querySelector(arguments[0]).click()", selector)
+
+    async def press(self, *keys: str) -> None:
+        """Press keys, one after the other: what has the focus gets them."""
+        actions = []
+        for key in keys:
+            value = KEYS.get(key, key)
+            actions += [{"type": "keyDown", "value": value}, {"type": "keyUp", "value": value}]
+        await self._ask("actions", {"actions": [{"type": "key", "id": "k", "actions": actions}]})
+
+    async def screen(
+        self, width: int, height: int, *, scale: float = 1, dark: bool = False
+    ) -> None:
+        """Be a screen of that size."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": scale}
+        mobile = {**metrics, "mobile": width < 600}
+        await self._command("Emulation.setDeviceMetricsOverride", mobile)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        await self._command("Emulation.setEmulatedMedia", {"features": [scheme]})
+
+    async def _command(self, name: str, given: dict[str, Any]) -> Any:
+        return await self._ask("goog/cdp/execute", {"cmd": name, "params": given})
+
+    async def cookies(self) -> list[dict[str, Any]]:
+        answer = await self._client.get(f"{self._session}/cookie")
+        found: list[dict[str, Any]] = answer.json()["value"]
+        return found
+
+    async def picture(self) -> bytes:
+        """The window as PNG."""
+        answer = await self._client.get(f"{self._session}/screenshot")
+        return base64.b64decode(answer.json()["value"])
+
+    async def complaints(self) -> list[str]:
+        """What the browser has to complain about since it was asked last."""
+        said = await self._ask("se/log", {"type": "browser"})
+        return [one["message"] for one in said if one["level"] in ("WARNING", "SEVERE")]
