@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 import yaml
 
+from mlx_stack_proxy.operator.local_stack.configs import CALLBACK
 from mlx_stack_proxy.settings import DEFAULT_TIERS
 from tests.support.ports import free_port
 
@@ -212,10 +213,13 @@ def start_proxy(
     return server
 
 
-def start_litellm(upstream: int, folder: Path, key: str, *, inside: bool = False) -> Server | None:
+def start_litellm(
+    upstream: int, folder: Path, key: str, *, inside: dict[str, Any] | None = None
+) -> Server | None:
     """LiteLLM alone, set up as README says; None where it isn't installed.
 
-    ``inside``: with the reliability layer in its process, all stages on, counts on the disk.
+    ``inside``: with the reliability layer in its process, all stages on, counts on the disk, and
+    with these settings where they are not the usual ones.
     """
     program = shutil.which("litellm", path=str(Path(sys.executable).parent))
     if not program or importlib.util.find_spec("litellm") is None:
@@ -233,16 +237,16 @@ def start_litellm(upstream: int, folder: Path, key: str, *, inside: bool = False
         },
     }
     settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    if inside:
-        config["litellm_settings"]["callbacks"] = ["mlx_stack_proxy.litellm.reliability"]
+    if inside is not None:
+        config["litellm_settings"]["callbacks"] = [CALLBACK]
         settings["MLX_STACK_CONFIG"] = str(folder / f"inside-{port}.yaml")
-        ours = {k: v for k, v in PROXY_CONFIG.items() if k not in ("server", "upstream")}
-        ours["state"] = {"path": str(folder / f"state-{port}.db")}
+        state = {"path": str(folder / f"state-{port}.db")}
+        ours = {"tiers": PROXY_CONFIG["tiers"], "state": state, **inside}
         Path(settings["MLX_STACK_CONFIG"]).write_text(yaml.safe_dump(ours))
     file = folder / f"litellm-{port}.yaml"
     file.write_text(yaml.safe_dump(config))
     argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
-    name = "LiteLLM inside" if inside else "LiteLLM alone"
+    name = "LiteLLM alone" if inside is None else "LiteLLM inside"
     server = start(name, port, argv, folder, LITELLM_LOG="ERROR", **settings)
     server.wait_ready("/health/liveliness", 180)
     return server

@@ -19,6 +19,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
 
+import litellm
 from litellm.integrations.custom_logger import CustomLogger
 from litellm.proxy import proxy_server
 
@@ -87,6 +88,8 @@ class Layer:
             log.fault("start_failed", error)
             raise SystemExit(1) from None
         self._reloader.start()
+        # It has named us. Left there, LiteLLM would go through it with every call.
+        litellm.callbacks = [one for one in litellm.callbacks if not isinstance(one, Reliability)]
         self._opening = None
 
     async def close(self) -> None:
@@ -133,10 +136,10 @@ def started() -> Reliability:
     return Reliability()
 
 
-def _closing(layer: Layer, litellm: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    @functools.wraps(litellm)
+def _closing(layer: Layer, before: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @functools.wraps(before)
     async def closing(*args: Any, **named: Any) -> Any:
         await layer.close()
-        return await litellm(*args, **named)
+        return await before(*args, **named)
 
     return closing
