@@ -90,6 +90,7 @@ server: {api_keys: [sk-one, sk-two], admin_key: sk-three}
 upstream: {base_url: "http://user:sk-four@h:1"}
 reliability: {token_budget: {per_key: {sk-five: {per_hour: 7}}}}
 state: {backend: redis, redis_url: "redis://:sk-six@h:1/0"}
+observability: {notify: {url: "https://hooks/sk-seven"}}
 """,
     )
     text = "\n".join(lines)

@@ -69,8 +69,8 @@ def build_services(
     )
     journal.on_failure = partial(accounts.store_failed, services)
     journal.on_events = services.feed.told
-    upstream.reach.on_down = partial(lifetime.upstream_down, services)
-    upstream.reach.on_up = partial(lifetime.upstream_up, services)
+    tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
+    upstream.reach.watch(*tell)
     services.capture = _capture(services)
     if services.capture is not None:
         services.observers = (*services.observers, services.capture.of)

@@ -172,6 +172,16 @@ async def test_what_an_operator_sees(
     assert kinds == ["tool_call_invalid", "tool_call_invalid", "escalated"]
     models = (await front.client.get("/v1/models")).json()["data"]
     assert [one["id"] for one in models] == ["auto", "fast", "standard"]
+    assert (await front.client.get("/v1/models/auto")).json()["id"] == "auto"
+
+
+async def test_what_passes_through(front: Front, fast: ScriptedServer) -> None:
+    vector = {"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}
+    usage = {"prompt_tokens": 2, "total_tokens": 2}
+    fast.will(Reply.json({"object": "list", "model": "m", "data": [vector], "usage": usage}))
+    response = await front.client.post("/v1/embeddings", json={"model": "fast", "input": "quokka"})
+    assert response.headers["x-mlx-stack-mode"] == "passthrough"
+    assert response.json()["data"][0]["embedding"] == vector["embedding"]
 
 
 async def test_a_key_that_litellm_does_not_know(front: Front, fast: ScriptedServer) -> None:

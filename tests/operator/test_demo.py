@@ -60,6 +60,13 @@ def test_a_reply_is_judged_as_an_agent_finds_it(
     assert wrong in why if wrong else why == ""
 
 
+REPORT = {
+    **{"version": "0.1.0", "since": 1_780_000_000.0, "until": 1_780_000_060.0, "agent": "demo"},
+    "said": [{"about": "replies", "lines": ["2 of 10 replies were broken; you saw none."]}],
+    "advice": [],
+}
+
+
 async def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     upstream: ScriptedServer, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -74,6 +81,7 @@ async def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     )
     upstream.will(Reply.json(completion()), mended, Reply.json(completion()), moved)
     upstream.otherwise = Reply.json(good)
+    upstream.routes["GET", "/mlx-stack/report"] = Reply.json(REPORT)
     args = ["demo", "--url", upstream.url, "--direct", upstream.url]
     assert await asyncio.to_thread(cli.main, args) == 0
     out = capsys.readouterr().out
@@ -82,10 +90,12 @@ async def test_both_replies_stand_side_by_side_with_what_the_proxy_did(
     assert "✓ fast was left for standard: loop" in out
     assert "asked again 2 times" in out
     assert "Of 10 questions 8 came out right directly, 10 through the proxy" in out
+    assert out.rstrip().endswith("replies    2 of 10 replies were broken; you saw none.")
     assert max(map(len, out.splitlines())) <= 80
 
 
 async def test_each_question_is_a_session_of_its_own(upstream: ScriptedServer) -> None:
+    upstream.routes["GET", "/mlx-stack/report"] = Reply.json({}, status=404)  # an older proxy
     upstream.otherwise = Reply.json(call("get_order", '{"order_id": "7"}'))
     args = ["demo", "--url", upstream.url, "--direct", upstream.url]
     assert await asyncio.to_thread(cli.main, args) == 0

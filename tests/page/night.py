@@ -56,6 +56,7 @@ def _counts(chance: random.Random, turns: int) -> dict[str, float]:
         return {}
     found |= {"turns": turns, "requests": turns + errors, "errors": errors}
     found |= {"attempts": turns + 3, "model_seconds": turns * chance.uniform(2, 6)}
+    found |= {"errors:all_tiers_failed": errors}
     wrong = found.get("retried_right", 0) + found.get("escalated_right", 0) + errors
     found |= {"failed": wrong, "failed:tool_validation_failure": wrong}
     found |= {"invalid_calls": wrong, "invalid_calls:write_file": wrong}

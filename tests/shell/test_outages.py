@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,9 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
                 assert (await client.post(CHAT, json=body())).status_code == 200
             await process.end(how)
         await process.start()
+        async with asyncio.timeout(20):  # it answers a moment before it has told that it began
+            while (await kinds(client))[-1] != "started":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         found = await got(client, "/mlx-stack/report")
         assert found["totals"]["right_at_once"] == found["totals"]["requests"] == 6
         assert found["process"] == {"kills": 1, "starts": 3, "stops": 1}
@@ -122,3 +126,13 @@ async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
         killed = [one["detail"]["killed"] for one in events if one["kind"] == "started"]
         assert killed == [False, True, False]
         assert events[2]["detail"]["signal"] == "SIGTERM"
+
+
+async def test_what_can_not_be_reached_is_said_at_the_start(tmp_path: Path) -> None:
+    said = tmp_path / "log"
+    async with ProxyProcess(tmp_path, f"http://127.0.0.1:{free_port()}") as process:
+        with said.open("wb") as log:
+            await process.start(log.fileno())
+        await until(lambda: "not_ready" in said.read_text())
+        [line] = [line for line in said.read_text().splitlines() if "not_ready" in line]
+        assert "refused" in line and "mlx-stack-proxy check" in line

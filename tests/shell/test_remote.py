@@ -230,3 +230,35 @@ async def test_an_address_that_is_none_or_somebody_elses(
     ):
         assert await asyncio.to_thread(main, ["status", "--url", url]) == 1
         assert said in capsys.readouterr().err
+
+
+async def test_all_events_page_by_page(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
+) -> None:
+    now = time.time()
+    common = {"kind": "escalated", "session": "ab" * 16, "tier": "fast", "detail": {}}
+    events = [{**common, "time": now, "request_id": f"req_{n}"} for n in range(2300)]
+    await proxy.services.store.add_events(events)
+    _, out, err = await said(capsys, proxy, "events", "--json")
+    assert len(out.splitlines()) == 50 and "50 of 2300 shown" in err
+    for options, count in ((["--all"], 2300), (["--limit", "1500"], 1500)):
+        _, out, err = await said(capsys, proxy, "events", "--json", *options)
+        numbers = [json.loads(line)["number"] for line in out.splitlines()]
+        assert numbers == list(range(2301 - count, 2301))
+    assert "1500 of 2300 shown" in err
+
+
+async def test_report(
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
+) -> None:
+    upstream.will(text_stream("Hello"))
+    await ask(proxy, AGENT)
+    code, out, _ = await said(capsys, proxy, "report")
+    assert code == 0 and "1 request, all by agent-one" in out
+    assert "The reply was right at once." in out
+    _, out, _ = await said(capsys, proxy, "report", "--night", "--json")
+    assert json.loads(out)["agent"] is None
+    _, out, _ = await said(capsys, proxy, "report", "--agent", "nobody", "--markdown")
+    assert "- Nobody asked for anything." in out
+    code, _, err = await said(capsys, proxy, "report", "--since", "yesterday")
+    assert code == 1 and "`since`" in err

@@ -6,7 +6,7 @@ import asyncio
 
 from mlx_stack_proxy.state.hourly import MOST_AGENTS, MOST_COUNTERS, HourKey, hour_of
 from mlx_stack_proxy.state.sqlite import SqliteStore
-from mlx_stack_proxy.state.store import EventQuery, Store
+from mlx_stack_proxy.state.store import EventQuery, Limit, SessionDelta, Settlement, Sticky, Store
 from tests.state.conftest import NOW, MakeStore
 
 HOUR = hour_of(NOW)
@@ -105,3 +105,16 @@ async def test_what_the_file_lacks_stays_in_memory(make_sqlite: MakeStore) -> No
     image.forget_counts(HOUR + 9)
     assert list(image.hourly.rows) == [CODEX]
     await store.close()
+
+
+async def test_an_exchange_adds_them_with_its_session(store: Store) -> None:
+    hour = Limit("hour", None, rolling=True)
+    for number in (1, 2):
+        counts = {CODEX: {"requests": 1, "model_seconds": 0.5}}
+        sticky = {"auto": Sticky("standard", NOW + 300)}
+        delta = SessionDelta(1, "fast", (b"x",), sticky, counts)
+        settlement = Settlement(f"t{number}", {hour: 10}) if number == 2 else None
+        await store.commit("a", delta, NOW, settlement)
+    assert await store.counts(HOUR, HOUR) == {CODEX: {"requests": 2, "model_seconds": 1.0}}
+    state = await store.load("a", NOW, [hour])
+    assert (state.turns, state.counts, state.sticky) == (2, {"hour": 10}, sticky)

@@ -117,6 +117,8 @@ class Exchange:
 
     @property
     def tier(self) -> str:
+        if not self.steps:
+            return self._first_tier  # nearly always
         for step in reversed(self._way):
             if isinstance(step, Move):
                 return step.tier

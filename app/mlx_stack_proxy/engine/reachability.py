@@ -18,32 +18,36 @@ INTERVAL_SECONDS: Final = 1.0
 
 
 class Reachability:
-    """``ask``: whether it answers now. ``on_down(why)``, ``on_up(seconds)``: told once each.
+    """``ask``: whether it answers now. ``why``: why no connection can be made; "" while one can.
 
-    ``why``: why no connection can be made; "" while one can, as far as it is known.
+    Does nothing until somebody cares: see :meth:`watch`.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
         self._ask = ask
-        self.on_down: Callable[[str], None] = lambda why: None
-        self.on_up: Callable[[float], None] = lambda seconds: None
+        self._on_down: Callable[[str], None] | None = None
+        self._on_up: Callable[[float], None] | None = None
         self.why = ""
         self._since = 0.0
         self._task: asyncio.Task[None] | None = None
 
+    def watch(self, on_down: Callable[[str], None], on_up: Callable[[float], None]) -> None:
+        """Tell ``on_down`` why it is gone, ``on_up`` after how many seconds it is back."""
+        self._on_down, self._on_up = on_down, on_up
+
     def refused(self, why: str) -> None:
         """A connection was refused."""
-        if self.why:
+        if self.why or self._on_down is None:
             return
         self.why, self._since = why, time.monotonic()
-        self.on_down(why)
+        self._on_down(why)
         # It is no request's: its log lines are to name none.
         self._task = contextvars.Context().run(asyncio.ensure_future, self._wait())
 
     def answered(self) -> None:
-        if self.why:
+        if self.why and self._on_up is not None:
             self.why = ""
-            self.on_up(time.monotonic() - self._since)
+            self._on_up(time.monotonic() - self._since)
 
     async def close(self) -> None:
         await tasks.end(self._task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -87,9 +87,10 @@ class Request:
     left_out: tuple[str, ...] = ()  # tools that the dialect doesn't offer to the model
 
     def asked_by(self, **who: Any) -> Request:
-        """The same request with more fields filled in."""
-        whole = replace(self, **who)
-        whole.__dict__["blocks"] = self.blocks  # a long history is long to go through
+        """The same request with more fields filled in; ``who``: none that changes the body."""
+        whole = object.__new__(Request)
+        # With what was worked out of the body: a long history is long to go through.
+        whole.__dict__ = {**self.__dict__, **who}
         return whole
 
     @property

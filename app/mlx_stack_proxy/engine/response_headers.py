@@ -67,20 +67,21 @@ def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> d
 
     ``running``: what is said so far of the attempt that runs; None: the exchange is over.
     """
-    notes = {**exchange.notes, **(exchange.reply_notes if running is None else running.notes)}
     said = {
         "Request-Id": exchange.id,
         "Tier": exchange.tier,
         "Retries": str(exchange.retries),
         "Attempts": str(len(exchange.attempts) + (running is not None)),
         "Session": exchange.session.header,
-        **{name: value for name, value in notes.items() if value},
+        **exchange.notes,
     }
-    if running is not None:
-        said |= running.reply_notes
+    if running is None:
+        said |= exchange.reply_notes
+    else:
+        said |= running.notes | running.reply_notes
     if pressure.level:
         said["Memory-Pressure"] = pressure.level.word
-    return said
+    return {name: value for name, value in said.items() if value}
 
 
 def encode(said: dict[str, str]) -> RawHeaders:

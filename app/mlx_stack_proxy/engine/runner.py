@@ -89,9 +89,9 @@ class Run:
             except asyncio.CancelledError:  # not within a call: while it waits for the store, say
                 step = Fail(error_of(self._exchange, self._watch.interruption()))
             self._watch.stop()
-            self._hourly.tell(outcome_of(step))
+            counts = self._hourly.told(outcome_of(step))
             delivers = isinstance(step, (Deliver, DeliverEarlier))
-            await self._books.close(delivered=delivers)
+            await self._books.close(delivered=delivers, counts=counts)
             await self._carry_out(step)
             self.outcome = outcome_of(step)
             if delivers:
@@ -107,8 +107,8 @@ class Run:
             self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
-            self._hourly.tell(self.outcome)
-            await self._books.close(delivered=False)
+            counts = self._hourly.told(self.outcome)
+            await self._books.close(delivered=False, counts=counts)
             if self._observer is not None:
                 self._observer.ended(self.outcome)
 

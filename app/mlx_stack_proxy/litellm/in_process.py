@@ -69,8 +69,8 @@ def _scope(method: str, target: str, headers: RawHeaders) -> Scope:
         **client_scope.get(),
         "method": method,
         "path": unquote(path),
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
+        "raw_path": path.encode("latin-1"),
+        "query_string": query.encode("latin-1"),
         "headers": headers,
     }
 

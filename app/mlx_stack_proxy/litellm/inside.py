@@ -28,7 +28,7 @@ from ..engine.downstream import Send
 from ..engine.watch import Receive
 from ..reload import Reloader
 from ..server import operations
-from ..server.edge import Edge, is_guarded
+from ..server.edge import Edge, is_guarded, is_model_query
 from ..telemetry import log
 from .given import GivenInside, given_beside
 from .in_process import App, InProcess, Scope, client_scope
@@ -108,11 +108,10 @@ async def _refuse_websocket(scope: Scope, send: Send) -> None:
 
 def _is_judged(method: str, path: str) -> bool:
     """Whether the proxy's edge answers. Elsewhere under /v1/ LiteLLM has its administration."""
-    models = method in ("GET", "HEAD") and path == "/v1/models"
     return (
         is_guarded(path)
-        or models
         or path.startswith(_OURS)
+        or is_model_query(method, path)
         or passthrough_paths.serves_models(method, path)
     )
 

@@ -120,7 +120,7 @@ class Edge:
                 await self._chat.count(request, receive, downstream, BY_COUNT_PATH[path])
             else:
                 await self._chat.handle(request, receive, downstream, BY_PATH.get(path))
-        elif path.startswith("/v1/") and not is_model_query(request):
+        elif path.startswith("/v1/") and not is_model_query(request.method, path):
             self._check_open()
             if request.method in ("CONNECT", "TRACE"):
                 raise invalid(f"{request.method} is not passed through", status=405)
@@ -178,11 +178,9 @@ def is_guarded(path: str) -> bool:
     return _tidy(path) in _GUARDED
 
 
-def is_model_query(request: Incoming) -> bool:
+def is_model_query(method: str, path: str) -> bool:
     """Whether a request asks for models, which is answered with our tiers among them."""
-    return request.method in ("GET", "HEAD") and (
-        request.path == "/v1/models" or request.path.startswith("/v1/models/")
-    )
+    return method in ("GET", "HEAD") and (path == "/v1/models" or path.startswith("/v1/models/"))
 
 
 def _tidy(path: str) -> str:

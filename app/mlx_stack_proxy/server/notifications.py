@@ -66,8 +66,9 @@ class Notifier:
         await self._background.close()
         await self._upstream.aclose()
 
-    def told(self, kind: str, event: Event) -> None:
+    def told(self, event: Event) -> None:
         """An event was kept."""
+        kind = event["kind"]
         if kind not in self._on:
             return
         now = self._clock()
@@ -75,7 +76,7 @@ class Notifier:
             self._held[kind] = self._held.get(kind, 0) + 1
             return
         self._quiet_until[kind] = now + QUIET_SECONDS
-        self._background.start(self._tell(kind, *words(kind, event)))
+        self._background.start(self._tell(kind, *words(event)))
 
     async def _tell(self, kind: str, title: str, text: str) -> None:
         await self._post(kind, title, text)
@@ -132,13 +133,14 @@ def next_at(now: float, time_of_day: str) -> float:
     return now + 86_400
 
 
-def words(kind: str, event: Event) -> tuple[str, str]:
+def words(event: Event) -> tuple[str, str]:
     """Title and text."""
-    detail = event["detail"]
+    kind, detail = str(event["kind"]), event["detail"]
     match kind:
         case "exhausted":
             tried = len(detail.get("attempts") or ())
-            said = f"{event['agent']}: {detail.get('type')} after {tried} attempts"
+            tries = f"{tried} attempt{'' if tried == 1 else 's'}"
+            said = f"{event['agent']}: {detail.get('type')} after {tries}"
             command = f"mlx-stack-proxy events --request {event['request_id']}"
             return "A request failed", f"{said}: {command}"
         case "upstream_down":

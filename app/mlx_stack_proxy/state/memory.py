@@ -66,6 +66,8 @@ class MemoryStore:
     async def commit(
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
+        if delta.counts:
+            await self.add_counts(delta.counts)
         return self._ledger.commit(session, delta, now, settlement)
 
     async def delete(self, session: str) -> bool:

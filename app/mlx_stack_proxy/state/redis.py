@@ -135,6 +135,8 @@ class RedisStore:
         args += (self._window_size, self._max_sessions, len(delta.sticky))
         for model, entry in delta.sticky.items():
             args += (model, f"{entry.until!r} {entry.tier}")
+        counts = self._counts(delta.counts) if delta.counts else []
+        args += (len(counts), *counts)
         if settlement is None:
             await self._add(now, "commit", *args)
             return {}
@@ -236,19 +238,23 @@ class RedisStore:
     # The hours' counters
 
     async def add_counts(self, deltas: Deltas) -> None:
-        given: list[str | bytes | int] = [self._events_ttl, MOST_AGENTS, MOST_COUNTERS]
-        for key, counts in deltas.items():
-            given += (*key, len(counts))
-            for name, number in counts.items():
-                given += (name, repr(number))
-        await self._add(self._clock(), "add_counts", *given)
+        await self._add(self._clock(), "add_counts", *self._counts(deltas))
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
         found: dict[HourKey, Counts] = {}
         for start in range(first, last + 1, HOURS_AT_ONCE):
             end = min(last, start + HOURS_AT_ONCE - 1)
-            found |= _readable(_counts, await self._run("counts", start, end))
+            found |= _readable(_counters, await self._run("counts", start, end))
         return found
+
+    def _counts(self, deltas: Deltas) -> list[str | int]:
+        """As the scripts take them."""
+        given: list[str | int] = [self._events_ttl, MOST_AGENTS, MOST_COUNTERS]
+        for key, counts in deltas.items():
+            given += (*key, len(counts))
+            for name, number in counts.items():
+                given += (name, repr(number))
+        return given
 
     # Its own
 
@@ -373,7 +379,7 @@ def _event(entry: Any) -> tuple[int, Mapping[str, Any]]:
     return _number(number), event
 
 
-def _counts(row: Any) -> tuple[HourKey, Counts]:
+def _counters(row: Any) -> tuple[HourKey, Counts]:
     hour, name, flat = row
     agent, _, tier = name.decode().partition("\t")
     counters = {counter.decode(): float(number) for counter, number in _pairs(flat)}

@@ -75,6 +75,7 @@ class SqliteStore:
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
         before = self._ledger().commit(session, delta, now, settlement)
+        self._image.add_counts(delta.counts)
         await self._keeper.written()
         return before
 

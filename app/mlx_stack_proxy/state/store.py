@@ -98,12 +98,16 @@ class Sessions(list[SessionState]):
 
 @frozen
 class SessionDelta:
-    """What one exchange adds. Deltas of parallel exchanges may be committed in any order."""
+    """What one exchange adds. Deltas of parallel exchanges may be committed in any order.
+
+    ``counts``: to the hours' counters, which are not the session's alone.
+    """
 
     turns: int = 0
     tier: str = ""
     window: tuple[bytes, ...] = ()
     sticky: Mapping[str, Sticky] = field(default_factory=dict)
+    counts: Deltas = field(default_factory=dict)
 
 
 @frozen

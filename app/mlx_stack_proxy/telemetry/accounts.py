@@ -13,7 +13,7 @@ from ..engine.steps import Fail, Move, Retry, Step
 from ..engine.verdicts import Rejected, UpstreamFailed, Verdict
 from ..errors import INVALID_REQUEST, ProxyError
 from ..escalation.breaker import TierCall
-from ..state.hourly import Counts, HourKey, hour_of
+from ..state.hourly import Counts, Deltas, HourKey, hour_of
 from ..state.store import StoreError
 from ..token_budget.budgets import Spent
 from . import log
@@ -56,22 +56,26 @@ class HourlyCount:
         self._counted: Mapping[str, Counts] = {}
         self._counted_as = ""
 
-    def tell(self, outcome: str) -> None:
-        """The exchange ends like this; told again, what it was told before is put right."""
+    def told(self, outcome: str) -> Deltas:
+        """What to add, as the exchange ends like this; its last events are kept.
+
+        Told again, what puts right what was told before.
+        """
         if self._counted_as == outcome:
-            return
+            return {}
         services, exchange = self._services, self._exchange
         try:
             found = counts_of(exchange, outcome)
             hour = hour_of(services.wall_clock())
             missing = difference(found, self._counted)
             self._counted, self._counted_as = found, outcome
+            if told := _told_of_end(exchange, outcome):
+                keep(services, exchange, told)
         except Exception as error:  # no reason to keep a reply back that was fine
             stage_failed(services, "books", error)
-            return
+            return {}
         agent = exchange.request.agent
-        services.journal.count({HourKey(hour, agent, tier): n for tier, n in missing.items()})
-        keep(services, exchange, _told_of_end(exchange, outcome))
+        return {HourKey(hour, agent, tier): counts for tier, counts in missing.items()}
 
 
 def _told_of_end(exchange: Exchange, outcome: str) -> list[tuple[str, dict[str, Any]]]:
@@ -225,11 +229,11 @@ def keep_of(
     }
     kept = [{**common, "kind": kind, "detail": detail} for kind, detail in events]
     services.journal.add(kept)
-    for kind, event in zip((kind for kind, _ in events), kept, strict=True):
+    for event in kept:
         if services.notifier is not None:
-            services.notifier.told(kind, event)
-        if kind in _COUNTED:
-            count_alone(services, {_COUNTED[kind]: 1}, tier)
+            services.notifier.told(event)
+        if counter := _COUNTED.get(str(event["kind"])):
+            count_alone(services, {counter: 1}, tier)
 
 
 def count_alone(services: Services, counts: Counts, tier: str = "") -> None:

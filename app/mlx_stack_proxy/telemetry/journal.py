@@ -7,7 +7,7 @@ call, in its order, and of a breaker only the last state.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ..state.hourly import Deltas, HourKey, merge
@@ -85,15 +85,19 @@ class Journal:
                 await self._store.save_breaker(tier, state)
             except StoreError as error:
                 self.on_failure(error)
-        writes = [self._store.add_counts(counts)] if counts else []
-        if events:
-            writes.append(self._add_events(events))
-        # Together, so that a store which groups what it writes has one transaction of it.
-        for failed in await asyncio.gather(*writes, return_exceptions=True):
-            if isinstance(failed, StoreError):
-                self.on_failure(failed)
-            elif failed is not None:
-                raise failed
+        # The counters are awaited here and in no task of their own, so that they reach the store
+        # before the session that is being written: both are one transaction of its.
+        adding = asyncio.ensure_future(self._add_events(events)) if events else None
+        if counts:
+            await self._kept(self._store.add_counts(counts))
+        if adding is not None:
+            await self._kept(adding)
+
+    async def _kept(self, write: Awaitable[None]) -> None:
+        try:
+            await write
+        except StoreError as error:
+            self.on_failure(error)
 
     async def _add_events(self, events: list[Mapping[str, Any]]) -> None:
         await self._store.add_events(events)

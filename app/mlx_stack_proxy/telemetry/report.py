@@ -15,7 +15,7 @@ from ..state.hourly import HOUR, Counts, HourKey
 from . import report_words
 from .advice import advice
 
-MOST_FAILURES: Final = 20  # told one by one, the newest
+MOST_FAILURES: Final = 5  # of a type, told one by one
 Event = Mapping[str, Any]
 Found = dict[str, Any]
 # What begins an outage, and what ends it.
@@ -91,13 +91,14 @@ def outages(events: Iterable[Event], until: float) -> list[Found]:
 
 
 def failures(events: Iterable[Event], agent: str | None) -> list[Found]:
-    """The requests that ended with an error, the newest ``MOST_FAILURES``, oldest first."""
-    of_agent = [
-        event
-        for event in events
-        if event["kind"] == "exhausted" and agent in (None, event.get("agent", ""))
-    ]
-    return [_failure(event) for event in of_agent[-MOST_FAILURES:]]
+    """The requests that ended with an error, of each type the newest ones, oldest first."""
+    by_type: dict[str, list[Found]] = defaultdict(list)
+    for event in events:
+        if event["kind"] == "exhausted" and agent in (None, event.get("agent", "")):
+            found = _failure(event)
+            by_type[found["type"]].append(found)
+    newest = [one for several in by_type.values() for one in several[-MOST_FAILURES:]]
+    return sorted(newest, key=lambda one: one["time"])
 
 
 def _failure(event: Event) -> Found:

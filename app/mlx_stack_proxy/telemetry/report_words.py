@@ -60,7 +60,8 @@ def _replies(report: Report) -> list[str]:
     if not turns + seen:
         return []
     if not broken:
-        return [f"All {_n(turns)} replies were right at once."]
+        fine = "The reply was" if turns == 1 else f"All {_n(turns)} replies were"
+        return [f"{fine} right at once."]
     were = "was" if broken == 1 else "were"
     whom = f"you saw {_n(seen)} of them" if seen else "you saw none"
     lines = [f"{_n(broken)} of {_n(turns + seen)} replies {were} broken; {whom}."]

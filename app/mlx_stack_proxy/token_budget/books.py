@@ -18,6 +18,7 @@ from ..engine.services import Services
 from ..engine.verdicts import Rejected
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
+from ..state.hourly import Deltas
 from ..state.store import Limit, SessionDelta, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..wire.reply import Reply
@@ -25,6 +26,8 @@ from . import budgets
 from .budgets import Spent
 from .prompt_costs import Measured, measured
 from .reservation import Reservation, no_truth
+
+_NO_COUNTS: Deltas = {}  # never changed
 
 
 class Books:
@@ -49,6 +52,7 @@ class Books:
         self._amounts: dict[Limit, int] = {}  # what is to be settled
         self._prompt: Measured | None = None  # the attempt's, where its cost matters before
         self._closed = False
+        self._counts: Deltas = _NO_COUNTS
         self.sticky: str | None = None
         self.spent: frozenset[str] = frozenset()
         self.capped: frozenset[str] = frozenset()
@@ -236,11 +240,16 @@ class Books:
 
     # At its end
 
-    async def close(self, *, delivered: bool) -> None:
-        """Settle what was spent and write the session; only the first time."""
+    async def close(self, *, delivered: bool, counts: Deltas = _NO_COUNTS) -> None:
+        """Settle what was spent and write the session; only the first time.
+
+        ``counts``: what the exchange adds to the hours' counters; written each time.
+        """
         if self._closed:
+            self._services.journal.count(counts)
             return
         self._closed = True
+        self._counts = counts
         try:
             await self.leave()
             await self._write(delivered)
@@ -253,6 +262,7 @@ class Books:
     async def _write(self, delivered: bool) -> None:
         self._note_attempt()
         if not self._exchange.attempts:  # refused: that is no use of the session
+            self._services.journal.count(self._counts)
             await self._settle()
             return
         settlement = self._reservation.settlement(self._amounts)
@@ -272,5 +282,5 @@ class Books:
                 sticky[exchange.request.model] = Sticky(exchange.tier, now + seconds)
         turn = exchange.delivered.remarks.turn if exchange.delivered is not None else b""
         window = (turn,) if turn and delivered else ()
-        delta = SessionDelta(1, exchange.tier, window, sticky)
+        delta = SessionDelta(1, exchange.tier, window, sticky, self._counts)
         return self._services.store.commit(exchange.session.hash, delta, now, settlement)

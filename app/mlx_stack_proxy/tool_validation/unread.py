@@ -51,8 +51,10 @@ def unread_call(text: str, tools: Tools) -> str | None:
 def broken_call(text: str, tools: Tools) -> bool:
     """Whether a reply without calls is nothing but one, from its mark to a closing sign."""
     answer, known = behind_thoughts(text).strip(), SpelledTools(tools)
+    if not answer.endswith((">", "]", "}")):
+        return False
     candidate = Scanner(answer, known, every_mark=True).advance(final=True)
-    if candidate is None or candidate.start or not answer.endswith((">", "]", "}")):
+    if candidate is None or candidate.start:
         return False
     marked = all(row.where is Where.MARK for row in candidate.rows)
     return marked and _named(answer, 0, known) is not None

@@ -23,8 +23,11 @@ from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
 from ..local_stack.run_directory import LITELLM_CONFIG, usual_folder
+from ..remote import report
+from ..remote.client import NoAnswer, Remote
 from .ask import Reply, Server, Unreachable, ask
 
+AGENT = "demo"  # the name under which the proxy counts it
 WEAKEST = "fast"  # of the demo tiers
 _PIPED = 80  # columns
 _MOST = 110  # characters that are shown of one reply
@@ -51,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask and show; 1 where somebody doesn't answer."""
-    url = (args.url or local_url(load(args.config))).rstrip("/").removesuffix("/v1")
+    settings = load(args.config)
+    url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
     direct = _direct(args)
     if direct is None:
         sys.stderr.write(
@@ -65,8 +69,19 @@ def run(args: argparse.Namespace) -> int:
     except Unreachable as error:
         sys.stderr.write(f"{error}; start the stack with `make run`\n")
         return 1
-    console.print(_sum(right))
+    console.print(_sum(right), "")
+    for line in _report(Remote(url, settings.server.admin_key)):
+        console.print(line, markup=False)
     return 0
+
+
+def _report(remote: Remote) -> list[str]:
+    """What the proxy has counted of this demo, and of others in the same hour."""
+    try:
+        found = remote.ask("report", since="0s", agent=AGENT)
+        return [printable(line) for line in report.screen(found)]
+    except NoAnswer as error:
+        return [f"There is no report: {error}"]
 
 
 def _direct(args: argparse.Namespace) -> Server | None:
@@ -99,7 +114,7 @@ def _show_all(console: Console, direct: Server, proxy: Server) -> tuple[int, int
     run = secrets.token_hex(4)
     for number, question in enumerate(asked["questions"], 1):
         # A session each: one that was moved to another tier would have the next question there.
-        named = {"X-MLX-Stack-Agent": "demo", "X-MLX-Stack-Session": f"demo-{run}-{number}"}
+        named = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run}-{number}"}
         replies = [ask(server, question, asked["tools"], named) for server in (direct, proxy)]
         console.print(_pair(number, question, *replies), "")
         for which, reply in enumerate(replies):
@@ -153,4 +168,4 @@ def _sum(right: tuple[int, int, int]) -> Text:
     text.append(f"{directly} came out right directly", style="yellow")
     text.append(", ")
     text.append(f"{proxied} through the proxy", style="bold green")
-    return text.append(". What the proxy counted: mlx-stack-proxy status")
+    return text.append(". What the proxy counted, as `mlx-stack-proxy report` shows it:")

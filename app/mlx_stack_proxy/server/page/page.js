@@ -13,6 +13,8 @@ import { overall } from "./standing.js";
 const PAUSE = 2000; // milliseconds between two looks
 const main = document.getElementById("main");
 const standing = document.getElementById("standing");
+const signOutButton = document.getElementById("sign-out");
+const SIGNED_IN = "signed-in"; // remembered only to offer the way out: no script sees the cookie
 
 let view = null;
 let shownFor = "";
@@ -26,6 +28,7 @@ function made(address) {
 }
 
 function open() {
+  signOutButton.hidden = !localStorage.getItem(SIGNED_IN);
   const address = current();
   const key = `${address.view}/${address.id}`;
   if (key !== shownFor || view === null) {
@@ -64,7 +67,11 @@ function askForKey() {
   view = null;
   shownFor = "";
   standing.replaceChildren();
-  main.replaceChildren(form(open));
+  signOutButton.hidden = true;
+  main.replaceChildren(form(() => {
+    localStorage.setItem(SIGNED_IN, "yes");
+    open();
+  }));
 }
 
 /** One sentence on how the proxy is. */
@@ -107,8 +114,9 @@ function pressed(event) {
 window.addEventListener("hashchange", open);
 document.addEventListener("keydown", pressed);
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(timer) : look()));
-document.getElementById("sign-out")?.addEventListener("click", async () => {
+signOutButton.addEventListener("click", async () => {
   await signOut();
+  localStorage.removeItem(SIGNED_IN);
   askForKey();
 });
 open();

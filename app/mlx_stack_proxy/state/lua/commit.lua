@@ -1,18 +1,22 @@
 -- ARGV: now, ttl, call, session, turns, tier, window, most turns in it, most sessions,
 --       the number of sticky tiers, MODEL and "UNTIL TIER" of each;
---       then, if anything is to be settled, what `settle` takes. Returns what that returns.
+--       how many arguments of `add_counts` follow, and these; then, if anything is to be settled, what `settle` takes. Returns what that returns.
 local now, ttl, session = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[4]
 local key, index = PREFIX .. ':s:' .. session, PREFIX .. ':sessions'
 local stuck_end = 10 + 2 * tonumber(ARGV[10])
+local counts_end = stuck_end + 1 + tonumber(ARGV[stuck_end + 1])
 if made_before(ARGV[3]) then
-  if #ARGV > stuck_end then
-    release(ARGV[stuck_end + 1])
+  if #ARGV > counts_end then
+    release(ARGV[counts_end + 1])
   end
   return {}
 end
 local before = {}
-if #ARGV > stuck_end then
-  before = settle(stuck_end + 1, #ARGV, now, ttl)
+if #ARGV > counts_end then
+  before = settle(counts_end + 1, #ARGV, now, ttl)
+end
+if counts_end > stuck_end + 1 then
+  add_counts(stuck_end + 2, counts_end)
 end
 
 local idle = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. (now - ttl), 'LIMIT', 0, STEP)

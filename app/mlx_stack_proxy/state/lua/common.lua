@@ -173,6 +173,44 @@ local function settle(first, last, now, ttl)
   return before
 end
 
+local function agent_in(hour, agent, most, keep)
+  local agents = PREFIX .. ':a:' .. hour
+  if agent == '' or redis.call('SISMEMBER', agents, agent) == 1 then
+    return agent
+  end
+  if redis.call('SCARD', agents) >= most then
+    agent = 'other'
+  end
+  redis.call('SADD', agents, agent)
+  expire(agents, keep)
+  return agent
+end
+
+-- Adds to the hours' counters: from `first` to `last` ARGV holds their retention in seconds, most
+-- agents in an hour, most counters in a row; then HOUR, AGENT, TIER, the number of counters, and
+-- NAME and NUMBER of each, for each row.
+local function add_counts(first, last)
+  local keep, most = tonumber(ARGV[first]) + DAY, tonumber(ARGV[first + 2])
+  local i = first + 3
+  while i <= last do
+    local agent = agent_in(ARGV[i], ARGV[i + 1], tonumber(ARGV[first + 1]), keep)
+    local rows, row = PREFIX .. ':c:' .. ARGV[i], agent .. '\t' .. ARGV[i + 2]
+    local key, ends = rows .. ':' .. row, i + 3 + 2 * ARGV[i + 3]
+    redis.call('SADD', rows, row)
+    for j = i + 4, ends, 2 do
+      local name = ARGV[j]
+      if string.find(name, ':', 1, true) and redis.call('HLEN', key) >= most
+          and redis.call('HEXISTS', key, name) == 0 then
+        name = string.match(name, '^[^:]*') .. ':other'
+      end
+      redis.call('HINCRBYFLOAT', key, name, ARGV[j + 1])
+    end
+    expire(rows, keep)
+    expire(key, keep)
+    i = ends + 1
+  end
+end
+
 -- Digests after their lengths in two bytes; the last `most` of them.
 local function last_of(packed, most)
   local starts, at = {}, 1

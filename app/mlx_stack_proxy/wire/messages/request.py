@@ -1,10 +1,4 @@
-"""A Messages request as one of a chat completion.
-
-The same transcript becomes the same messages, turn by turn: what was sent before is the beginning
-of what is sent now, byte for byte, so that prompt caches hold. A system's words in the midst of it
-stay in their place, as a reminder of the user's: chat templates take them nowhere but at the head,
-and a head that grows each turn is read anew each turn.
-"""
+"""A Messages request as one of a chat completion."""
 
 from __future__ import annotations
 
