@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test lint format types unit e2e bench bench-instructions bench-install bench-agents night bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references pictures docs docs-commands package audit clean
+.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents night bench-workers bench-state simulate deploy-test kills soak fuzz score limits ablate faults frameworks clients size schema references pictures docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -36,12 +36,21 @@ types: $(DEV)  ## mypy, strict; of tests, whether what they name is there
 # What shares one real stack runs by itself, after all else: it is about who answers in time.
 unit: $(DEV)
 ifeq ($(ARGS),)
-	$(BIN)/pytest -rs -n auto --dist loadfile --cov=mlx_stack_proxy --cov-report= \
-		--ignore tests/e2e --ignore tests/faults
-	$(BIN)/pytest -rs tests/e2e tests/faults --cov=mlx_stack_proxy --cov-append --cov-report=term:skip-covered
+	$(BIN)/pytest -rs -n auto --dist loadfile --ignore tests/e2e --ignore tests/faults
+	$(BIN)/pytest -rs tests/e2e tests/faults
 else
-	$(BIN)/pytest -rs --cov=mlx_stack_proxy --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/pytest -rs $(ARGS)
 endif
+
+# The rooms alone: no process but Redis, no server but on loopback within the test.
+ROOMS := $(addprefix tests/,wire engine loop_detection tool_validation token_budget memory_pressure \
+	escalation state telemetry)
+test-fast: $(DEV)  ## the rules and the stores, without the whole proxy and the real stack; a minute
+	$(BIN)/pytest -n auto --dist loadfile $(ROOMS) $(ARGS)
+
+coverage: $(DEV)  ## which lines the tests of `make unit` reach, those of the real stack left out
+	$(BIN)/pytest -n auto --dist loadfile --ignore tests/e2e --ignore tests/faults \
+		--cov=mlx_stack_proxy --cov-report=term:skip-covered $(ARGS)
 
 e2e: $(DEV)  ## only the tests against the real stack
 	$(BIN)/pytest -rs tests/e2e $(ARGS)
@@ -57,13 +66,13 @@ bench-install: $(DEV)  ## what `make bench` compares with, in build/bench, and w
 	@$(BIN)/python -m benchmarks.cost.install
 
 bench-workers: $(DEV)  ## what several processes on one Redis carry
-	@$(BIN)/python -m tests.bench.bench_workers $(ARGS)
+	@$(BIN)/python -m benchmarks.measure.bench_workers $(ARGS)
 
 simulate: $(DEV)  ## how many agents two tiers carry, by the proxy's own rules; ARGS=--real checks it
 	@$(BIN)/python -m benchmarks.simulation $(ARGS)
 
 bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,000 sessions
-	@$(BIN)/python -m tests.bench.bench_state $(ARGS)
+	@$(BIN)/python -m benchmarks.measure.bench_state $(ARGS)
 
 night: $(DEV)  ## a night of agents and outages in five minutes: is what the report says of it true?
 	@$(BIN)/python -m benchmarks.night $(ARGS)
@@ -76,23 +85,23 @@ deploy-test: $(DEV)  ## the image and the units, really run: two or three minute
 	$(BIN)/pytest -rs --durations=5 tests/deployed $(ARGS)
 
 kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, nothing counted twice
-	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py tests/shell/test_counts_survive.py $(ARGS)
+	KILL_ROUNDS=30 $(BIN)/pytest --timeout 600 tests/state/test_killed.py tests/server/test_counts_survive.py $(ARGS)
 
 soak: $(DEV)  ## half an hour of mixed load and faults: does the proxy stay as it is?
-	@$(BIN)/python -m tests.soak $(ARGS)
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for minutes each
-	@$(BIN)/python -m tests.fuzz $(ARGS)
+	@$(BIN)/python -m benchmarks.fuzz $(ARGS)
 
 score: $(DEV)  ## tool calls and loops on recorded cases
-	@$(BIN)/python -m tests.bench.score $(ARGS)
-	@$(BIN)/python -m tests.bench.score_loops
+	@$(BIN)/python -m benchmarks.measure.score $(ARGS)
+	@$(BIN)/python -m benchmarks.measure.score_loops
 
 ablate: $(DEV)  ## what recorded cases lose without each format, repair, doubt and detector
 	@$(BIN)/python -m benchmarks.ablation $(ARGS)
 
 limits: $(DEV)  ## honest files that other limits on repeating text would cut, and how far a loop gets
-	@$(BIN)/python -m tests.bench.loop_limits $(ARGS)
+	@$(BIN)/python -m benchmarks.measure.loop_limits $(ARGS)
 
 faults: $(DEV)  ## what each fault comes to for each client: the table of benchmarks/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.cost import measure
 from benchmarks.machine import about
-from tests.bench import load, servers
-from tests.bench.servers import Server
+from benchmarks.measure import load, servers
+from benchmarks.measure.servers import Server
 
 ROUNDS = 5
 SCALE = 2.0

@@ -1,7 +1,7 @@
 """Pictures of the page for the documentation: `python -m scripts.page_pictures` takes them anew.
 
-A real proxy shows a night (`tests/page/night.py`) and an exchange that it really mended, in a real
-Chromium; light, dark, and on a phone.
+A real proxy shows a night (`tests/server/page/night.py`) and an exchange that it really mended,
+in a real Chromium; light, dark, and on a phone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.page.night import put_night
-from tests.shell.asking import body
-from tests.shell.calling import BAD, TOOLS, calling
+from tests.server.asking import body
+from tests.server.calling import BAD, TOOLS, calling
+from tests.server.page.night import put_night
 from tests.support.browser import Browser
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import ScriptedServer

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks import machine, pages
 from benchmarks.ablation import corpora, trajectories
 from benchmarks.ablation.rows import Row, rows, sources
-from tests.bench.corpora import CORPORA
+from benchmarks.measure.corpora import CORPORA
 
 PAGE = Path(__file__).resolve().parents[1] / "ablation.md"
 SHOWN = 3  # ids of cases in a cell

@@ -6,8 +6,8 @@ import json
 from unittest import mock
 
 from benchmarks.ablation.rows import Row
-from tests.bench import score, score_loops
-from tests.bench.corpora import LOOPS
+from benchmarks.measure import score, score_loops
+from benchmarks.measure.corpora import LOOPS
 
 
 def right(row: Row) -> set[str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ablation.rows import Row
-from tests.bench.corpora import CORPORA
+from benchmarks.measure.corpora import CORPORA
 
 SCRIPT = CORPORA / "trajectories" / "score.py"
 START_SECONDS = 60.0

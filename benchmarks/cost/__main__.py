@@ -29,8 +29,8 @@ from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.growth import Growth
 from benchmarks.cost.rounds import Bench, Clock
 from benchmarks.cost.samples import Samples
+from benchmarks.measure import servers
 from mlx_stack_proxy.server import open_files
-from tests.bench import servers
 
 GROWTH = "growth"
 KINDS = (*measure.KINDS, GROWTH, *(f"{GROWTH}.{axis.name}" for axis in growth.AXES))

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from tests.bench.fast_upstream import CALLED
-from tests.bench.load import CHAT_PATH, chat_body
+from benchmarks.measure.fast_upstream import CALLED
+from benchmarks.measure.load import CHAT_PATH, chat_body
 
 Json = dict[str, Any]
 SHORT, LONG = 10, 500  # pieces of a reply

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import load, servers
-from tests.bench.servers import Server
+from benchmarks.measure import load, servers
+from benchmarks.measure.servers import Server
 from tests.support.ports import free_port
 
 AIOHTTP, HTTPX, FRAME, PROXY = "aiohttp relay", "httpx relay", "its frame", "this proxy"

@@ -14,11 +14,11 @@ from benchmarks.cost import bodies, measure
 from benchmarks.cost.bodies import Batch, MakeBatch
 from benchmarks.cost.contestants import PROXY
 from benchmarks.cost.samples import Samples
+from benchmarks.measure import load, servers
+from benchmarks.measure.servers import Server
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, StoreError
-from tests.bench import load, servers
-from tests.bench.servers import Server
 
 SECONDS = 0.3  # of CPU, at scale 1, for a point
 CONNECTIONS = 8

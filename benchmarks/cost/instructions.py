@@ -24,8 +24,8 @@ from benchmarks import machine, pages
 from benchmarks.cost import contestants, measure, report
 from benchmarks.cost.__main__ import listed
 from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PROXY, Contestant, Missing
-from tests.bench import load, servers
-from tests.bench.servers import Server
+from benchmarks.measure import load, servers
+from benchmarks.measure.servers import Server
 
 MARKER = "instructions"  # in the documents
 NAMES = (HTTPX, FRAME, PROXY, LITELLM)

@@ -14,8 +14,8 @@ from benchmarks.cost import bodies, recorded
 from benchmarks.cost.bodies import LONG, SHORT, MakeBatch
 from benchmarks.cost.contestants import LITELLM, PROXY, Contestant
 from benchmarks.cost.samples import Samples
-from tests.bench import load
-from tests.bench.servers import Server
+from benchmarks.measure import load
+from benchmarks.measure.servers import Server
 
 CONNECTIONS = 16
 # Seconds of one slice at scale 1: requests one after another, then at CONNECTIONS at once.

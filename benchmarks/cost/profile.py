@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.cost import bodies
 from benchmarks.cost.bodies import LONG, SHORT, MakeBatch
 from benchmarks.cost.measure import send
-from tests.bench import servers
+from benchmarks.measure import servers
 
 PACKAGE = re.compile(r"site-packages/([^/]+?)(?:\.py)?(?:/|$)")
 LOADS: list[tuple[str, MakeBatch, int, int]] = [

@@ -15,10 +15,10 @@ from typing import Any
 import orjson
 
 from benchmarks.cost.bodies import SESSIONS, SHORT, Batch, MakeBatch
+from benchmarks.measure.corpora import CORPORA
 from mlx_stack_proxy.wire.dialect import Dialect
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
-from tests.bench.corpora import CORPORA
 
 Json = dict[str, Any]
 FOLDER = CORPORA / "agent-requests"

@@ -12,7 +12,7 @@ from benchmarks.cost.fit import Fit
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
 from benchmarks.cost.samples import Samples, Spread
-from tests.bench.servers import STREAM_LIMIT
+from benchmarks.measure.servers import STREAM_LIMIT
 
 MARKER, MARKER_SHORT = "cost", "cost-short"  # in the documents
 NOTHING = "–"

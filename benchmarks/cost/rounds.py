@@ -17,8 +17,8 @@ from benchmarks.cost.contestants import FRAME, PROXY, Contestant, Missing
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.measure import CHUNK, FIRST, MEMORY, REQUESTS, START
 from benchmarks.cost.samples import Samples
-from tests.bench import load
-from tests.bench.servers import Server
+from benchmarks.measure import load
+from benchmarks.measure.servers import Server
 
 WARM_UP = 0.6  # seconds
 # What a proxy in good order has no reason to do while it is measured.

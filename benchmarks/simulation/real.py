@@ -25,7 +25,7 @@ from benchmarks.simulation.world import (
     reply_of,
     settings,
 )
-from tests.shell.calling import calling
+from tests.server.calling import calling
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.test_metrics import all_metrics, registered
+from tests.telemetry.test_metrics import all_metrics, registered
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "grafana"
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))

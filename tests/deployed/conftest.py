@@ -51,6 +51,6 @@ def booted(folder: Path, root: Path, built: image.Image) -> Iterator[machine.Mac
             said = (folder / "boot.log").read_text(errors="replace")[-500:]
             pytest.skip(
                 f"systemd-nspawn boots nothing here ({said.strip()}): the units were only looked "
-                "at by systemd-analyze verify (tests/service/test_managers.py)"
+                "at by systemd-analyze verify (tests/operator/service/test_managers.py)"
             )
         yield found

@@ -25,7 +25,7 @@ _SHAPE = re.compile(r"…|\[-|\b(?:FILE|ID|NAME|DIR|URL|TARGET)\b| \| [a-z]+ \||
 # What can't be run here as printed, by its beginning, and why.
 NOT_HERE: tuple[tuple[str, str], ...] = (
     ("brew ", "macOS alone"),
-    ("launchctl ", "macOS alone; what we send it is checked against a stand-in in tests/service"),
+    ("launchctl ", "macOS alone; tests/operator/service checks what we send to a stand-in"),
     ("docker ", "no Docker daemon here; hadolint and tests/deploy check what can be checked"),
     ("kubectl ", "no cluster here; tests/deploy validates the manifests"),
     ("cd deploy/docker", "goes with docker"),
@@ -34,10 +34,10 @@ NOT_HERE: tuple[tuple[str, str], ...] = (
     ("sudo ", "writes to /opt and /etc"),
     ("systemctl ", "needs a running systemd"),
     ("mlx-stack-proxy service install --dry-run", ""),  # is run
-    ("mlx-stack-proxy service ", "needs launchd or systemd; run in tests/service with stand-ins"),
+    ("mlx-stack-proxy service ", "needs launchd or systemd; tests/operator/service has stand-ins"),
     ("mlx-stack-proxy up", "the whole stack: tests/e2e runs it"),
-    ("mlx-stack-proxy agents claude-code --", "asks first; tests/agents answers"),
-    ("mlx-stack-proxy agents codex --", "asks first; tests/agents answers"),
+    ("mlx-stack-proxy agents claude-code --", "asks first; tests/operator/agents answers"),
+    ("mlx-stack-proxy agents codex --", "asks first; tests/operator/agents answers"),
     ("make ", "a target of the Makefile, with an environment of its own; CI runs `make test`"),
     ("pip", "installs packages; tests/test_package.py installs the wheel into a clean environment"),
     ("uv", "installs packages"),

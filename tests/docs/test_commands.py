@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from tests.docs.commands import ENDLESS, NOT_HERE, ROOT, Command, commands
-from tests.shell.conftest import StartProxy
+from tests.server.conftest import StartProxy
 from tests.support.replies import completion, text_stream
 from tests.support.running_proxy import RunningProxy, proxy_config
 from tests.support.scripted_server import Reply, ScriptedServer

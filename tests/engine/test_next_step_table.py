@@ -22,8 +22,8 @@ from mlx_stack_proxy.engine.verdicts import (
 )
 from mlx_stack_proxy.escalation.ladder import TierView
 from mlx_stack_proxy.settings_source import from_mapping
-from tests.core.exchanges import exchange
-from tests.core.stepping import (
+from tests.engine.exchanges import exchange
+from tests.engine.stepping import (
     BUSY,
     CHAIN,
     CLIENTS,

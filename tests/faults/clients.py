@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from tests.faults.spoken import CHAT, SPOKEN, Said, read_data, read_whole
-from tests.tool_calls.calls import RUN, SEARCH, WRITE
+from tests.tool_validation.calls import RUN, SEARCH, WRITE
 
 Json = dict[str, Any]
 QUESTION = "Where do quokkas live?"

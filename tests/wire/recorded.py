@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.bench.corpora import CORPORA
+from benchmarks.measure.corpora import CORPORA
 
 Json = dict[str, Any]
 REQUESTS = CORPORA / "agent-requests"

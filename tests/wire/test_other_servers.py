@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.fuzz.test_dialects import payloads
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
-from tests.fuzz.test_dialects import payloads
 from tests.support.replies import TOP, chunk, usage_chunk
 from tests.wire.responses.made import call, streamed
 from tests.wire.responses.made import events as events_of

@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from benchmarks.cost import bodies
-from tests.bench.fast_upstream import CALLED, DIRECTIVE
+from benchmarks.measure.fast_upstream import CALLED, DIRECTIVE
 
 
 def test_the_tools_differ_and_hold_the_one_that_is_called() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.cost import recorded
 from benchmarks.cost.recorded import CLAUDE, CODEX, Agent
-from tests.bench.load import CHAT_PATH
+from benchmarks.measure.load import CHAT_PATH
 
 pytestmark = pytest.mark.skipif(not recorded.are_there(), reason="the recordings are not here")
 both = pytest.mark.parametrize("agent", [CLAUDE, CODEX], ids=lambda agent: agent.title)

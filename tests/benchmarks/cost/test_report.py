@@ -7,7 +7,7 @@ from benchmarks.cost import growth, plots, report
 from benchmarks.cost.contestants import HTTPX, PROXY
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.samples import Samples
-from tests.bench.servers import ROOT
+from benchmarks.measure.servers import ROOT
 
 
 def measured() -> Samples:

@@ -10,7 +10,7 @@ from benchmarks.cost import __main__ as command
 from benchmarks.cost import contestants, rounds
 from benchmarks.cost.contestants import HTTPX, PORTKEY, PROXY, Contestant, Missing
 from benchmarks.cost.rounds import Bench, Clock
-from tests.bench import servers
+from benchmarks.measure import servers
 from tests.support.ports import free_port
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.measure.corpora import CORPORA
 from mlx_stack_proxy.engine import client_request
 from mlx_stack_proxy.wire.dialect import SessionName, Translated
 from mlx_stack_proxy.wire.responses.request import to_chat
-from tests.bench.corpora import CORPORA
 
 Json = dict[str, Any]
 RECORDED = sorted((CORPORA / "agent-requests").glob("*.json"))

@@ -1,0 +1,356 @@
+"""Messages and Responses: any body is a request or a 400; any stream is one that the SDKs take."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import httpx
+import httpx2
+import openai
+import orjson
+from anthropic.types import Message, RawMessageStreamEvent
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import TypeAdapter
+
+from benchmarks.fuzz.mutations import JSON, TEXTS, cuts, damaged, few
+from benchmarks.fuzz.test_sse import CONFUSED, KNOWN, SCRAPS, SETTINGS, Came, relayed
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine import client_request, session_id
+from mlx_stack_proxy.engine.request import Request
+from mlx_stack_proxy.errors import ProxyError
+from mlx_stack_proxy.wire.dialect import Context, Dialect, Outgoing, Translated
+from mlx_stack_proxy.wire.messages import MESSAGES
+from mlx_stack_proxy.wire.responses import RESPONSES
+from tests.engine.exchanges import ODD, Faults, attempt, cut, exchange
+from tests.faults.clients import Client
+from tests.faults.spoken import MESSAGES as SPEAKS_MESSAGES
+from tests.faults.spoken import RESPONSES as SPEAKS_RESPONSES
+from tests.support.replies import chunk, usage_chunk
+
+Json = dict[str, Any]
+STAGES = stages.build(SETTINGS)
+DIALECTS = {"messages": MESSAGES, "responses": RESPONSES}
+
+# Any body
+
+TEXT = {"type": "text", "text": "Hello"}
+PICTURE = {"type": "base64", "media_type": "image/png", "data": "aGk="}
+USE = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {"query": "x"}}
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True, "content": [TEXT]}
+OF_MESSAGES: Json = {
+    "model": "fast",
+    "max_tokens": 99,
+    "system": [TEXT, {**TEXT, "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [TEXT, {"type": "image", "source": PICTURE}]},
+        {"role": "system", "content": "New."},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}, TEXT, USE]},
+        {"role": "user", "content": [TEXT, RESULT, {"type": "document", "source": PICTURE}]},
+    ],
+    "tools": [
+        {"name": "search", "input_schema": {"type": "object"}, "strict": True},
+        {"type": "web_search_20250305", "name": "web_search"},
+    ],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "metadata": {"user_id": '{"session_id": "s"}'},
+    "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
+    "stop_sequences": ["x"],
+    "stream": True,
+}
+SEARCH = {"type": "function", "name": "search", "parameters": {"type": "object"}}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: a b\na: "x"\nb: "y"\n'}
+OF_RESPONSES: Json = {
+    "model": "fast",
+    "instructions": "Be short.",
+    "input": [
+        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "A"}]},
+        {"role": "user", "content": "Hello"},
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"},
+        {
+            "type": "function_call_output",
+            "call_id": "c1",
+            "output": [{"type": "input_image", "image_url": "data:,"}],
+        },
+        {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "x y"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"},
+        {"type": "local_shell_call", "call_id": "c3", "action": {"command": ["ls"]}},
+        {"type": "web_search_call", "id": "ws", "status": "completed", "action": {}},
+    ],
+    "tools": [
+        SEARCH,
+        {"type": "custom", "name": "patch", "format": GRAMMAR},
+        {"type": "namespace", "name": "ns", "tools": [SEARCH]},
+        {"type": "web_search"},
+    ],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH]},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
+    "reasoning": {"effort": "low"},
+    "metadata": {"a": "b"},
+    "max_output_tokens": 99,
+    "stream": True,
+}
+WHOLE = {"messages": OF_MESSAGES, "responses": OF_RESPONSES}
+WORDS = st.sampled_from(
+    ["", "text", "tool_use", "tool_result", "function", "custom", "namespace", "system", "user"]
+)
+ANYTHING = ODD | JSON | WORDS | st.sampled_from([2**70, 1e300, "\ud83d", {"type": []}])
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something stands in a body, itself not included."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, one in inner:
+        yield (*path, key)
+        if isinstance(one, dict | list):
+            yield from places(one, (*path, key))
+
+
+@st.composite
+def bodies(draw: st.DrawFn, name: str) -> Json:
+    """A right one, in which something is replaced, left out or said twice."""
+    body = copy.deepcopy(WHOLE[name])
+    for _ in range(draw(st.integers(0, 3))):
+        *path, key = draw(st.sampled_from(list(places(body))))
+        at: Any = body
+        for step in path:
+            at = at[step]
+        change = draw(st.sampled_from(["other", "other", "out", "twice"]))
+        if change == "out":
+            del at[key]
+        elif change == "twice" and isinstance(at, list):
+            at.insert(key, copy.deepcopy(at[key]))
+        else:
+            at[key] = draw(ANYTHING)
+        if not body:
+            break
+    return body
+
+
+BODIES = st.sampled_from(sorted(WHOLE)).flatmap(
+    lambda name: st.tuples(
+        st.just(name),
+        bodies(name) | st.dictionaries(st.sampled_from(list(WHOLE[name])), ANYTHING, max_size=5),
+    )
+)
+
+
+def read(body: Json) -> Json:
+    return client_request.read(json.dumps(body).encode())
+
+
+def asked(dialect: Dialect, body: Json) -> tuple[Translated, Request]:
+    """What the server makes of a body. Raises `ProxyError` alone."""
+    given = read(body)
+    translated = dialect.to_chat(given, {})
+    parsed = client_request.checked(translated.body, 1, translated.failed)
+    session_id.identify({}, given, "", parsed.blocks, translated.session)
+    return translated, parsed
+
+
+@few
+@given(BODIES)
+def test_any_body(named: tuple[str, Json]) -> None:
+    name, body = named
+    dialect = DIALECTS[name]
+    try:
+        if name == "messages":
+            assert dialect.count(read(body))["input_tokens"] >= 0
+        _, parsed = asked(dialect, body)
+    except ProxyError as error:
+        reply = dialect.error(error, "req_1")
+        assert 400 <= reply.status < 500
+        assert orjson.dumps(reply.body)
+        return
+    faults = Faults()
+    one = attempt(exchange(parsed), stages=STAGES, faults=faults)
+    assert one.on_request() is None
+    assert faults == []
+    assert parsed.prompt_tokens >= 0
+    assert one.take_content()
+
+
+@few
+@given(BODIES)
+def test_the_same_body_is_the_same_request(named: tuple[str, Json]) -> None:
+    name, body = named
+    before = json.dumps(body)
+    try:
+        found = [json.dumps(asked(DIALECTS[name], body)[0].body) for _ in range(2)]
+    except ProxyError:
+        return
+    assert found[0] == found[1]
+    assert json.dumps(body) == before
+
+
+# Any stream
+
+ASKED = {
+    "messages": Client("live", True, SPEAKS_MESSAGES).body(),
+    "responses": Client("live", True, SPEAKS_RESPONSES).body(),
+}
+FAILED = ProxyError(422, "loop_detected", "It goes round.", extra={"attempts": []})
+now_said = b""
+
+
+STREAM = {"content-type": "text/event-stream"}
+CLAUDE = anthropic.Anthropic(
+    api_key="k",
+    base_url="http://p",
+    max_retries=0,
+    http_client=httpx2.Client(
+        transport=httpx2.MockTransport(
+            lambda _: httpx2.Response(200, headers=STREAM, content=now_said)
+        )
+    ),
+)
+OPENAI = openai.OpenAI(
+    api_key="k",
+    base_url="http://p/v1",
+    max_retries=0,
+    http_client=httpx.Client(
+        transport=httpx.MockTransport(
+            lambda _: httpx.Response(200, headers=STREAM, content=now_said)
+        )
+    ),
+)
+CLAUDE_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
+OPENAI_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+
+
+def payloads(data: bytes) -> list[Json]:
+    """The events of a stream, each named as its data says; comments left out."""
+    found = []
+    for frame in data.decode().split("\n\n"):
+        lines = [line for line in frame.split("\n") if line and not line.startswith(":")]
+        if not lines or lines == ["data: [DONE]"]:
+            continue
+        name, payload = lines
+        found.append(json.loads(payload.removeprefix("data: ")))
+        assert name == f"event: {found[-1]['type']}"
+    return found
+
+
+def read_messages(data: bytes) -> Json | None:
+    """What Anthropic's SDK makes of a stream; None where that ends with an error."""
+    global now_said
+    now_said = data
+    *events, last = payloads(data)
+    for event in [*events, last]:
+        if event["type"] not in ("ping", "error"):  # which the SDK has no types for
+            CLAUDE_EVENT.validate_python(event, strict=True)
+    try:
+        with CLAUDE.messages.stream(**_asking(ASKED["messages"])) as stream:
+            final = stream.get_final_message()
+    except anthropic.APIStatusError:
+        assert last["type"] == "error"
+        return None
+    assert last["type"] == "message_stop"
+    Message.model_validate(final.model_dump(), strict=True)
+    found: Json = final.model_dump(mode="json", exclude_none=True)
+    return found
+
+
+def read_responses(data: bytes) -> Json | None:
+    """The same for OpenAI's SDK."""
+    global now_said
+    now_said = data
+    assert data.endswith(b"data: [DONE]\n\n")
+    events = payloads(data)
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    for event in events:
+        read = OPENAI_EVENT.validate_python(event)
+        assert json.loads(read.model_dump_json(warnings="error", exclude_unset=True)) == event
+    last = events[-1]
+    if last["type"] == "response.failed":
+        return None
+    if last["type"] == "response.completed":
+        with OPENAI.responses.stream(**_asking(ASKED["responses"])) as stream:
+            assert stream.get_final_response().output_text == _output_text(last["response"])
+    else:
+        assert last["type"] == "response.incomplete"
+    found: Json = last["response"]
+    return found
+
+
+def _asking(body: Json) -> Json:
+    return {key: value for key, value in body.items() if key != "stream"}
+
+
+def _output_text(response: Json) -> str:
+    parts = [part for item in response["output"] for part in item.get("content") or ()]
+    return "".join(part["text"] for part in parts if part["type"] == "output_text")
+
+
+READ = {"messages": read_messages, "responses": read_responses}
+
+
+def through(name: str, pieces: list[bytes], *, streams: bool, hold: bool) -> tuple[Came, Outgoing]:
+    """A reply in the dialect, by the stages."""
+    dialect = DIALECTS[name]
+    translated, parsed = asked(dialect, {**ASKED[name], "stream": streams})
+    whole = exchange(parsed, dialect=dialect, echo=translated.echo)
+    assert whole.outgoing is not None
+    faults = Faults()
+    one = attempt(whole, stages=STAGES, faults=faults, hold_whole=hold or not streams)
+    came = relayed(one, pieces)
+    assert faults == []
+    return came, whole.outgoing
+
+
+@few
+@given(
+    st.sampled_from(sorted(DIALECTS)),
+    damaged(CONFUSED | KNOWN, SCRAPS),
+    st.booleans(),
+    st.data(),
+)
+def test_any_stream(name: str, whole: bytes, hold: bool, data: st.DataObject) -> None:
+    pieces = cut(whole, data.draw(cuts(len(whole))))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        came, outgoing = through(name, pieces, streams=True, hold=hold)
+        if came.verdict is not None:
+            assert READ[name](came.out + outgoing.encoder.error(FAILED)) is None
+            return
+        streamed = READ[name](came.out + came.rest)
+    assert streamed is not None
+    unstreamed, outgoing = through(name, [whole], streams=False, hold=True)
+    assert unstreamed.verdict is None
+    object_ = outgoing.whole(json.loads(unstreamed.rest))
+    assert compared(object_) == compared(streamed)
+    if name == "messages":
+        Message.model_validate(object_, strict=True)
+    else:
+        Response.model_validate(object_).model_dump_json(warnings="error")
+
+
+def compared(reply: Json) -> Any:
+    """What both ways have to agree about."""
+    blocks = reply.get("content", reply.get("output"))
+    return reply.get("stop_reason"), reply.get("status"), blocks
+
+
+@few
+@given(st.sampled_from(sorted(DIALECTS)), st.lists(TEXTS, max_size=4), st.integers(0, 4))
+def test_signs_of_life_anywhere(name: str, texts: list[str], at: int) -> None:
+    dialect = DIALECTS[name]
+    echo = asked(dialect, ASKED[name])[0].echo
+    encoder = dialect.encoder(Context("req_1", "fast", echo, lambda: 7))
+    out = b""
+    for number, text in enumerate([*texts, "."]):
+        out += encoder.keepalive() if number == at else b""
+        out += encoder.chunk(chunk({"content": text}))
+    out += encoder.chunk(chunk({}, "stop")) + encoder.chunk(usage_chunk())
+    out += encoder.keepalive() if at > len(texts) else b""
+    found = READ[name](out + encoder.end())
+    assert found is not None
+    said = found["content"][0]["text"] if name == "messages" else _output_text(found)
+    assert said == "".join([*texts, "."])

@@ -1,0 +1,93 @@
+"""What each thing that the process remembers takes: ``python -m benchmarks.measure.bench_kept``.
+
+As the system counts it (RSS), each in a process of its own: compiled schemas are not Python's.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import sys
+from collections.abc import Callable
+
+import psutil
+
+from benchmarks.measure.bench_history import MESSAGES, transcript
+from mlx_stack_proxy.loop_detection.history import HistoryReader, encoded
+from mlx_stack_proxy.loop_detection.memory import Sessions
+from mlx_stack_proxy.state.ledger import Ledger
+from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement
+from mlx_stack_proxy.tool_validation.schemas import MAX_SCHEMAS, tool_set
+from mlx_stack_proxy.wire.blocks import Blocks
+from tests.tool_validation.calls import parameters, tool
+
+SESSIONS = 10_000
+HISTORIES = 100
+WINDOW = 10  # turns: the default window_size
+TOOLS = 8  # of one request
+
+
+def sessions(*, window: bool) -> object:
+    """As `sqlite` and `memory` hold them, with their counts, and what loop detection remembers."""
+    ledger = Ledger(max_sessions=SESSIONS, window_size=WINDOW, session_ttl=86_400.0)
+    remembered = Sessions(SESSIONS)
+    turns = HistoryReader().read("s", Blocks(transcript(2 * WINDOW + 1))).turns
+    for number in range(SESSIONS):
+        name = f"{number:032x}"
+        kept = tuple(map(encoded, turns)) if window else ()
+        delta = SessionDelta(turns=1, tier="fast", window=kept)
+        spent = Settlement(str(number), {Limit(f"session:{name}", 500_000, rolling=False): 100})
+        ledger.commit(name, delta, 1.0, spent)
+        remembered.get(name)
+    return ledger, remembered
+
+
+def histories() -> object:
+    reader = HistoryReader(max_bytes=sys.maxsize)
+    messages = transcript(MESSAGES)
+    for session in range(HISTORIES):
+        for count in range(2, len(messages) + 1, 40):
+            reader.read(str(session), Blocks(messages[:count]))
+        reader.read(str(session), Blocks(messages))
+    return reader
+
+
+def schemas() -> object:
+    for number in range(MAX_SCHEMAS // TOOLS):
+        names = [f"tool_{number}_{each}" for each in range(TOOLS)]
+        offered = [tool(n, parameters("path", path="string", **{n: "integer"})) for n in names]
+        found = tool_set(offered)
+        for name in names:
+            found.compiled(name)
+    return None
+
+
+THINGS: dict[str, tuple[Callable[[], object], int]] = {
+    "a session that sends its transcript": (lambda: sessions(window=False), SESSIONS),
+    f"a session with a window of {WINDOW} turns": (lambda: sessions(window=True), SESSIONS),
+    f"what {MESSAGES} messages came to": (histories, HISTORIES),
+    "a tool's compiled schema": (schemas, MAX_SCHEMAS),
+}
+
+
+def taken(name: str) -> float:
+    """kB for one."""
+    make, count = THINGS[name]
+    process = psutil.Process()
+    gc.collect()
+    before = process.memory_info().rss
+    kept = make()
+    gc.collect()
+    after = process.memory_info().rss
+    del kept
+    return (after - before) / count / 1024
+
+
+def main() -> None:
+    with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
+        for name in THINGS:
+            print(f"{name:42}{pool.apply(taken, (name,)):8.1f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""What keeping state costs: ``python -m benchmarks.measure.bench_state [SESSIONS]``.
+
+An exchange loads its session with two scopes' counts, reserves in both, and commits and settles in
+one (under any policy but ``hard_stop`` it doesn't reserve). For each backend, alone
+and with 64 exchanges at once: CPU time of the event loop's thread and of the whole process for an
+exchange, in the median of ten rounds; of the whole process in the best of them too, which is what
+it costs where nobody else slows the machine down; exchanges a second, and how long one takes. Then
+the store is filled, with 100,000 sessions if nothing else is said; the same figures on the way show
+whether they stay flat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import uvloop
+
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.redis import RedisStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
+from mlx_stack_proxy.state.store import Limit, SessionDelta, Settlement, Sticky, Store
+from tests.support.redis_server import RedisServer
+
+ROUNDS = 10
+EXCHANGES = 400  # in each
+EVENTS = {"events_ttl": 1e6, "max_events": 10_000}
+DIGEST = bytes(16)
+WINDOW = tuple(bytes([n]) * 16 for n in range(10))
+COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
+HEAD = f"{'':26}{''.join(f'{name:>10}' for name in COLUMNS)}"
+
+
+def name_of(number: int) -> str:
+    return f"{number:032x}"  # as long as a session's hash
+
+
+async def exchange(store: Store, number: int, tag: str) -> float:
+    """The seconds it took."""
+    started = time.perf_counter()
+    now = time.time()
+    name = name_of(number)
+    limits = [
+        Limit(f"session:{name}", 10**9, rolling=False),
+        Limit("hour", 10**12, rolling=True),
+    ]
+    await store.load(name, now, limits)
+    await store.reserve(tag, limits, 500, now, now + 600, partial=True)
+    delta = SessionDelta(turns=1, tier="fast", window=(DIGEST,))
+    await store.commit(name, delta, now, Settlement(tag, dict.fromkeys(limits, 321)))
+    return time.perf_counter() - started
+
+
+async def measure(label: str, store: Store, sessions: int, at_once: int) -> None:
+    """Print one row."""
+    took: list[float] = []
+    each = EXCHANGES // at_once
+
+    async def one_after_the_other(worker: int, first: int) -> None:
+        for n in range(first, first + each):
+            number = (worker * 7919 + n * 104_729) % sessions
+            took.append(await exchange(store, number, f"{worker}:{n}"))
+
+    rounds = []
+    for number in range(ROUNDS):
+        before = (time.perf_counter(), time.thread_time(), time.process_time())
+        workers = (one_after_the_other(worker, number * each) for worker in range(at_once))
+        await asyncio.gather(*workers)
+        after = (time.perf_counter(), time.thread_time(), time.process_time())
+        spent = zip(before, after, strict=True)
+        rounds.append([(end - start) / (each * at_once) for start, end in spent])
+    wall, loop_cpu, cpu = (median(of_rounds) for of_rounds in zip(*rounds, strict=True))
+    least = min(cpu for _, _, cpu in rounds)
+    took.sort()
+    late = took[len(took) * 99 // 100]
+    print(
+        f"{label:26}{loop_cpu * 1e6:7.0f} µs{cpu * 1e6:7.0f} µs{least * 1e6:7.0f} µs"
+        f"{1 / wall:10.0f}{median(took) * 1e3:7.2f} ms{late * 1e3:7.2f} ms",
+        flush=True,
+    )
+
+
+async def fill(store: Store, first: int, last: int) -> None:
+    """Sessions as a client leaves them that does not send its transcript: the largest there are."""
+    now = time.time()
+    delta = SessionDelta(
+        turns=1, tier="standard", window=WINDOW, sticky={"auto": Sticky("standard", now + 300)}
+    )
+
+    async def one(number: int) -> None:
+        name = name_of(number)
+        await store.settle(
+            "none", dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321), now
+        )
+        await store.commit(name, delta, now)
+
+    for start in range(first, last, 64):
+        await asyncio.gather(*(one(n) for n in range(start, min(start + 64, last))))
+
+
+async def bench(label: str, store: Store, most: int, size: object = None) -> None:
+    await store.open()
+    assert store.trouble is None, store.trouble
+    print(f"\n{label}\n{HEAD}")
+    filled = 0
+    for sessions in [n for n in (1_000, 10_000, 100_000, 1_000_000) if n <= most] or [most]:
+        await fill(store, filled, sessions)
+        filled = sessions
+        await measure(f"{sessions:,} sessions, alone", store, sessions, 1)
+        await measure(f"{sessions:,} sessions, 64 at once", store, sessions, 64)
+    if callable(size):
+        print(f"{size() / filled:.0f} bytes a session")
+    await store.close()
+
+
+@contextmanager
+def redis_server() -> Iterator[RedisServer | None]:
+    if shutil.which("redis-server") is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        server = RedisServer(Path(folder))
+        server.start()
+        yield server
+        server.stop()
+
+
+def memory_of(server: RedisServer) -> int:
+    command = ["redis-cli", "-p", str(server.port), "info", "memory"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return int(told.split("used_memory:")[1].split()[0])
+
+
+async def main(most: int) -> None:
+    sizes: dict[str, Any] = {
+        "max_sessions": 2 * most,
+        "window_size": 10,
+        "session_ttl": 86_400.0,
+        **EVENTS,
+    }
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}, "
+        f"{ROUNDS} rounds of {EXCHANGES} exchanges a row"
+    )
+    await bench("memory", MemoryStore(**sizes), most)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.db"
+        store = SqliteStore(str(path), **sizes)
+        await bench("sqlite", store, most)
+        print(f"{path.stat().st_size / most:.0f} bytes a session in the file")
+        del store
+        gc.collect()
+        started = time.perf_counter()
+        again = SqliteStore(str(path), **sizes)
+        await again.open()
+        print(f"{time.perf_counter() - started:.2f} s to open it")
+        await again.close()
+    with redis_server() as server:
+        if server is None:
+            print("\nredis: the program redis-server is missing")
+            return
+        empty = memory_of(server)
+        store_there = RedisStore(server.url, **sizes)
+        await bench("redis", store_there, most, lambda: memory_of(server) - empty)
+
+
+if __name__ == "__main__":
+    uvloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))

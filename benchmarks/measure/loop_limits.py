@@ -1,0 +1,259 @@
+"""What the limits on text that repeats are worth: honest files cut, and how far a loop gets.
+
+    make limits
+    make limits ARGS="--all --write benchmarks/loops.md"    # a quarter of an hour
+
+Honest are the text files of Python's own library and of this environment, each as if a model wrote
+it: as a reply's text without a fence, the strictest rules, and as the argument of a call. Loops are
+pieces of the same files, over and over behind what comes before them there. All is watched by the
+real stage, at the defaults and with one limit changed at a time. Prints a table; ``--write PAGE``
+puts it between the page's markers. ``--all``: which of all files are cut at the defaults, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import statistics
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import orjson
+
+from benchmarks import machine, pages
+from benchmarks.measure import loop_streams
+from mlx_stack_proxy.engine.verdicts import Verdict
+from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
+from mlx_stack_proxy.settings import (
+    DEFAULT_TIERS,
+    LoopDetectionSettings,
+    Settings,
+    TokenBudgetSettings,
+)
+from mlx_stack_proxy.wire.events import TextDelta, ToolCallDelta
+from mlx_stack_proxy.wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
+
+MARKER = "limits"
+KINDS = (
+    *(".py", ".pyi", ".c", ".h", ".js", ".ts", ".css", ".html", ".svg", ".xml", ".sql", ".sh"),
+    *(".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".csv", ".md", ".rst", ".txt", ".tex"),
+)
+LEAST, MOST = 500, 100_000  # bytes of a file that is taken
+VALUES: dict[str, Sequence[int]] = {
+    "min_laps": (2, 3, 6, 8),
+    "min_chars": (100, 200, 800, 1600),
+    "max_trailing_whitespace": (32, 64, 128, 256, 1024),
+}
+LAPS = (8, 25, 80, 300, 1500)  # characters of what is said over and over
+LOOPS = 40  # of each
+PIECE = 16  # characters that come at once, where it matters when a loop is cut
+ENDLESS = 6_000  # characters after which a loop is a miss, or 60 laps
+
+
+@dataclass(frozen=True)
+class Loop:
+    """``lap``: what comes over and over, after ``before``."""
+
+    before: str
+    lap: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``cut``: honest files, by kind. ``after``: characters until a loop is cut, by its lap's."""
+
+    cut: Counter[str]
+    after: dict[int, list[int | None]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("-n", type=int, default=1000, help="files of each kind, at most")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--all", action="store_true", help="also all files, at the defaults")
+    parser.add_argument("--write", type=Path, metavar="PAGE")
+    given = parser.parse_args(arguments)
+    rng = random.Random(given.seed)
+    files = honest_files(given.n, rng)
+    loops = made_up_loops([text for _, text in files], rng)
+    printed = report(files, loops)
+    if given.all:
+        printed += f"\n\n{report_of_all()}"
+    options = f"-n {given.n} --seed {given.seed}{' --all' if given.all else ''}"
+    about = {"command": f'make limits ARGS="{options}"', **machine.about()}
+    page = f"{machine.heading(about)}\n\n{printed}"
+    print(page)
+    if given.write is not None:
+        pages.write(given.write, {MARKER: page})
+    return 0
+
+
+# What is looked at
+
+
+def honest_files(most: int, rng: random.Random) -> list[tuple[str, str]]:
+    """The kind and the text of some files, ``most`` of a kind."""
+    by_kind: dict[str, list[Path]] = {}
+    for path in all_paths():
+        by_kind.setdefault(path.suffix, []).append(path)
+    return [
+        (kind, text)
+        for kind, paths in sorted(by_kind.items())
+        for path in rng.sample(paths, min(len(paths), most))
+        if (text := _text(path)) is not None
+    ]
+
+
+def all_paths() -> list[Path]:
+    """Of all files of these kinds and sizes."""
+    library, site = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
+    own = (path for path in library.rglob("*") if "site-packages" not in path.parts)
+    return sorted(
+        path
+        for path in itertools.chain(own, site.rglob("*"))
+        if path.suffix in KINDS and path.is_file() and LEAST < path.stat().st_size < MOST
+    )
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def made_up_loops(texts: Sequence[str], rng: random.Random) -> list[Loop]:
+    """Pieces of texts that are said over and over, as many of each length."""
+    loops = []
+    for size in LAPS:
+        long_enough = [text for text in texts if len(text) > 2 * size]
+        made = 0
+        while made < LOOPS:
+            text = rng.choice(long_enough)
+            at = rng.randrange(len(text) - size)
+            lap = text[at : at + size]
+            if lap.strip() and not _repeats_by_itself(lap):
+                loops.append(Loop(text[max(0, at - 300) : at], lap))
+                made += 1
+    return loops
+
+
+def _repeats_by_itself(lap: str) -> bool:
+    return lap in (lap + lap)[1:-1]
+
+
+# How it is watched
+
+
+def _watch(rules: LoopDetectionSettings) -> ReplyWatch:
+    return loop_streams.watch(
+        Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": rules})  # type: ignore[arg-type]
+    )
+
+
+def cuts_text(rules: LoopDetectionSettings, text: str) -> Verdict | None:
+    """What is said of a file as a reply's text; how it is cut into pieces makes no difference."""
+    return _watch(rules).on_event(TextDelta(0, text))
+
+
+def cuts_argument(rules: LoopDetectionSettings, text: str) -> Verdict | None:
+    """The same, as the argument of a call that writes it."""
+    arguments = orjson.dumps({"path": "file", "content": text}).decode()
+    return _watch(rules).on_event(ToolCallDelta(0, 0, "call_1", "write_file", arguments))
+
+
+def cut_after(rules: LoopDetectionSettings, loop: Loop) -> int | None:
+    """So many characters of a loop come before it is cut; None: it never is."""
+    watch = _watch(rules)
+    text = loop.before + loop.lap * max(60, ENDLESS // len(loop.lap) + 1)
+    for at in range(0, len(text), PIECE):
+        if watch.on_event(TextDelta(0, text[at : at + PIECE])) is not None:
+            return max(0, min(at + PIECE, len(text)) - len(loop.before))
+    return None
+
+
+def outcome(
+    rules: LoopDetectionSettings, files: Sequence[tuple[str, str]], loops: Sequence[Loop]
+) -> Outcome:
+    cut = Counter(
+        kind for kind, text in files if cuts_text(rules, text) or cuts_argument(rules, text)
+    )
+    after: dict[int, list[int | None]] = {size: [] for size in LAPS}
+    for loop in loops:
+        after[len(loop.lap)].append(cut_after(rules, loop))
+    return Outcome(cut, after)
+
+
+def variants() -> Iterator[tuple[str, LoopDetectionSettings]]:
+    """The defaults, then each limit at other values."""
+    default = LoopDetectionSettings()
+    yield "the defaults", default
+    for name, values in VALUES.items():
+        for value in values:
+            generation = replace(default.generation, **{name: value})
+            yield f"`{name}: {value}`", LoopDetectionSettings(generation=generation)
+
+
+# What is said of it
+
+
+def report(files: Sequence[tuple[str, str]], loops: Sequence[Loop]) -> str:
+    size = sum(len(text) for _, text in files)
+    kinds = len({kind for kind, _ in files})
+    limit = TokenBudgetSettings().max_output_tokens
+    longer = sum(len(text.encode()) > limit * BYTES_PER_OUTPUT_TOKEN for _, text in files)
+    lines = [
+        f"{len(files):,} files of {kinds} kinds, {size / 1e6:.0f} million characters; {LOOPS} loops"
+        f" of each length. {longer / len(files):.1%} of the files are longer than "
+        f"`max_output_tokens` ({limit:,}).",
+        "",
+        "| | honest files cut | "
+        + " | ".join(f"a loop of {lap:,} characters is cut after" for lap in LAPS)
+        + " |",
+        "|---|---|" + "---|" * len(LAPS),
+    ]
+    for name, rules in variants():
+        found = outcome(rules, files, loops)
+        cells = [name, _cut(found.cut), *(_after(found.after[size]) for size in LAPS)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def report_of_all() -> str:
+    """Which of all files are cut at the defaults."""
+    rules = LoopDetectionSettings()
+    count, cut = 0, []
+    for path in all_paths():
+        if (text := _text(path)) is None:
+            continue
+        count += 1
+        each = {"as text": cuts_text, "as an argument": cuts_argument}
+        if where := [how for how, cuts in each.items() if cuts(rules, text)]:
+            cut.append(f"`{'/'.join(path.parts[-3:])}` ({' and '.join(where)})")
+    said = f"Of all {count:,} such files {len(cut)} are cut at the defaults"
+    return f"{said}: {', '.join(cut)}." if cut else f"{said}."
+
+
+def _cut(cut: Counter[str]) -> str:
+    if not cut:
+        return "0"
+    kinds = ", ".join(f"{count} {kind}" for kind, count in cut.most_common())
+    return f"**{cut.total()}** ({kinds})"
+
+
+def _after(found: Sequence[int | None]) -> str:
+    known = [value for value in found if value is not None]
+    missed = len(found) - len(known)
+    middle = f"{statistics.median(known):,.0f}" if known else "–"
+    return f"{middle}, {missed} never" if missed else middle
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,292 @@
+"""The four figures of tool-call handling on recorded cases, by kind and format, with the misses.
+
+    make score
+
+Reads ``../shared/corpora`` (from the project's root) where present. Single calls and texts are
+scored by the two scorers beside this one; then everything goes through the whole stage, as the
+replies of a stream. Exits with 1 where a goal is missed.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import score_mutations, score_text_calls
+from benchmarks.measure.corpora import CORPORA, TEXTS
+from mlx_stack_proxy import stages
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall, Verdict
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.sse import DONE_FRAME, data_frame
+
+Json = dict[str, Any]
+SETTINGS = Settings(tiers=DEFAULT_TIERS)
+STAGES = stages.build(SETTINGS)
+SESSION = SessionId("derived", "0" * 32, "0" * 32)
+TOP = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+
+REPAIRED_SHARE = 0.98
+TEXT_SHARE = 0.98
+WRONG = 1  # mutations that are delivered wrong, and were not asked about once more
+ISSUE_EXCEPTIONS = 2
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the stages made of a reply: the bytes in and out, the calls delivered, the verdict."""
+
+    came: bytes
+    went: bytes
+    calls: list[tuple[str, str]]
+    verdict: Verdict | None
+    faults: list[str]
+
+    @property
+    def untouched(self) -> bool:
+        return self.verdict is None and self.came == self.went and not self.faults
+
+    @property
+    def errors(self) -> str:
+        if isinstance(self.verdict, InvalidToolCall):
+            return "; ".join(one.error for one in self.verdict.failures)
+        return repr(self.verdict) if self.verdict else "; ".join(self.faults)
+
+
+def judged(
+    tools: list[Json], messages: list[Json], calls: list[tuple[str, str]], text: str = ""
+) -> Judged:
+    """A reply with these calls (name, arguments) and this text, as a stream, through the stages."""
+    body: Json = {"messages": messages or [{"role": "user", "content": "?"}], "tools": tools}
+    request = Request(body, "m", stream=True, include_usage=True)
+    exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
+    faults: list[str] = []
+    attempt = Attempt(
+        exchange,
+        UpstreamRequest("fast", dict(body)),
+        STAGES,
+        lambda stage, error: faults.append(f"{stage}: {error!r}"),
+        hold_whole=False,
+        hold_seconds=0.0,
+    )
+    attempt.on_request()
+    came = b"".join(_frames(calls, text))
+    went = attempt.feed(came, 0.0)
+    verdict = attempt.settle()
+    if verdict is None:
+        went += attempt.rest()
+    delivered = attempt.reply.choices[0].tool_calls if verdict is None else []
+    found = [(call.name, call.arguments) for call in delivered]
+    return Judged(came, went, found, verdict, faults)
+
+
+def _frames(calls: list[tuple[str, str]], text: str) -> Iterator[bytes]:
+    def frame(delta: Json, finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish}
+        return data_frame(json.dumps({**TOP, "choices": [choice]}).encode())
+
+    yield frame({"role": "assistant", "content": ""})
+    for at in range(0, len(text), 5):
+        yield frame({"content": text[at : at + 5]})
+    for place, (name, arguments) in enumerate(calls):
+        function = {"name": name, "arguments": arguments}
+        call = {"index": place, "id": f"c{place}", "type": "function", "function": function}
+        yield frame({"tool_calls": [call]})
+    yield frame({}, "tool_calls" if calls else "stop")
+    yield DONE_FRAME
+
+
+def rows(name: str, corpora: Path = CORPORA) -> list[Json]:
+    """The lines of one corpus; none where it is absent."""
+    path = corpora / name
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def same(found: list[tuple[str, str]], wanted: list[Json]) -> bool:
+    """Whether these calls, and no others, are delivered. Arguments `null`: any will do."""
+    if len(found) != len(wanted):
+        return False
+    return all(
+        name == call["name"]
+        and (call["arguments"] is None or _canonical(arguments) == _canonical(call["arguments"]))
+        for (name, arguments), call in zip(found, wanted, strict=True)
+    )
+
+
+def _canonical(arguments: Any) -> str:
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return score_text_calls._canonical(text)
+
+
+# What each corpus says of the stage: the ids of the misses, and why
+
+
+def false_rejects() -> tuple[int, list[str]]:
+    """Replies with valid calls of real tools that don't come out byte by byte as they went in."""
+    cases, misses = 0, []
+    for row in rows("bfcl.jsonl"):
+        if not row["valid_calls"]:
+            continue
+        spelled = [
+            [(call["name"], text) for call, text in zip(row["valid_calls"], texts, strict=True)]
+            for texts in zip(
+                *(score_mutations._spellings(call["arguments"]) for call in row["valid_calls"]),
+                strict=True,
+            )
+        ]
+        for calls in [*spelled, *([one] for one in spelled[0])]:
+            cases += 1
+            result = judged(row["tools"], row["messages"], calls, "Let me see. ")
+            if not result.untouched:
+                misses.append(f"{row['id']}: {result.errors or 'changed'}")
+    return cases, misses
+
+
+def mutations() -> tuple[int, int, list[str], list[str]]:
+    """Repairable mutations, those repaired exactly, the others, and what was delivered wrong."""
+    cases, exact, misses, wrong = 0, 0, [], []
+    for row in rows("mutations.jsonl"):
+        result = judged(row["tools"], row["messages"], [(row["raw_name"], row["raw_arguments"])])
+        repairable = row["class"] == "locally_repairable"
+        cases += repairable
+        if result.verdict is not None:
+            if repairable:
+                misses.append(f"{row['id']} retried: {result.errors}")
+        elif same(result.calls, [row["original"]]):
+            exact += repairable
+        else:
+            wrong.append(f"{row['id']}: {result.calls}")
+    return cases, exact, misses, wrong
+
+
+def texts() -> tuple[int, int, list[str], list[str]]:
+    """Texts, those that come out exactly, the others, and calls where none was meant."""
+    cases, exact, misses, false_calls = 0, 0, [], []
+    for row in rows(TEXTS.name):
+        cases += 1
+        tools = row.get("tools") or row.get("tools_inferred") or []
+        result = judged(tools, [], [], row["text"])
+        if result.calls and not row["expected_tool_calls"]:
+            false_calls.append(f"{row['id']}: {result.calls}")
+        elif row.get("negative_kind") == "unknown_tool" and not result.calls:
+            exact += 1  # left as text, or asked again: both are right
+        elif result.verdict is None and same(result.calls, row["expected_tool_calls"]):
+            exact += 1
+        else:
+            misses.append(f"{row['id']} ({row['format']}): {result.errors or result.calls}")
+    return cases, exact, misses, false_calls
+
+
+def issue_miss(row: Json) -> str | None:
+    """What is wrong with how the stage handles a shape that users reported; None: nothing.
+
+    Its tools are those of the calls it should give. Where a line calls a repair ambiguous, asking
+    the model again is right too; delivering anything else never is.
+    """
+    wanted = row["expected_calls"]
+    text = row["text_or_arguments"]
+    calls = wanted or [{"name": "tool", "arguments": _first_keys(text)}]
+    tools = _tools_of(calls)
+    if row["where"] == "content":
+        result = judged(tools, [], [], text)
+    elif row["where"] == "name":
+        result = judged(tools, [], [(text, "" if calls[0]["arguments"] else "{}")])
+    else:
+        result = judged(tools, [], [(calls[0]["name"], text)])
+    if result.verdict is not None:
+        may_retry = wanted is None or row["expected_action"].endswith("_ambiguous")
+        return None if may_retry else f"retried: {result.errors}"
+    if wanted is not None and same(result.calls, wanted):
+        return None
+    return f"delivered: {result.calls}"
+
+
+def _first_keys(text: str) -> Json:
+    """The arguments that broken ones name, so that only what is broken is judged."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _tools_of(calls: list[Json]) -> list[Json]:
+    tools = {}
+    for call in calls:
+        given = call["arguments"] or {}
+        properties = {key: score_mutations._schema_of(value) for key, value in given.items()}
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        function = {"name": call["name"], "parameters": schema}
+        tools[call["name"]] = {"type": "function", "function": function}
+    return list(tools.values())
+
+
+# The report
+
+
+class _Goals:
+    """Prints each goal as it is judged, and remembers whether all were met."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+        self.met = True
+
+    def judge(self, what: str, figure: str, goal: str, met: bool, misses: list[str]) -> None:
+        self.met = self.met and met
+        self.say(f"{what:52}{figure:>16}  goal {goal:12} {'met' if met else 'MISSED'}")
+        for miss in misses:
+            self.say(f"    {miss[:300]}")
+
+
+def run(say: Callable[[str], None] = print) -> int:
+    if not (CORPORA / "bfcl.jsonl").exists():
+        say(f"score: no corpora in {CORPORA}, nothing to score")
+        return 0
+    single = score_mutations.score(CORPORA)
+    assert single is not None
+    say(score_mutations.report(single, misses=True))
+    say("")
+    by_format = score_text_calls.score(TEXTS)
+    say(score_text_calls.table(by_format))
+    say("\nThrough the whole stage, as streams:")
+    goals = _Goals(say)
+    cases, misses = false_rejects()
+    both = len(misses) + single.false_rejects + single.changed
+    goals.judge("valid calls: rejected or changed", f"{both} of {cases}", "0", not both, misses)
+    cases, exact, misses, wrong = mutations()
+    enough = exact >= REPAIRED_SHARE * cases and single.repaired >= REPAIRED_SHARE * cases
+    goals.judge("mutations: repaired exactly", _share(exact, cases), "98 %", enough, misses)
+    count = max(len(wrong), single.delivered_wrong)
+    goals.judge("mutations: delivered wrong", str(count), "1", count <= WRONG, wrong)
+    cases, exact, misses, false_calls = texts()
+    goals.judge(
+        "text calls: exact", _share(exact, cases), "98 %", exact >= TEXT_SHARE * cases, misses
+    )
+    false_calls += [one for entry in by_format.values() for one in entry.false_calls]
+    uneven = [one for entry in by_format.values() for one in entry.uneven_streams]
+    goals.judge("text calls: false", str(len(false_calls)), "0", not false_calls, false_calls)
+    goals.judge("text calls: cut otherwise, else read", str(len(uneven)), "0", not uneven, uneven)
+    issues = rows("issues_malformed.jsonl")
+    found = [(row, issue_miss(row)) for row in issues]
+    misses = [f"{row['id']} ({row['expected_action']}): {miss}" for row, miss in found if miss]
+    few = len(misses) <= ISSUE_EXCEPTIONS
+    handled = f"{len(issues) - len(misses)} of {len(issues)}"
+    goals.judge("reported shapes: handled as they say", handled, "all but 2", few, misses)
+    return 0 if goals.met else 1
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({part / max(1, whole):.1%})"
+
+
+if __name__ == "__main__":
+    sys.exit(run())

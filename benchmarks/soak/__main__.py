@@ -1,0 +1,153 @@
+"""``make soak``: 30 minutes of mixed load and faults; says whether the proxy stays as it is.
+
+python -m benchmarks.soak --minutes 30 --redis
+
+Ends by itself; everything is on this machine's loopback. The exit code is 1 where a figure grows by
+more than 5 % after the warm-up (the first quarter), or a client got what it should not have got.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import platform
+import random
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.soak import flat, process
+from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario
+from benchmarks.soak.process import Proxy, by_label, metric
+from benchmarks.soak.run import Found, Soak
+from benchmarks.soak.upstream import Upstream
+from mlx_stack_proxy.server import open_files
+from tests.support.redis_server import RedisServer
+
+ROUND_SECONDS = 40.0
+ROUNDS = 24  # at least, where the run is short
+LIMITS = {
+    process.CAPTURED: process.CAPTURED_KB,
+    process.STATE: process.STATE_KB,
+    process.LOG: process.LOG_KB,
+    process.KEYS: process.REDIS_KEYS,
+}
+SHOWN = 10  # of what went wrong
+
+
+async def soak(
+    minutes: float,
+    folder: Path,
+    store: RedisServer | None = None,
+    *,
+    seed: int = 1,
+    wrapper: Sequence[str] = (),
+    scenarios: Sequence[Scenario] = SCENARIOS,
+) -> Found:
+    """Run it. ``wrapper``: as of ``Proxy``."""
+    async with Upstream() as upstream:
+        proxy = Proxy(upstream.url, folder, store, wrapper)
+        # Starting waits for it to answer, which may ask the upstream above in this very loop.
+        await asyncio.to_thread(proxy.start)
+        try:
+            of_round = min(ROUND_SECONDS, minutes * 60 / ROUNDS)
+            one = Soak(upstream, proxy, of_round, seed=seed, scenarios=scenarios)
+            return await one.run(minutes * 60)
+        finally:
+            await asyncio.to_thread(proxy.stop)
+
+
+def report(found: Found) -> bool:
+    """Print what was found; whether all is well."""
+    rows = [["", *EXPECTED, "wrong", "longest (s)"]]
+    for name, ended in sorted(found.ended.items()):
+        counts = (str(ended[word]) for word in (*EXPECTED, "wrong"))
+        rows.append([name, *counts, f"{found.longest[name]:.1f}"])
+    total = sum(ended.total() for ended in found.ended.values())
+    print(f"\n{flat.in_columns(rows)}\n")
+    print(
+        f"{total:,} requests, {found.reloads} times other settings, {found.outages} outages; "
+        f"{found.cpu_seconds:,.0f} s of CPU"
+    )
+    print(f"The proxy counts {counted(found.counted)}.")
+    for line in list(dict.fromkeys(found.wrong))[:SHOWN]:
+        print(f"WRONG {line}")
+    warm_up = flat.WARM_UP * max(at for one in found.figures.values() for at, _ in one)
+    try:
+        courses = {
+            name: flat.course(one, warm_up, LIMITS.get(name)) for name, one in found.figures.items()
+        }
+    except ValueError as error:
+        print(f"NOT FLAT: {error}")
+        return False
+    is_flat = all(one.is_flat for one in courses.values())
+    count = min(len(one) for one in found.figures.values())
+    print(
+        f"\nAt rest after each of {count} rounds; the first {warm_up / 60:.1f} minutes don't count."
+    )
+    print(f"{flat.table(courses)}\n")
+    limit = f"{flat.TOLERANCE:.0%}"
+    print(f"Flat within {limit}." if is_flat else f"NOT FLAT: something grew by more than {limit}.")
+    return is_flat and not found.wrong
+
+
+def counted(told: str) -> str:
+    """What the proxy did in all, and how its exchanges ended."""
+    sums = {
+        what: metric(told, f"mlx_stack_{name}_total")
+        for what, name in (
+            ("retries", "retries"),
+            ("escalations", "escalations"),
+            ("repairs", "tool_call_repairs"),
+            ("rescued calls", "rescued_tool_calls"),
+            ("loops", "loops"),
+            ("truncations", "truncations"),
+            ("refusals", "refused"),
+            ("store errors", "store_errors"),
+        )
+    }
+    outcomes = by_label(told, "mlx_stack_requests_total", "outcome")
+    return ", ".join(f"{value:,.0f} {what}" for what, value in {**sums, **outcomes}.items())
+
+
+@contextlib.contextmanager
+def redis_in(folder: Path, wanted: bool) -> Iterator[RedisServer | None]:
+    if not wanted:
+        yield None
+        return
+    store = RedisServer(folder)
+    store.start()
+    try:
+        yield store
+    finally:
+        store.stop()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=30)
+    parser.add_argument("--redis", action="store_true", help="state in a Redis, not in SQLite")
+    parser.add_argument("--seed", type=int, help="of the clients' chance")
+    args = parser.parse_args(argv)
+    seed = random.randrange(2**32) if args.seed is None else args.seed
+    open_files.raise_limit()
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # of clients that have left
+    print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {platform.platform()}, "
+        f"Python {platform.python_version()}, state in {'Redis' if args.redis else 'SQLite'}, "
+        f"seed {seed}",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        folder = Path(name)
+        with redis_in(folder, args.redis) as store:
+            found = asyncio.run(soak(args.minutes, folder, store, seed=seed))
+    return 0 if report(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The proxy as a process: started, looked at from outside, and asked what it counts itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import redis
+import yaml
+
+from benchmarks.measure.servers import Server, start
+from tests.support.ports import free_port
+from tests.support.redis_server import RedisServer
+
+MB = 1024 * 1024
+CAPTURED_KB = 2_048
+CAPTURED = "captured failures (kB)"
+# What is bounded by number is filled as far as the load fills it: 300 sessions with a purse each,
+# and those that a call is running for. SQLite uses pages again, but gives none back: its file is as
+# large as 300 sessions and 1,000 events ever were, with what comes between two clearances, and as
+# its log was before it was swept: three times what counts and 1,000 entries, of some 130 bytes.
+STATE_KB = 1_280
+STATE = "state file (kB)"
+# The log is as long as what was written between two times that it was moved into the file; after
+# 16 MB, and the transaction that comes to that, it is moved at once.
+LOG_KB = 17 * 1024
+LOG = "its log (kB)"
+REDIS_KEYS = 700
+KEYS = "Redis' keys"
+KEY, POOR_KEY = "sk-soak-0001", "sk-soak-0002"
+SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)
+Json = dict[str, Any]
+
+
+def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
+    """What is kept is bounded so low that the warm-up fills it."""
+    limits = {
+        "max_concurrency": 16,
+        "queue_timeout": 5,
+        "first_token_timeout": 3,
+        "idle_timeout": 3,
+        "tool_silence_timeout": 3,
+        "total_timeout": 20,
+    }
+    return {
+        "server": {"host": "127.0.0.1", "port": port, "api_keys": [KEY, POOR_KEY]},
+        "upstream": {"base_url": upstream},
+        "stream": {"keepalive_seconds": 1},
+        "tiers": {name: {"model": name, **limits} for name in ("fast", "standard")},
+        "reliability": {
+            "escalation": {
+                "chain": ["fast", "standard"],
+                "max_retries_before_escalate": 1,
+                "exchange_timeout": 15,
+                "degrade": {"failures": 5, "cooldown_seconds": 2},
+                "sticky_seconds": 5,
+            },
+            "tool_validation": {"max_retries": 1},
+            "loop_detection": {
+                "max_sessions": 300,
+                "judge": {"enabled": True, "after_turns": 8},
+            },
+            "token_budget": {
+                "policy": "hard_stop",
+                "per_session": 10**9,
+                "per_hour": 10**12,
+                "session_ttl_seconds": 60,  # Redis keeps all sessions' counts so long
+                "per_key": {POOR_KEY: {"per_hour": 2_000}},
+            },
+            # Its thread looks; what this machine's memory is like decides nothing here.
+            "memory_pressure": {
+                "interval_seconds": 1,
+                "escalate_complex": False,
+                "critical_action": "ignore",
+            },
+        },
+        "state": state,
+        "observability": {
+            "log_level": "warning",
+            "log_format": "json",
+            "events_max": 1_000,
+            "capture_failures": True,
+            "capture_path": str(folder / "failures"),
+            "capture_max_bytes": CAPTURED_KB * 1024,
+        },
+    }
+
+
+class Proxy:
+    """``python -m app serve`` on a file of its own; ``wrapper``: a module that runs it instead."""
+
+    def __init__(
+        self, upstream: str, folder: Path, store: RedisServer | None, wrapper: Sequence[str] = ()
+    ) -> None:
+        self._folder = folder
+        self._store = store
+        self._asked = redis.Redis(port=store.port) if store else None
+        self._file = folder / "config.yaml"
+        self._state = folder / "state.db"
+        state: Json = {"backend": "sqlite", "path": str(self._state)}
+        if store is not None:
+            state = {"backend": "redis", "redis_url": store.url}
+        self.config = config(upstream, free_port(), folder, state)
+        self.write(self.config)
+        self._argv = [
+            sys.executable,
+            "-m",
+            *wrapper,
+            "mlx_stack_proxy",
+            "serve",
+            "--config",
+            str(self._file),
+        ]
+
+    @property
+    def port(self) -> int:
+        return int(self.config["server"]["port"])
+
+    def start(self) -> None:
+        self._server: Server = start("proxy", self.port, self._argv, self._folder)
+        self._server.wait_ready("/health", 60)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    @property
+    def ended(self) -> bool:
+        return self._server.process.poll() is not None
+
+    def write(self, settings: Json | str) -> None:
+        """Put other settings into the file, as an editor does."""
+        text = settings if isinstance(settings, str) else yaml.safe_dump(settings)
+        part = self._file.with_suffix(".part")
+        part.write_text(text)
+        os.replace(part, self._file)
+
+    def hang_up(self) -> None:
+        """Have it read its file now."""
+        self._server.process.send_signal(signal.SIGHUP)
+
+    def rss(self) -> float:
+        """MB."""
+        return self._server.rss() / MB
+
+    def cpu_seconds(self) -> float:
+        return self._server.cpu_seconds()
+
+    def taken(self, told: str) -> dict[str, float]:
+        """What it takes now, by name. ``told``: its metrics."""
+        process = self._server.measured
+        found = {
+            "memory (MB)": self.rss(),
+            "open files": float(process.num_fds()),
+            "tasks": metric(told, "mlx_stack_tasks"),
+            "threads": float(process.num_threads()),
+        }
+        return {**found, **self._kept()}
+
+    def _kept(self) -> dict[str, float]:
+        captured = sum(one.stat().st_size for one in (self._folder / "failures").glob("*"))
+        if self._asked is not None:
+            # A call's mark stays for ten minutes, whatever came of it: as many as there were calls.
+            kept = sum(b":o:" not in key for key in self._asked.scan_iter(count=1_000))
+            store = {KEYS: float(kept)}
+        else:
+            log = Path(f"{self._state}-wal")
+            store = {
+                STATE: self._state.stat().st_size / 1024,
+                LOG: log.stat().st_size / 1024 if log.exists() else 0.0,
+            }
+        return {**store, CAPTURED: captured / 1024}
+
+    def log_tail(self) -> str:
+        return self._server.said()
+
+
+def metric(text: str, name: str) -> float:
+    """The sum of a metric's samples; 0 where there is none."""
+    return sum(float(value) for found, _, value in SAMPLE.findall(text) if found == name)
+
+
+def by_label(text: str, name: str, label: str) -> dict[str, float]:
+    """A metric's sums by the values of one of its labels."""
+    found: dict[str, float] = {}
+    for metric_name, labels, value in SAMPLE.findall(text):
+        if metric_name == name and (said := re.search(rf'\b{label}="([^"]*)"', labels)):
+            found[said[1]] = found.get(said[1], 0.0) + float(value)
+    return found

@@ -1,1 +1,0 @@
-"""Benchmarks: each module is a program, run as `python -m tests.bench.NAME`."""

@@ -1,0 +1,89 @@
+"""What counts as flat: tried with series whose course is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.soak.flat import Samples, course, table
+
+WARM_UP = 300.0
+
+
+def series(*values: float) -> Samples:
+    """One sample a minute."""
+    return [(60.0 * number, value) for number, value in enumerate(values)]
+
+
+def grown(*values: float) -> float:
+    return course(series(*values), WARM_UP).grown
+
+
+STEADY = [100.0] * 30
+
+
+def test_what_stays_is_flat() -> None:
+    found = course(series(*STEADY), WARM_UP)
+    assert found.is_flat
+    assert (found.grown, found.an_hour, found.highest) == (0.0, 0.0, 100.0)
+
+
+def test_a_slow_growth_is_not() -> None:
+    found = course(series(*(100 + 0.5 * minute for minute in range(30))), WARM_UP)
+    assert not found.is_flat
+    assert found.an_hour == pytest.approx(30)
+    assert (found.first, found.last) == (104.25, 112.75)
+
+
+def test_the_tolerance_is_5_percent() -> None:
+    assert course(series(*[100.0] * 20, *[104.9] * 10), WARM_UP).is_flat
+    assert not course(series(*[100.0] * 20, *[105.1] * 10), WARM_UP).is_flat
+
+
+def test_one_task_more_is_not_flat_where_there_are_six() -> None:
+    assert not course(series(*[6.0] * 20, *[7.0] * 10), WARM_UP).is_flat
+
+
+def test_what_begins_at_nothing_and_grows_is_not_flat() -> None:
+    assert not course(series(*[0.0] * 20, *[1.0] * 10), WARM_UP).is_flat
+    assert course(series(*[0.0] * 30), WARM_UP).is_flat
+
+
+def test_the_warm_up_does_not_count() -> None:
+    assert course(series(*range(5), *STEADY), WARM_UP).is_flat
+
+
+def test_noise_and_odd_samples_move_nothing() -> None:
+    noisy = [100 + 3 * (-1) ** minute for minute in range(36)]
+    noisy[10] = noisy[30] = 500
+    found = course(series(*noisy), WARM_UP)
+    assert found.is_flat
+    assert found.highest == 500
+    assert abs(found.an_hour) < 1
+
+
+def test_what_shrinks_is_flat_and_shown() -> None:
+    found = course(series(*[100.0] * 20, *[80.0] * 10), WARM_UP)
+    assert found.is_flat
+    assert f"{found.grown:+.1%}" == "-20.0%"
+
+
+def test_what_is_thinned_out_at_its_limit_may_go_up_to_it() -> None:
+    saw = [1000.0 + 100 * (minute % 10) for minute in range(30)]
+    assert course(series(*saw), WARM_UP, limit=2000).verdict == "within its limit, 2,000"
+    assert course(series(*saw), WARM_UP, limit=1500).verdict == "ABOVE its limit, 1,500"
+
+
+def test_too_few_samples_say_nothing() -> None:
+    with pytest.raises(ValueError, match="8 samples after the warm-up, and 9 are needed"):
+        course(series(*[1.0] * 13), WARM_UP)
+
+
+def test_the_table_says_it() -> None:
+    courses = {
+        "memory (MB)": course(series(*STEADY), WARM_UP),
+        "tasks": course(series(*range(30)), WARM_UP),
+    }
+    head, memory, tasks = table(courses).splitlines()
+    assert head.split()[:2] == ["first", "third"]
+    assert memory.split() == ["memory", "(MB)", "100.0", "100.0", "+0.0%", "0.0", "100.0", "flat"]
+    assert tasks.endswith("NOT FLAT")

@@ -1,0 +1,306 @@
+"""One reply from upstream's bytes to the client's, without a socket."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.pipeline import StageState
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, UpstreamFailed, Verdict
+from mlx_stack_proxy.wire import sse
+from mlx_stack_proxy.wire.events import Event, TextDelta, Tick
+from tests.engine.exchanges import attempt, client_request, cut, exchange, relayed, splits
+from tests.support.replies import DONE, KINDS, TOP, chunk, data, stream_bytes, usage_chunk
+
+Json = dict[str, Any]
+COMMENTS = [b": keepalive 1/2", b":", b"event: message", b"id: 7", b"retry: 10"]
+
+
+def with_comments(name: str, crlf: bool, every: int) -> bytes:
+    """A stream of this kind as other servers frame it."""
+    end = b"\r\n\r\n" if crlf else b"\n\n"
+    whole = bytearray()
+    for at, payload in enumerate([*KINDS[name].chunks, usage_chunk()]):
+        if every and at % every == 0:
+            whole += COMMENTS[at % len(COMMENTS)] + end
+        whole += data(payload, end)
+    return bytes(whole + b"data: [DONE]" + end)
+
+
+VALID = st.builds(
+    with_comments, st.sampled_from(sorted(KINDS)), st.booleans(), st.sampled_from([0, 1, 3])
+)
+
+
+@given(splits(VALID), st.booleans())
+def test_whatever_is_valid_goes_out_as_it_came(
+    stream: tuple[bytes, list[bytes]], hold_whole: bool
+) -> None:
+    whole, pieces = stream
+    assert relayed(attempt(hold_whole=hold_whole), pieces) == whole
+
+
+@given(splits(VALID), st.booleans(), st.booleans())
+def test_any_split_gives_one_output(
+    stream: tuple[bytes, list[bytes]], include_usage: bool, legacy: bool
+) -> None:
+    """Also where the client's own form differs from upstream's."""
+    whole, pieces = stream
+    asked = client_request(include_usage=include_usage, legacy_functions=legacy)
+    once = relayed(attempt(exchange(asked)), [whole])
+    assert relayed(attempt(exchange(asked)), pieces) == once
+    assert once.rstrip().endswith(b"[DONE]")
+
+
+def assembled(one: Attempt, pieces: list[bytes]) -> tuple[Json, int]:
+    """The whole reply of a stream that came so, and in how many pieces its text did."""
+    for piece in pieces:
+        one.feed(piece, 0.0)
+    one.settle()
+    return one.completion(), one.reply.pieces
+
+
+@given(splits(VALID))
+def test_any_split_assembles_one_reply(stream: tuple[bytes, list[bytes]]) -> None:
+    whole, pieces = stream
+    once = assembled(attempt(exchange(client_request(stream=False))), [whole])
+    assert assembled(attempt(exchange(client_request(stream=False))), pieces) == once
+
+
+@pytest.mark.parametrize(
+    ("delta", "beside", "message", "choice"),
+    [
+        ({}, {"token_ids": [7]}, {}, {"token_ids": [7] * 4}),
+        ({}, {"note": "x"}, {}, {"note": "xxxx"}),
+        ({"token_ids": [7]}, {}, {"token_ids": [7] * 4}, {}),
+        ({"role": "assistant"}, {"logprobs": None}, {"role": "assistant"}, {"logprobs": None}),
+    ],
+)
+def test_what_is_the_same_in_each_piece_is_not_lost(
+    delta: Json, beside: Json, message: Json, choice: Json
+) -> None:
+    payloads = [chunk({"content": text, **delta}) for text in "abcd"]
+    for payload in payloads:
+        payload["choices"][0] |= beside
+    one = attempt(exchange(client_request(stream=False)))
+    built, _ = assembled(one, [data(payload) for payload in [*payloads, chunk({}, "stop")]])
+    (whole,) = built["choices"]
+    assert whole["message"] == {"role": "assistant", "content": "abcd"} | message
+    assert whole == whole | choice
+
+
+TORN = st.tuples(
+    st.sampled_from(["text", "tool_calls_split", "n_two"]),
+    st.integers(0, 400),
+    st.sampled_from([b"", b"\n\n", b"data: {\n\n", b'data: {"error": "x"}\n\n', b"\xff"]),
+).map(lambda t: stream_bytes(KINDS[t[0]].chunks)[: t[1]] + t[2])
+
+
+@given(splits(TORN))
+def test_a_broken_stream_ends_the_same_for_any_split(stream: tuple[bytes, list[bytes]]) -> None:
+    whole, pieces = stream
+    one, other = attempt(), attempt()
+    assert relayed(other, pieces) == relayed(one, [whole])
+    assert (other.done, other.verdict) == (one.done, one.verdict)
+    assert one.done is (one.verdict is None)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_raise(noise: bytes) -> None:
+    one = attempt()
+    relayed(one, [noise])
+    assert one.over
+
+
+def test_a_chunk_of_10_mb() -> None:
+    text = "x" * 10_000_000
+    whole = stream_bytes([chunk({"role": "assistant", "content": text}), chunk({}, "stop")])
+    places = range(0, len(whole), 65_536)
+    one = attempt()
+    assert relayed(one, cut(whole, places)) == whole
+    assert one.reply.choices[0].text == text
+
+
+def test_an_event_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_FRAME_BYTES", 1000)
+    one = attempt()
+    one.feed(b"data: " + b"x" * 1000, 0.0)
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.reason == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("stream", "where"),
+    [
+        (b"", "before the reply began"),
+        (b": keepalive\n\n", "before the reply began"),
+        (DONE, "before the reply began"),
+        (data(chunk({"role": "assistant"})), "before the reply began"),
+        (data(chunk({"content": "a"})), "before the reply was finished"),
+        (data(chunk({"content": "a"})) + DONE, "before the reply was finished"),
+        (data(chunk({"content": "a"})) + b'data: {"choices": [{"del', "inside an event"),
+        (
+            data(chunk({"content": "a"}, "stop")) + data(chunk({"content": "b"}, index=1)) + DONE,
+            "before the reply was finished",
+        ),
+    ],
+)
+def test_an_end_that_is_none(stream: bytes, where: str) -> None:
+    one = attempt()
+    one.feed(stream, 0.0)
+    if not one.over:
+        one.end(0.0)
+    assert not one.done
+    assert one.verdict == UpstreamFailed(
+        "server_error", f"the stream broke off {where}", status=200
+    )
+
+
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+def test_a_whole_reply_whose_last_event_lacks_its_blank_line(end: bytes) -> None:
+    whole = data(chunk({"role": "assistant", "content": "a"})) + data(chunk({}, "stop"))
+    out = relayed(attempt(), [whole.rstrip(b"\n") + end])
+    assert out == whole + DONE  # without [DONE] a client would wait on
+
+
+@pytest.mark.parametrize("end", [b"\r\r", b"\r\n\r", b"\n\r"])
+def test_a_last_event_whose_blank_line_is_a_cr_goes_out_as_it_came(end: bytes) -> None:
+    whole = stream_bytes(KINDS["text"].chunks).removesuffix(b"\n\n") + end
+    assert relayed(attempt(), [whole]) == whole
+
+
+def test_a_reply_without_done_gets_one() -> None:
+    whole = stream_bytes(KINDS["text"].chunks)
+    assert relayed(attempt(), [whole.removesuffix(DONE)]) == whole
+
+
+def test_what_comes_after_done_is_dropped() -> None:
+    whole = stream_bytes(KINDS["text"].chunks)
+    assert relayed(attempt(), [whole + data(chunk({"content": "more"}))]) == whole
+    assert relayed(attempt(), [whole, b"noise"]) == whole
+
+
+@pytest.mark.parametrize(
+    "error", [{"message": "out of memory", "type": "server_error"}, "out of memory"]
+)
+def test_an_error_inside_the_stream(error: Any) -> None:
+    one = attempt()
+    text = data(chunk({"role": "assistant", "content": "a"}))
+    assert one.feed(text + data({"error": error}), 0.0) == text
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.message == "an error inside the answer: out of memory"
+    assert not one.verdict.client_fault
+
+
+@pytest.mark.parametrize("noise", [b"<html>", b"[1]", b'"a"', b"NaN"])
+def test_an_event_that_is_no_object(noise: bytes) -> None:
+    one = attempt()
+    one.feed(data(noise), 0.0)
+    assert isinstance(one.verdict, UpstreamFailed)
+    assert one.verdict.message.startswith("upstream sent an event that is no")
+
+
+def test_nothing_goes_out_before_content() -> None:
+    one = attempt()
+    assert one.feed(b": keepalive\n\n" + data(chunk({"role": "assistant"})), 0.0) == b""
+    assert not one.timing[0]
+    assert one.feed(data(chunk({"content": "a"})), 0.0).endswith(data(chunk({"content": "a"})))
+    assert one.timing[0]
+
+
+@pytest.mark.parametrize(
+    ("delta", "stays"),
+    [
+        ({"content": "Yes"}, True),
+        ({"refusal": "I can't"}, True),
+        ({"audio": {"data": "AA=="}}, True),
+        ({"reasoning_content": "Hm"}, False),
+    ],
+    ids=str,
+)
+def test_what_a_later_attempt_can_not_take_back(delta: Any, stays: bool) -> None:
+    one = attempt()
+    assert one.committed is None
+    assert one.feed(data(chunk({"role": "assistant"})) + data(chunk(delta)), 0.0)
+    assert one.committed is not None
+    assert one.committed.stays is stays
+
+
+def test_calls_wait_until_the_reply_is_judged() -> None:
+    call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
+    text = chunk({"role": "assistant", "content": "Let me look."})
+    parts = [text, call, chunk({}, "tool_calls"), usage_chunk()]
+    one = attempt()
+    assert [one.feed(data(part), 0.0) for part in parts] == [data(parts[0]), b"", b"", b""]
+    one.feed(DONE, 0.0)
+    assert one.done
+    assert one.rest() == b"".join(map(data, parts[1:])) + DONE
+
+
+def test_held_text_goes_with_time() -> None:
+    one = attempt(hold_seconds=2.0)
+    text = data(chunk({"role": "assistant", "content": "a"}))
+    assert one.feed(text, 10.0) == b""
+    assert one.next_release() == 12.0
+    assert one.tick(11.0) == b""
+    assert one.tick(12.0) == text
+
+
+# Stages
+
+
+class Stopper:
+    """Gives its verdict at the event it was told."""
+
+    name = "stopper"
+    bypass = ""
+
+    def __init__(self, verdict: Verdict, at: Any) -> None:
+        self.verdict = verdict
+        self.at = at
+        self.seen: list[Event] = []
+
+    def open(self, exchange: Exchange) -> StageState:
+        stage = self
+
+        class State(StageState):
+            def on_event(self, event: Event) -> Verdict | None:
+                stage.seen.append(event)
+                return stage.verdict if event == stage.at else None
+
+        return State()
+
+
+def test_a_verdict_ends_the_attempt_and_keeps_its_chunk_back() -> None:
+    loop = LoopDetected("repetition", 3, "a loop")
+    stopper = Stopper(loop, TextDelta(0, "b"))
+    one = attempt(stages=[stopper])
+    parts = [data(chunk({"content": text})) for text in "bc"]
+    first = data(chunk({"role": "assistant", "content": "a"}))
+    assert one.feed(b"".join([first, *parts]), 0.0) == first
+    assert one.verdict is loop
+    assert stopper.seen == [TextDelta(0, "a"), TextDelta(0, "b")]  # nothing after it is read
+    assert one.end(0.0) == b""
+    assert one.verdict is loop
+
+
+def test_a_tick_reaches_the_stages() -> None:
+    cut_off = Cut("max_output_tokens", "length")
+    one = attempt(stages=[Stopper(cut_off, Tick(7.0))])
+    one.feed(data(chunk({"content": "a"})), 0.0)
+    assert one.tick(6.0) == b""
+    assert one.verdict is None
+    assert one.tick(7.0) == b""
+    assert one.verdict is cut_off
+    one.settle()
+    *_, end, usage, _, _ = one.rest().split(b"\n\n")
+    for made in (end, usage):  # of no chunk that came, and in the form of all
+        whole = json.loads(made.removeprefix(b"data: "))
+        assert {key: whole[key] for key in TOP} == TOP
+        assert whole["object"] == "chat.completion.chunk"

@@ -1,0 +1,158 @@
+"""What a reply ends with: its usage, notes, and the form in which the client wants it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.wire import sse
+from tests.engine.exchanges import attempt, client_request, exchange, relayed
+from tests.support.replies import DONE, KINDS, USAGE, chunk, completion, stream_bytes, usage_chunk
+
+Json = dict[str, Any]
+
+
+# Usage, as the client asked for it
+
+
+def test_usage_is_left_out_where_it_was_not_asked_for() -> None:
+    chunks = [chunk({"content": "a"}), {**chunk({}, "stop"), "usage": USAGE}]
+    asked = exchange(client_request(include_usage=False))
+    out = relayed(attempt(asked), [stream_bytes(chunks)])
+    assert b"usage" not in out
+    assert json.loads(out.split(b"\n\n")[1].removeprefix(b"data: ")) == chunk({}, "stop")
+    assert out.endswith(DONE)
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [[], [{"index": 0, "delta": {}}], [{"index": 0, "delta": {}, "finish_reason": None}]],
+    ids=str,
+)
+def test_a_chunk_of_usage_alone_is_left_out_whole(choices: list[Json]) -> None:
+    """LiteLLM 1.106 sends a bare choice with it."""
+    chunks = [chunk({"role": "assistant", "content": "a"}), chunk({}, "stop")]
+    asked = exchange(client_request(include_usage=False))
+    out = relayed(attempt(asked), [stream_bytes([*chunks, {**usage_chunk(), "choices": choices}])])
+    assert out == stream_bytes(chunks, usage=False)
+
+
+def test_an_assembled_reply_always_has_its_usage() -> None:
+    asked = exchange(client_request(stream=False, include_usage=False))
+    one = attempt(asked, hold_whole=True)
+    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    assert one.completion() == KINDS["text"].completion
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_json_answer_is_relayed_assembled_and_streamed(name: str) -> None:
+    kind = KINDS[name]
+    whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    whole.take_completion(kind.completion)
+    assert whole.done and whole.settle() is None
+    assert whole.completion() == kind.completion
+    streamed, again = attempt(), attempt(exchange(client_request(stream=False)))
+    streamed.take_completion(kind.completion)
+    again.feed(streamed.rest(), 0.0)
+    assert again.completion() == kind.completion
+
+
+@pytest.mark.parametrize("depth", [300, 900])
+def test_a_reply_nested_too_deeply_to_be_written(depth: int) -> None:
+    """It fails as a broken reply does; to a client that streams the same bytes are no trouble."""
+    deep = json.loads("[" * depth + "]" * depth)
+    first = chunk({"role": "assistant", "content": "Hi", "odd": deep})
+    stream = stream_bytes([first, chunk({}, "stop")])
+    one = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    one.feed(stream, 0.0)
+    assert isinstance(one.verdict, UpstreamFailed) and "nested" in one.verdict.message
+    assert relayed(attempt(), [stream]) == stream
+    whole = attempt(exchange(client_request(stream=False)), hold_whole=True)
+    whole.take_completion(completion({"content": "Hi", "odd": deep}))
+    assert isinstance(whole.verdict, UpstreamFailed) and "nested" in whole.verdict.message
+
+
+def test_the_older_form_comes_back_both_ways() -> None:
+    asked = exchange(client_request(legacy_functions=True))
+    out = relayed(attempt(asked), [stream_bytes(KINDS["tool_calls_split"].chunks)])
+    assert b"tool_calls" not in out and b"function_call" in out
+    one = attempt(exchange(client_request(stream=False, legacy_functions=True)))
+    one.feed(stream_bytes(KINDS["tool_call_whole"].chunks), 0.0)
+    assert one.completion() == KINDS["function_call"].completion
+
+
+# What else goes out at the end
+
+
+def test_the_note_goes_before_done() -> None:
+    one = attempt()
+    out = one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    note = sse.comment_frame("x-mlx-stack {}")
+    whole = out + one.rest(note)
+    assert whole == stream_bytes(KINDS["text"].chunks).removesuffix(DONE) + note + DONE
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_metadata_joins_the_last_chunk_that_the_client_sees(include_usage: bool) -> None:
+    one = attempt(exchange(client_request(include_usage=include_usage)))
+    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    frames = one.rest(metadata={"tier": "fast"}).split(b"\n\n")
+    last = json.loads(frames[-3].removeprefix(b"data: "))
+    assert last["mlx_stack"] == {"tier": "fast"}
+    assert bool(last["choices"]) is not include_usage
+    assert b"mlx_stack" not in b"".join(frames[:-3])
+
+
+def test_metadata_joins_an_assembled_reply() -> None:
+    one = attempt(exchange(client_request(stream=False)))
+    one.feed(stream_bytes(KINDS["text"].chunks), 0.0)
+    assert one.completion({"tier": "fast"})["mlx_stack"] == {"tier": "fast"}
+
+
+# A choice finishes once
+
+
+CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    ("chunks", "text", "calls", "reason"),
+    [
+        ([({"content": "a"}, None), ({}, "stop"), ({}, "stop")], "a", 0, "stop"),
+        ([({"content": "a"}, None), ({}, "stop"), ({}, "length")], "a", 0, "stop"),
+        ([({"content": "a"}, "stop"), ({"content": "b"}, "stop")], "ab", 0, "stop"),
+        ([({"content": "a"}, "stop"), ({"content": "b"}, "length")], "ab", 0, "length"),
+        ([({"tool_calls": [CALL]}, "tool_calls"), ({}, "stop")], "", 1, "tool_calls"),
+        (
+            [({"content": "a"}, "stop"), ({"tool_calls": [CALL]}, "tool_calls")],
+            "a",
+            1,
+            "tool_calls",
+        ),
+    ],
+)
+def test_a_choice_that_finishes_twice(
+    chunks: list[tuple[Json, str]], text: str, calls: int, reason: str, streams: bool
+) -> None:
+    """Its finish comes once, at its end, with what was said when anything last came."""
+    sent = [chunk({"role": "assistant"}), *(chunk(delta, finish) for delta, finish in chunks)]
+    one = attempt(exchange(client_request(stream=streams)), hold_whole=not streams)
+    if streams:
+        out = relayed(one, [stream_bytes(sent)])
+        frames = [json.loads(f[6:]) for f in out.split(b"\n\n") if f and f != b"data: [DONE]"]
+        said = [choice for frame in frames for choice in frame["choices"]]
+        assert [c["finish_reason"] for c in said if c["finish_reason"]] == [reason]
+        assert said[-1]["finish_reason"] == reason
+        deltas = [choice["delta"] for choice in said]
+    else:
+        one.feed(stream_bytes(sent), 0.0)
+        assert one.settle() is None
+        (choice,) = one.completion()["choices"]
+        assert choice["finish_reason"] == reason
+        deltas = [choice["message"]]
+    assert "".join(delta.get("content") or "" for delta in deltas) == text
+    assert sum(len(delta.get("tool_calls") or ()) for delta in deltas) == calls

@@ -1,0 +1,314 @@
+"""The request of a retry: what was wrong, in words and in a place that every template takes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine import correction
+from mlx_stack_proxy.engine.build_request import build
+from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.steps import Retry
+from mlx_stack_proxy.engine.verdicts import CallFailure, InvalidToolCall, OutputTruncated
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from mlx_stack_proxy.wire.reply import ChoiceReply, Reply, ToolCall
+from tests.engine.exchanges import client_request, exchange
+from tests.tool_validation.calls import RUN, SEARCH, WRITE
+
+Json = dict[str, Any]
+TOOLS = [SEARCH, WRITE, RUN]
+MISSING = 'missing required field "query" in function "search"'
+EXACT = """\
+Your previous response contained an invalid tool call. The error was:
+missing required field "query" in function "search".
+You must respond with valid JSON matching the tool schema exactly.
+Available tools: search, write_file, run_terminal_command."""
+USER = {"role": "user", "content": "Find it."}
+FAILED = CallFailure("search", "missing_required", MISSING, 0, 0)
+
+
+def reply(*calls: ToolCall, text: str = "", index: int = 0) -> Reply:
+    choice = ChoiceReply()
+    choice.add_text(text)
+    choice.tool_calls = list(calls)
+    return Reply({index: choice})
+
+
+def corrected(
+    came: Reply,
+    *failures: CallFailure,
+    messages: list[Json] | None = None,
+    role: str = "user",
+    placement: str = "user",
+    with_schema: bool = False,
+    **body: Any,
+) -> list[Json]:
+    whole = {"messages": messages or [USER], "tools": TOOLS, **body}
+    before = copy.deepcopy(whole)
+    new = correction.corrected(
+        whole,
+        came,
+        InvalidToolCall(failures or (FAILED,)),
+        role=role,
+        placement=placement,
+        with_schema=with_schema,
+    )
+    assert whole == before, "the client's own messages are not changed"
+    ids: list[str] = []
+    for message in new:  # calls and results stay in pairs, with nothing between
+        if message["role"] == "tool":
+            assert message["tool_call_id"] == ids.pop(0)
+        else:
+            assert ids == []
+        ids += [one["id"] for one in message.get("tool_calls", ())]
+    assert ids == []
+    return new
+
+
+BAD = ToolCall("call_1", "search", '{"limit": 5}')
+
+
+def test_a_call_that_can_be_replayed() -> None:
+    new = corrected(reply(BAD, text="Let me look."))
+    function = {"name": "search", "arguments": '{"limit": 5}'}
+    assert new == [
+        USER,
+        {
+            "role": "assistant",
+            "content": "Let me look.",
+            "tool_calls": [{"id": "call_1", "type": "function", "function": function}],
+        },
+        {"role": "tool", "tool_call_id": "call_1", "content": f"Error: {MISSING}."},
+        {"role": "user", "content": EXACT},
+    ]
+
+
+def test_all_failures_are_listed_once() -> None:
+    other = CallFailure("write_file", "x", 'field "path" in function "write_file" is empty', 0, 1)
+    two = reply(BAD, ToolCall("call_2", "write_file", '{"path": ""}'))
+    *_, last = corrected(two, FAILED, other, FAILED)
+    assert last["content"] == (
+        "Your previous response contained an invalid tool call. The errors were:\n"
+        'missing required field "query" in function "search".\n'
+        'field "path" in function "write_file" is empty.\n'
+        "You must respond with valid JSON matching the tool schema exactly.\n"
+        "Available tools: search, write_file, run_terminal_command."
+    )
+
+
+def test_a_good_call_beside_the_bad_one_is_said_not_to_have_run() -> None:
+    good = ToolCall("call_0", "search", '{"query": "x"}')
+    failed = CallFailure("search", "missing_required", MISSING, 0, 1)
+    _, _, first, second, _ = corrected(reply(good, BAD), failed)
+    assert first["content"].startswith("Error: not executed")
+    assert second["content"] == f"Error: {MISSING}."
+
+
+@pytest.mark.parametrize("identity", ["", "call_1"])
+def test_calls_without_ids_of_their_own_get_some(identity: str) -> None:
+    _, said, *_ = corrected(reply(BAD, ToolCall(identity, "search", "{}")))
+    assert [one["id"] for one in said["tool_calls"]] == ["call_1", "call_retry_1"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ToolCall("a", "search", '{"query": '),
+        ToolCall("a", "search", "[1]"),
+        ToolCall("a", "search", ""),
+        ToolCall("a", "se arch<|x|>", "{}"),
+        ToolCall("a", "", "{}"),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_replayed_is_quoted(call: ToolCall) -> None:
+    new = corrected(reply(call))
+    (only,) = new
+    quoted = f"The response was: {call.name}({call.arguments})"
+    first, second, *rest = EXACT.split("\n")
+    expected = "\n".join(["Find it.", "", first, second, quoted, *rest])
+    assert only["content"] == expected
+
+
+def test_a_long_quote_is_shortened() -> None:
+    (only,) = corrected(reply(text="x" * 5000 + "the end"))
+    assert "the end" in only["content"]
+    assert len(only["content"]) < 1000
+
+
+def test_what_was_lost_leaves_only_the_correction() -> None:
+    failed = CallFailure("", "lost_call", MISSING)
+    assert corrected(reply(), failed, messages=[{"role": "system", "content": "s"}]) == [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": EXACT},
+    ]
+    assert corrected(Reply(), failed)[-1]["content"] == f"Find it.\n\n{EXACT}"
+
+
+def test_the_choice_that_failed_is_the_one_replayed() -> None:
+    both = reply(ToolCall("a", "search", '{"query": "fine"}'))
+    both.choices[1] = reply(BAD).choices[0]
+    _, said, *_ = corrected(both, CallFailure("search", "x", MISSING, 1, 0))
+    assert said["tool_calls"][0]["function"]["arguments"] == BAD.arguments
+
+
+def test_images_stay() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+    asked = {"role": "user", "content": [{"type": "text", "text": "What is this?"}, image]}
+    new = corrected(reply(BAD), messages=[asked])
+    assert new[0] == asked
+    (only,) = corrected(reply(text="{"), messages=[asked])
+    assert only["content"][:2] == asked["content"]
+    assert only["content"][2]["text"].startswith("Your previous response")
+
+
+def test_correction_role_system() -> None:
+    new = corrected(reply(BAD), role="system")
+    assert new[0] == {"role": "system", "content": EXACT}
+    assert [one["role"] for one in new] == ["system", "user", "assistant", "tool"]
+    system = {"role": "system", "content": "Be brief."}
+    new = corrected(reply(BAD), role="system", messages=[system, USER])
+    assert new[0]["content"] == f"Be brief.\n\n{EXACT}"
+    assert [one["role"] for one in new].count("system") == 1
+
+
+def test_hint_placement_tool_result() -> None:
+    new = corrected(reply(BAD), placement="tool_result")
+    assert [one["role"] for one in new] == ["user", "assistant", "tool"]
+    assert new[-1]["content"] == f"Error: {MISSING}.\n\n{EXACT}"
+
+
+def test_the_schema_in_full() -> None:
+    *_, last = corrected(reply(BAD), with_schema=True)
+    head, _, told = last["content"].rpartition("\n")
+    assert head == EXACT
+    said, _, schema = told.partition(" must match: ")
+    assert said == "The arguments of search"
+    assert json.loads(schema) == SEARCH["function"]["parameters"]
+
+
+def test_after_a_lost_call_the_schemas_of_all_tools() -> None:
+    """Its text is lost, so nobody knows which tool was meant."""
+    lost = CallFailure("", "lost_call", "a function was to be called, but could not be read")
+    *_, last = corrected(reply(), lost, with_schema=True)
+    for tool in TOOLS:
+        assert f"The arguments of {tool['function']['name']} must match: " in last["content"]
+    big = copy.deepcopy(SEARCH)
+    big["function"]["parameters"]["description"] = "x" * 4_000
+    *_, last = corrected(reply(), lost, with_schema=True, tools=[big, big])
+    assert " must match: " not in last["content"]
+
+
+def test_a_huge_schema_is_not_told() -> None:
+    big = copy.deepcopy(SEARCH)
+    big["function"]["parameters"]["description"] = "x" * 10_000
+    *_, last = corrected(reply(BAD), with_schema=True, tools=[big])
+    assert len(last["content"]) < 500
+
+
+def test_many_tools_are_not_all_listed() -> None:
+    many = [{"type": "function", "function": {"name": f"t{n}"}} for n in range(60)]
+    *_, last = corrected(reply(BAD), tools=many)
+    assert last["content"].endswith("t38, t39, ….")
+
+
+def test_tools_of_other_kinds_are_no_trouble() -> None:
+    others: list[Any] = [{"type": "web_search"}, {"type": "custom", "function": "x"}]
+    *_, last = corrected(reply(BAD), with_schema=True, tools=[*others, SEARCH])
+    assert "Available tools: search.\n" in last["content"]
+
+
+def test_where_no_tool_may_be_called_none_is_offered() -> None:
+    failed = CallFailure("search", "tool_choice", "no function may be called now", 0)
+    *_, last = corrected(reply(BAD), failed, tool_choice="none")
+    assert last["content"] == (
+        "Your previous response contained an invalid tool call. The error was:\n"
+        "no function may be called now."
+    )
+
+
+def test_of_several_choices_each_call_is_told_its_own_failure() -> None:
+    other = CallFailure("search", "wrong_type", "of another choice", 1, 0)
+    *_, result, last = corrected(reply(BAD), FAILED, other)
+    assert result["content"] == f"Error: {MISSING}."
+    assert "of another choice" in last["content"]
+
+
+def test_a_reply_that_misses_its_format() -> None:
+    schema = {"type": "object", "required": ["age"]}
+    wanted = {"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}
+    failed = CallFailure("response_format", "x", 'missing required field "age" in the reply')
+    told = corrected(reply(text="{}"), failed, response_format=wanted)
+    assert told[0]["content"] == (
+        "Find it.\n\n"
+        "Your previous response contained an invalid response. The error was:\n"
+        'missing required field "age" in the reply.\n'
+        "The response was: {}\n"
+        "You must respond with valid JSON matching the schema exactly."
+    )
+    again = corrected(reply(text="{}"), failed, response_format=wanted, with_schema=True)
+    assert again[0]["content"].endswith('\nThe schema is: {"type":"object","required":["age"]}')
+
+
+@pytest.mark.parametrize(
+    ("body", "local", "changes"),
+    [
+        ({}, True, [{"temperature": 0.1}, {"temperature": 0.2}, {"temperature": 0.3}]),
+        ({}, False, [{}, {}, {}]),
+        ({"temperature": 0.7}, False, [{"temperature": t} for t in (0.8, 0.9, 1.0)]),
+        ({"temperature": 0}, True, [{"temperature": t} for t in (0.1, 0.2, 0.3)]),
+        ({"temperature": 1.95}, True, [{"temperature": 2.0}] * 3),
+        ({"temperature": "hot"}, True, [{}, {}, {}]),
+        ({"temperature": 0.7, "seed": 0}, True, [{"seed": 1}, {"seed": 2}, {"seed": 3}]),
+        ({"seed": 2**31 - 1}, False, [{"seed": 2**31 - 1 - n} for n in (1, 2, 3)]),
+        ({"seed": -1}, True, [{}, {}, {}]),
+        ({"seed": "x"}, True, [{}, {}, {}]),
+    ],
+    ids=str,
+)
+def test_a_little_other_sampling(body: Json, local: bool, changes: list[Json]) -> None:
+    made = [correction.other_sampling(body, n, local=local) for n in (1, 2, 3)]
+    assert made == changes
+
+
+# Within the request of an attempt
+
+
+def settings(tier: Json | None = None, **rules: Any) -> Settings:
+    tiers = {**DEFAULT_TIERS, "fast": {"model": "fast", **(tier or {})}}
+    return Settings(tiers=tiers, reliability={"tool_validation": rules})  # type: ignore[arg-type]
+
+
+def body_of(retry: Retry, verdict: Any = None, tier: Json | None = None, **rules: Any) -> Json:
+    whole = exchange(client_request(messages=[USER], tools=TOOLS))
+    whole.outcomes.append(Outcome("fast", verdict or InvalidToolCall((FAILED,)), reply=reply(BAD)))
+    whole.steps.append(retry)
+    return build(whole, settings(tier, **rules)).body
+
+
+def test_a_retry_without_correction_differs_only_in_its_sampling() -> None:
+    body = body_of(Retry("tool_validation_failure", 2, correct=False))
+    assert body["messages"] == [USER]
+    assert body["temperature"] == 0.2
+
+
+def test_settings_reach_the_correction() -> None:
+    retry = Retry("tool_validation_failure", 3, correct=True, last=True)
+    body = body_of(retry, correction_role="system")
+    assert body["messages"][0]["role"] == "system"
+    assert "must match" in body["messages"][0]["content"]
+    body = body_of(retry, tier={"hint_placement": "tool_result"})
+    assert body["messages"][-1]["role"] == "tool"
+    assert body_of(retry, tier={"params": {"temperature": 0.5}})["temperature"] == 0.8
+    seeded = body_of(retry, tier={"params": {"seed": 4}})
+    assert "temperature" not in seeded
+    assert seeded["seed"] == 7, "the same prompt with the same seed is the same mistake again"
+
+
+def test_a_retry_after_a_cut_samples_anew_and_says_nothing() -> None:
+    body = body_of(Retry("output_truncated", 1, last=True), OutputTruncated("unseen"))
+    assert body["messages"] == [USER]
+    assert body["temperature"] == 0.1

@@ -1,0 +1,367 @@
+"""Every rule about what follows an attempt, and the error that a client gets of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.failures import error_of
+from mlx_stack_proxy.engine.outcome import Committed
+from mlx_stack_proxy.engine.request import Controls
+from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry
+from mlx_stack_proxy.engine.time_left import OPINION_SECONDS, time_to_ask
+from mlx_stack_proxy.engine.verdicts import (
+    Cut,
+    EmptyResponse,
+    OutputTruncated,
+    Rejected,
+    UpstreamFailed,
+    Verdict,
+    reason_of,
+)
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.settings_source import from_mapping
+from tests.engine.stepping import (
+    BUSY,
+    CLIENTS,
+    FAILED,
+    INVALID,
+    INVALID_REASON,
+    LOOP,
+    REFUSED,
+    SHED,
+    TIMEOUT,
+    TRUNCATED,
+    after,
+    climbing,
+    error_after,
+    running,
+    step,
+)
+
+
+@pytest.mark.parametrize("verdict", [None, Cut("max_output_tokens", "length")])
+def test_what_is_well_or_cut_is_delivered(verdict: Verdict | None) -> None:
+    assert step(after(None), verdict) == Deliver()
+
+
+# Bad tool calls
+
+
+@pytest.mark.parametrize(
+    ("done", "most", "expected"),
+    [
+        (0, 3, Retry(INVALID_REASON, 1, correct=True)),
+        (1, 3, Retry(INVALID_REASON, 2, correct=True)),
+        (2, 3, Retry(INVALID_REASON, 3, correct=True, last=True)),
+        (0, 1, Retry(INVALID_REASON, 1, correct=True, last=True)),
+    ],
+)
+def test_a_bad_call_is_tried_again_with_a_correction(done: int, most: int, expected: Retry) -> None:
+    whole = after(*[INVALID_REASON] * (done + 1), retried={INVALID_REASON: done})
+    assert step(whole, INVALID, tool_validation={"max_retries": most}) == expected
+
+
+def test_a_correction_can_be_turned_off() -> None:
+    found = step(after(INVALID_REASON), INVALID, tool_validation={"retry_with_correction": False})
+    assert found == Retry(INVALID_REASON, 1, correct=False)
+
+
+@pytest.mark.parametrize("retried", [0, 3])
+def test_an_end_of_retries(retried: int) -> None:
+    whole = after(INVALID_REASON, retried={INVALID_REASON: retried})
+    invalid = replace(INVALID, response={"content": "x"})
+    error = error_after(whole, invalid, tool_validation={"max_retries": retried})
+    assert (error.status, error.type) == (422, "tool_validation_failed")
+    body = error.body()["error"]
+    assert body["failures"] == [{"tool": "get_weather", "error": "`city` is missing"}]
+    assert body["last_response"] == {"content": "x"}
+    assert "`city` is missing" in body["message"]
+    assert len(body["attempts"]) == 1
+    rules = {"max_retries": retried, "on_exhausted": "return_last"}
+    assert step(whole, INVALID, tool_validation=rules) == Deliver()
+
+
+@pytest.mark.parametrize(
+    ("now", "calls", "goes_on"), [(539.9, 1, True), (540.0, 1, False), (1.0, 10, False)]
+)
+@pytest.mark.parametrize("verdict", [INVALID, TRUNCATED])
+def test_the_bounds_of_an_exchange(now: float, calls: int, goes_on: bool, verdict: Verdict) -> None:
+    whole = after(*["server_error"] * calls)
+    found = step(whole, verdict, now)
+    assert isinstance(found, Retry) is goes_on
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict"), [(INVALID_REASON, INVALID), ("loop_detected", LOOP)]
+)
+def test_after_text_that_went_out_one_retry_is_all(reason: str, verdict: Verdict) -> None:
+    text = Committed("Let me look.")
+    assert isinstance(step(after(reason, committed=text), verdict), Retry)
+    again = after(reason, committed=text, text_retried=True)
+    assert isinstance(step(again, verdict), Fail)
+
+
+def test_reasoning_that_went_out_limits_nothing() -> None:
+    whole = after(INVALID_REASON, committed=Committed(""), text_retried=True)
+    assert isinstance(step(whole, INVALID), Retry)
+
+
+# A second opinion
+
+DOUBT = replace(LOOP, doubt=True, repeats=2)
+MISSED = replace(INVALID, doubt=True)
+SLIP = replace(INVALID, doubt=True, ask_next=True)
+
+
+def test_a_doubted_call_goes_out_unless_a_next_local_tier_can_be_asked() -> None:
+    reason = "loop_detected"
+    assert step(climbing(reason), DOUBT) == Move("standard", reason)
+    for whole in (
+        after(reason),  # there is no other tier
+        climbing(reason, committed=Committed("Let me look.")),
+        climbing(reason, controls=Controls(escalation=False)),
+        climbing(reason, tiers=("standard", "premium")),
+    ):
+        assert step(whole, DOUBT) == Deliver()
+    assert step(climbing(reason), DOUBT, escalation={"escalate_on": ["timeout"]}) == Deliver()
+
+
+def test_a_slip_is_asked_of_the_next_local_tier_else_of_the_same() -> None:
+    reason = INVALID_REASON
+    assert step(climbing(reason), SLIP) == Move("standard", reason)
+    for whole in (
+        after(reason),
+        climbing(reason, committed=Committed("Let me look.")),
+        climbing(reason, controls=Controls(escalation=False)),
+        climbing(reason, tiers=("standard", "premium")),
+    ):
+        assert step(whole, SLIP) == Retry(reason, 1, correct=True)
+
+
+@pytest.mark.parametrize("doubt", [DOUBT, SLIP], ids=["loop", "slip"])
+@pytest.mark.parametrize(
+    "verdict",
+    [DOUBT, SLIP, MISSED, LOOP, INVALID, EmptyResponse(), TRUNCATED, FAILED, BUSY, CLIENTS],
+)
+def test_whatever_is_no_reply_is_no_opinion(verdict: Verdict, doubt: Verdict) -> None:
+    """A tier is asked once, and no other after it."""
+    asked = climbing("loop_detected", model_failure=doubt)
+    assert step(asked, verdict) == DeliverEarlier(0)
+    assert step(asked, None) == Deliver()
+
+
+def test_a_tier_that_is_degraded_is_not_asked() -> None:
+    view = TierView(passed_over=frozenset({"standard", "longctx"}))
+    assert step(climbing("loop_detected"), DOUBT, view=view) == Deliver()
+    view = TierView(passed_over=frozenset({"standard"}))
+    assert step(climbing("loop_detected"), DOUBT, view=view) == Move("longctx", "loop_detected")
+
+
+@pytest.mark.parametrize(
+    ("timeout", "now", "seconds"), [(None, 1.0, OPINION_SECONDS), (11.0, 1.0, 9.0), (5.0, 6.0, 0.0)]
+)
+def test_a_second_opinion_is_waited_for_within_the_clients_patience(
+    timeout: float | None, now: float, seconds: float
+) -> None:
+    asked = climbing("loop_detected", model_failure=DOUBT, client_timeout=timeout)
+    assert time_to_ask(running(asked), from_mapping({}), now) == pytest.approx(seconds)
+    assert time_to_ask(running(climbing("loop_detected")), from_mapping({}), now) is None
+
+
+# A reply that means a call and has none
+
+
+def test_a_reply_that_means_a_call_is_tried_once_more_and_then_goes_out() -> None:
+    assert step(after(INVALID_REASON), MISSED) == Retry(INVALID_REASON, 1, correct=True)
+    assert step(after(INVALID_REASON), MISSED, tool_validation={"max_retries": 0}) == Deliver()
+    for whole in (
+        after(INVALID_REASON, retried={INVALID_REASON: 1}),
+        after(*[INVALID_REASON] * 10),
+    ):
+        assert step(whole, MISSED) == Deliver()
+
+
+# Cut by a limit that was not the client's
+
+
+def test_a_cut_reply_is_tried_once_more_then_delivered_as_it_is() -> None:
+    assert step(after("output_truncated"), TRUNCATED) == Retry("output_truncated", 1, last=True)
+    again = after("output_truncated", retried={"output_truncated": 1})
+    assert step(again, TRUNCATED) == Deliver()
+    flowed = after("output_truncated", committed=Committed("Here is"))
+    assert step(flowed, TRUNCATED) == Deliver()
+
+
+def test_a_cut_reply_with_nothing_in_it_goes_to_the_next_tier_at_once() -> None:
+    unseen = OutputTruncated("unseen")
+    assert step(climbing("output_truncated"), unseen) == Move("standard", "output_truncated")
+    assert step(after("output_truncated"), unseen) == Retry("output_truncated", 1, last=True)
+    again = after("output_truncated", retried={"output_truncated": 1})
+    assert step(again, unseen) == Deliver()
+
+
+# Upstream failed
+
+
+def test_the_clients_own_fault_goes_back_as_it_came() -> None:
+    assert step(after("server_error"), CLIENTS) == PassOn(400, CLIENTS.headers, b"no")
+
+
+OVERFLOW = replace(CLIENTS, reason="context_overflow", window=2000)
+
+
+def test_a_retry_that_the_tier_refuses_is_not_the_clients_fault() -> None:
+    """It took the client's own request before; what was added to it, or changed, is ours."""
+    known: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
+    refused = (INVALID_REASON, "client_error")
+    assert step(climbing(*refused, **known), CLIENTS) == Move("standard", INVALID_REASON)
+    assert step(climbing(*refused, **known), OVERFLOW) == Move("standard", "context_overflow")
+    for ended in (
+        step(after(*refused, **known), CLIENTS),
+        step(after(*refused, **known), OVERFLOW),
+        step(climbing(*refused, **known, committed=Committed("So: ")), CLIENTS),
+    ):
+        assert isinstance(ended, Fail)
+        assert (ended.error.status, ended.error.type) == (422, "tool_validation_failed")
+    longer = climbing("output_truncated", "client_error", retried={"output_truncated": 1})
+    assert step(longer, CLIENTS) == Move("standard", "output_truncated")
+
+
+@pytest.mark.parametrize("client_fault", [True, False])
+def test_words_that_a_tier_refuses_go_into_the_last_result(client_fault: bool) -> None:
+    refused = replace(CLIENTS, about_ours=True, client_fault=client_fault, final=True)
+    elsewhere = Retry("client_error", 1, last=True, hint_in_tool_result=True)
+    corrected: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
+    for whole in (
+        climbing("client_error"),
+        after("client_error"),
+        after(INVALID_REASON, "client_error", **corrected),
+        climbing(INVALID_REASON, "client_error", **corrected, committed=Committed("So: ")),
+    ):
+        assert step(whole, refused) == elsewhere
+        assert isinstance(step(whole, replace(refused, about_ours=False)), (PassOn, Fail, Move))
+    found = step(climbing("client_error", in_tool_result=True), refused)
+    assert isinstance(found, PassOn if client_fault else Move), "it was not where they stood"
+    bound = {"max_attempts": 1}
+    found = step(after("client_error"), refused, escalation=bound)
+    assert isinstance(found, PassOn if client_fault else Fail)
+
+
+def test_a_correction_that_the_tier_takes_nowhere_leads_to_the_next_one() -> None:
+    """However it says so: with 404, mlx-lm's, too, which else is about the model."""
+    known: dict[str, Any] = {"model_failure": INVALID, "retried": {INVALID_REASON: 1}}
+    known["in_tool_result"] = True
+    refused = replace(CLIENTS, about_ours=True, client_fault=False, final=True)
+    whole = climbing(INVALID_REASON, "client_error", **known)
+    assert step(whole, refused) == Move("standard", INVALID_REASON)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "verdict", "status", "kind", "retry_after"),
+    [
+        (["server_error"], FAILED, 502, "all_tiers_failed", None),
+        (["timeout"], TIMEOUT, 504, "all_tiers_failed", None),
+        (["timeout", "timeout"], TIMEOUT, 504, "all_tiers_failed", None),
+        (["server_error", "timeout"], TIMEOUT, 502, "all_tiers_failed", None),
+        (["refused"], REFUSED, 503, "upstream_unavailable", 5),
+        (["server_error", "refused"], REFUSED, 502, "all_tiers_failed", None),
+        (["timeout", "refused"], REFUSED, 502, "all_tiers_failed", None),
+        (["server_error"], BUSY, 503, "tier_busy", 60),
+        ([], BUSY, 503, "tier_busy", 60),
+        ([], SHED, 503, "memory_pressure", 60),
+        (["server_error"], SHED, 503, "memory_pressure", 60),
+    ],
+)
+def test_the_error_of_a_failure(
+    reasons: list[str], verdict: UpstreamFailed, status: int, kind: str, retry_after: float | None
+) -> None:
+    error = error_after(after(*reasons), verdict)
+    assert (error.status, error.type, error.retry_after) == (status, kind, retry_after)
+    assert verdict.message in error.message
+    headers = dict(error.headers())
+    assert headers[b"x-should-retry"] == (b"true" if status == 503 else b"false")
+    assert (b"retry-after" in headers) is (retry_after is not None)
+
+
+def test_upstreams_own_retry_after_is_passed_on() -> None:
+    verdict = UpstreamFailed("server_error", "status 429", status=429, retry_after=3)
+    assert error_after(after("server_error"), verdict).retry_after == 3
+
+
+def test_every_attempt_is_listed() -> None:
+    error = error_after(after("timeout", "server_error"), FAILED)
+    assert error.body()["error"]["attempts"] == [
+        {"tier": "fast", "reason": "timeout", "status": 200, "seconds": 1.235},
+        {"tier": "fast", "reason": "server_error", "status": 200, "seconds": 1.235},
+    ]
+
+
+# What stages refuse
+
+
+def test_a_loop() -> None:
+    error = error_after(after("loop_detected", retried={"loop_detected": 1}), LOOP)
+    assert (error.status, error.type, error.message) == (422, "loop_detected", LOOP.message)
+    body = error.body()["error"]
+    assert (body["retry_after"], body["detector"], body["repeats"]) == (5, "repetition", 3)
+
+
+def test_a_refusal_before_the_call() -> None:
+    extra = {"scope": "session", "used": 5, "limit": 4}
+    rejected = Rejected(429, "budget_exceeded", "no more", extra, retry_after=60)
+    error = error_after(after(), rejected)
+    assert (error.status, error.type, error.retry_after) == (429, "budget_exceeded", 60)
+    assert error.body()["error"] | extra == error.body()["error"]
+
+
+def test_an_empty_reply() -> None:
+    error = error_after(after("empty_response"), EmptyResponse())
+    assert (error.status, error.type) == (502, "all_tiers_failed")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        (None, None),
+        (Cut("repeated_tool_calls", "tool_calls"), None),
+        (TIMEOUT, "timeout"),
+        (FAILED, "server_error"),
+        (LOOP, "loop_detected"),
+        (INVALID, INVALID_REASON),
+        (TRUNCATED, "output_truncated"),
+        (EmptyResponse(), "empty_response"),
+        (Rejected(429, "budget_exceeded", ""), "budget_exceeded"),
+    ],
+)
+def test_reasons(verdict: Verdict | None, reason: str | None) -> None:
+    assert reason_of(verdict) == reason
+
+
+@pytest.mark.parametrize("verdict", [LOOP, INVALID, TRUNCATED, EmptyResponse(), FAILED, BUSY])
+def test_every_error_has_openais_shape(verdict: Verdict) -> None:
+    error = error_of(after("server_error"), verdict).body()["error"]
+    assert list(error)[:4] == ["message", "type", "param", "code"]
+    assert error["message"]
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        after(None),
+        climbing(*[None] * 50),
+        climbing(None, model_failure=DOUBT, committed=Committed("So: "), text_retried=True),
+        climbing(None, model_failure=DOUBT),
+        climbing(None, model_failure=INVALID, retried={INVALID_REASON: 3}),
+        climbing(None, in_tool_result=True, hint="Do not."),
+    ],
+    ids=["first", "many", "doubt is out", "asked", "corrected", "hinted"],
+)
+@pytest.mark.parametrize("now", [1.0, 10_000.0])
+def test_a_reply_that_nothing_is_wrong_with_goes_out(whole: Exchange, now: float) -> None:
+    """Whatever came before it, and however late it is: it, and no other that is kept."""
+    closed = TierView(passed_over={"fast": 1.0}, closed=frozenset({"fast"}))
+    assert step(whole, None, now, closed) == Deliver()

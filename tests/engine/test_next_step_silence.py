@@ -1,0 +1,113 @@
+"""A tier that says nothing while its server answers: when, and for what, it is left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.next_step import leaves_silent
+from mlx_stack_proxy.engine.outcome import Committed
+from mlx_stack_proxy.engine.request import Controls
+from mlx_stack_proxy.engine.steps import Fail, Move
+from mlx_stack_proxy.engine.time_left import silent_until
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall, UpstreamFailed
+from mlx_stack_proxy.escalation.ladder import TierView
+from mlx_stack_proxy.settings_source import from_mapping
+from tests.engine.stepping import (
+    INVALID,
+    INVALID_REASON,
+    LOOP,
+    TIMEOUT,
+    after,
+    climbing,
+    running,
+    step,
+)
+
+LATE = 486.0
+SILENT = UpstreamFailed("timeout", "nothing came", silent=True)
+
+
+def leaves(
+    whole: Exchange, now: float = LATE, view: TierView | None = None, **rules: object
+) -> bool:
+    settings = from_mapping({"reliability": {"escalation": rules}})
+    return leaves_silent(running(whole), SILENT, settings, view or TierView(), now)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "client", "expected"),
+    [(540, None, 1486.0), (100, None, 1090.0), (540, 400.0, 1360.0), (540, 600.0, 1486.0)],
+)
+def test_a_tenth_of_the_time_is_left_to_the_next_tier(
+    timeout: float, client: float | None, expected: float
+) -> None:
+    whole = climbing(client_timeout=client, started=1000.0)
+    settings = from_mapping({"reliability": {"escalation": {"exchange_timeout": timeout}}})
+    assert silent_until(whole, settings) == expected
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 8])
+def test_it_is_left_where_another_tier_would_have_the_request(attempts: int) -> None:
+    whole = climbing(*["server_error"] * attempts)
+    assert leaves(whole)
+    assert step(whole, SILENT, now=LATE) == Move("standard", "timeout")
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        after(),  # there is no other
+        climbing(committed=Committed("Let me look.")),
+        climbing(controls=Controls(escalation=False)),
+        climbing(client_timeout=LATE),
+        climbing(*["server_error"] * 9),  # with the call that runs it is ten
+        climbing(tiers=("standard", "premium")),  # a guess is not worth the cloud
+    ],
+    ids=["last", "text", "stays", "client", "attempts", "cloud"],
+)
+def test_else_not(whole: Exchange) -> None:
+    assert not leaves(whole)
+
+
+def test_nor_where_it_is_forbidden_or_too_late() -> None:
+    assert not leaves(climbing(), escalate_on=["server_error"])
+    assert not leaves(climbing(), now=540.0)
+    assert not leaves(climbing(), view=TierView(closed=frozenset({"standard", "longctx"})))
+
+
+def test_nor_for_tiers_that_are_degraded() -> None:
+    view = TierView(passed_over=dict.fromkeys(("standard", "longctx"), 9.0))
+    assert not leaves(climbing(), view=view)
+    assert isinstance(step(climbing("timeout"), SILENT, view=view), Fail)
+    assert isinstance(step(climbing("timeout"), TIMEOUT, view=view), Move)  # that is no guess
+    view = TierView(passed_over={"standard": 9.0})
+    assert leaves(climbing(), view=view)
+    assert step(climbing("timeout"), SILENT, view=view) == Move("longctx", "timeout")
+
+
+@pytest.mark.parametrize(
+    "doubt", [replace(LOOP, doubt=True), replace(INVALID, doubt=True, ask_next=True)]
+)
+def test_a_second_opinion_that_does_not_come_keeps_nothing_back(
+    doubt: InvalidToolCall,
+) -> None:
+    assert leaves(after("loop_detected", model_failure=doubt))
+
+
+def test_nor_does_a_correction_of_what_may_be_fine() -> None:
+    doubt = replace(INVALID, doubt=True)
+    assert leaves(after(INVALID_REASON, model_failure=doubt))
+
+
+def test_a_silent_tier_has_no_last_try() -> None:
+    view = TierView(proven=frozenset({"fast"}))
+    assert isinstance(step(after("timeout"), SILENT, view=view), Fail)
+
+
+def test_what_a_loop_had_to_say_goes_on() -> None:
+    hinted = replace(LOOP, hint="Do not call it again.")
+    whole = climbing("loop_detected", model_failure=hinted)
+    assert step(whole, SILENT) == Move("standard", "timeout", hint="Do not call it again.")

@@ -1,0 +1,225 @@
+"""Stages in order, the severest verdict, and a stage that raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.pipeline import Pipeline, StageState
+from mlx_stack_proxy.engine.request import Controls, UpstreamRequest
+from mlx_stack_proxy.engine.verdicts import (
+    Cut,
+    EmptyResponse,
+    InvalidToolCall,
+    LoopDetected,
+    OutputTruncated,
+    Rejected,
+    Verdict,
+    severest,
+)
+from mlx_stack_proxy.wire.events import Event, TextDelta
+from mlx_stack_proxy.wire.reply import Reply
+from tests.engine.exchanges import Faults, attempt, exchange, relayed
+from tests.support.replies import KINDS, stream_bytes
+
+EVENT = TextDelta(0, "a")
+LOOP = LoopDetected("repetition", 3, "a loop")
+EMPTY = EmptyResponse()
+REFUSED = Rejected(429, "budget_exceeded", "no more")
+
+
+class Recorder(StageState):
+    """Writes down what it is asked, and answers as it was told."""
+
+    def __init__(self, stage: Scripted) -> None:
+        self.stage = stage
+
+    def on_request(self, request: UpstreamRequest) -> Verdict | None:
+        return self._act("on_request", request)
+
+    def on_event(self, event: Event) -> Verdict | None:
+        return self._act("on_event", event)
+
+    def mend(self, reply: Reply) -> None:
+        self._act("mend", reply)
+
+    def judge(self, reply: Reply) -> Verdict | None:
+        return self._act("judge", reply)
+
+    def _act(self, hook: str, about: Any) -> Verdict | None:
+        self.stage.seen.append((self.stage.name, hook))
+        act = self.stage.acts.get(hook)
+        return act(about) if act else None
+
+
+class Scripted:
+    bypass = ""
+
+    def __init__(
+        self,
+        name: str,
+        seen: list[tuple[str, str]] | None = None,
+        **acts: Callable[[Any], Verdict | None],
+    ) -> None:
+        self.name = name
+        self.seen = seen if seen is not None else []
+        self.acts = acts
+
+    def open(self, exchange: Exchange) -> StageState:
+        self.seen.append((self.name, "open"))
+        if "open" in self.acts:
+            self.acts["open"](exchange)
+        return Recorder(self)
+
+
+class OnlyAsks:
+    """A stage that leaves the stream alone."""
+
+    name = "only-asks"
+    bypass = "asking"
+
+    def open(self, exchange: Exchange) -> StageState:
+        return StageState()
+
+
+def broken(_: Any) -> Verdict | None:
+    raise RuntimeError("a bug")
+
+
+def piped(*stages: Any, faults: Faults | None = None) -> Pipeline:
+    return Pipeline(stages, exchange(), faults if faults is not None else Faults())
+
+
+def request() -> UpstreamRequest:
+    return UpstreamRequest("fast", {"messages": [], "max_tokens": 5})
+
+
+def test_stages_are_asked_in_order_and_all_mend_before_any_judges() -> None:
+    seen: list[tuple[str, str]] = []
+    pipeline = piped(Scripted("one", seen), Scripted("two", seen))
+    pipeline.on_request(request())
+    pipeline.on_event(EVENT)
+    pipeline.end(Reply())
+    hooks = ["open", "on_request", "on_event", "mend", "judge"]
+    assert seen == [(name, hook) for hook in hooks for name in ("one", "two")]
+
+
+@pytest.mark.parametrize(("hook", "about"), [("on_request", request()), ("on_event", EVENT)])
+def test_the_first_verdict_ends_it_at_once(hook: str, about: Any) -> None:
+    seen: list[tuple[str, str]] = []
+    stages = [Scripted("one", seen, **{hook: lambda _: LOOP}), Scripted("two", seen)]
+    assert getattr(piped(*stages), hook)(about) is LOOP
+    assert ("two", hook) not in seen
+
+
+def test_at_the_end_all_judge_and_the_severest_counts() -> None:
+    seen: list[tuple[str, str]] = []
+    one = Scripted("one", seen, judge=lambda _: EMPTY)
+    two = Scripted("two", seen, judge=lambda _: LOOP)
+    assert piped(one, two).end(Reply()) is LOOP
+    assert ("two", "judge") in seen
+
+
+SEVERITY: list[Verdict] = [
+    REFUSED,
+    LOOP,
+    InvalidToolCall(()),
+    OutputTruncated("max_tokens"),
+    EMPTY,
+    Cut("repeated_tool_calls", "tool_calls"),
+]
+
+
+@pytest.mark.parametrize("upper", range(len(SEVERITY)))
+def test_severity(upper: int) -> None:
+    for lower in range(upper, len(SEVERITY)):
+        assert severest([SEVERITY[lower], SEVERITY[upper]]) is SEVERITY[upper]
+        assert severest([SEVERITY[upper], SEVERITY[lower]]) is SEVERITY[upper]
+    assert severest([]) is None
+
+
+DOUBTS: list[Verdict] = [replace(LOOP, doubt=True), InvalidToolCall((), doubt=True)]
+
+
+def test_no_doubt_hides_what_is_surely_wrong() -> None:
+    """What is doubted may go out as it is."""
+    for sure in (InvalidToolCall(()), OutputTruncated("tool_calls"), EMPTY):
+        for doubt in DOUBTS:
+            assert severest([doubt, sure]) is sure
+    assert severest(DOUBTS) is DOUBTS[0]
+
+
+def test_nobody_s_word_makes_a_loop_right_that_is_wrong_in_another_way_too() -> None:
+    confirmed = replace(LOOP, confirmable=True, confirmed=True)
+    assert severest([confirmed]) is confirmed
+    assert severest([confirmed, DOUBTS[1]]) is confirmed
+    assert severest([confirmed, InvalidToolCall(())]) == LOOP
+
+
+@pytest.mark.parametrize("hook", ["open", "on_request", "on_event", "mend", "judge"])
+def test_a_stage_that_raises_is_reported_once_and_left_out(hook: str) -> None:
+    seen: list[tuple[str, str]] = []
+    faults = Faults()
+    stages = [Scripted("bad", seen, **{hook: broken}), Scripted("good", seen)]
+    pipeline = piped(*stages, faults=faults)
+    for _ in range(2):
+        assert pipeline.on_request(request()) is None
+        assert pipeline.on_event(EVENT) is None
+    assert pipeline.end(Reply()) is None
+    assert [(name, str(error)) for name, error in faults] == [("bad", "a bug")]
+    hooks = [found for name, found in seen if name == "bad"]
+    assert hooks[-1] == hook and hooks.count(hook) == 1
+    assert [found for name, found in seen if name == "good"].count("judge") == 1
+
+
+@pytest.mark.parametrize("hook", ["on_request", "on_event", "mend", "judge"])
+def test_a_verdict_after_a_fault_still_counts(hook: str) -> None:
+    good = Scripted("good", judge=lambda _: LOOP)
+    pipeline = piped(Scripted("bad", **{hook: broken}), good)
+    pipeline.on_request(request())
+    pipeline.on_event(EVENT)
+    assert pipeline.end(Reply()) is LOOP
+
+
+def test_a_half_made_change_of_the_request_is_undone() -> None:
+    def half(asked: UpstreamRequest) -> Verdict | None:
+        asked.body["max_tokens"] = 1
+        asked.body["new"] = True
+        del asked.body["messages"]
+        raise RuntimeError
+
+    def whole(asked: UpstreamRequest) -> Verdict | None:
+        asked.body["temperature"] = 0
+        return None
+
+    asked = request()
+    piped(Scripted("half", on_request=half), Scripted("whole", on_request=whole)).on_request(asked)
+    assert asked.body == {"messages": [], "max_tokens": 5, "temperature": 0}
+
+
+@pytest.mark.parametrize("hook", ["open", "on_request", "on_event", "mend", "judge"])
+def test_the_reply_goes_through_a_stage_that_raises(hook: str) -> None:
+    faults = Faults()
+    one = attempt(stages=[Scripted("bad", **{hook: broken})], faults=faults)
+    assert one.on_request() is None
+    whole = stream_bytes(KINDS["text"].chunks)
+    assert relayed(one, [whole]) == whole
+    assert len(faults) == 1
+
+
+def test_a_bypassed_stage_is_not_opened() -> None:
+    asked = exchange(controls=Controls(bypass=frozenset({"asking"})))
+    assert Pipeline([OnlyAsks()], asked, Faults())._states == []
+    assert len(Pipeline([OnlyAsks()], exchange(), Faults())._states) == 1
+    # The empty word is no bypass: such a stage can't be left out.
+    asked = exchange(controls=Controls(bypass=frozenset({""})))
+    assert len(Pipeline([Scripted("always")], asked, Faults())._states) == 1
+
+
+def test_a_stage_that_ignores_the_stream_costs_it_nothing() -> None:
+    assert not piped(OnlyAsks()).watches_events
+    assert piped(OnlyAsks(), Scripted("watches")).watches_events

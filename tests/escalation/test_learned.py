@@ -1,0 +1,77 @@
+"""What errors teach about a tier, and how long it counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlx_stack_proxy.engine.verdicts import UpstreamFailed
+from mlx_stack_proxy.escalation.learned import FORGET_SECONDS, LearnedLimits
+from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
+from tests.engine.exchanges import client_request
+
+REQUEST = client_request(messages=[{"role": "user", "content": "The quokka sat. " * 500}])
+TOKENS = estimate_prompt_tokens(REQUEST.body)
+
+
+def overflow(window: int | None) -> UpstreamFailed:
+    return UpstreamFailed("context_overflow", "too long", status=400, window=window)
+
+
+def lacking(ability: str, status: int) -> UpstreamFailed:
+    return UpstreamFailed("server_error", "no", status=status, lacks=ability)
+
+
+@pytest.mark.parametrize(
+    ("windows", "expected"),
+    [([4096], 4096), ([None], TOKENS - 1), ([8192, 4096], 4096), ([4096, 8192], 4096)],
+)
+def test_a_window(windows: list[int | None], expected: int) -> None:
+    learnt = LearnedLimits()
+    for window in windows:
+        learnt.take("fast", overflow(window), REQUEST, 100.0)
+    assert learnt.windows(100.0) == {"fast": expected}
+
+
+@pytest.mark.parametrize(
+    ("status", "counts"),
+    [(400, True), (422, True), (501, True), (500, False), (503, False), (200, False)],
+)
+def test_an_ability_it_lacks(status: int, counts: bool) -> None:
+    learnt = LearnedLimits()
+    learnt.take("fast", lacking("tools", status), REQUEST, 100.0)
+    assert learnt.lacks(100.0) == ({"fast": frozenset({"tools"})} if counts else {})
+
+
+def test_several() -> None:
+    learnt = LearnedLimits()
+    for tier, ability in (("fast", "tools"), ("fast", "images"), ("standard", "tools")):
+        learnt.take(tier, lacking(ability, 400), REQUEST, 100.0)
+    found = learnt.lacks(100.0)
+    assert found == {"fast": frozenset({"tools", "images"}), "standard": frozenset({"tools"})}
+
+
+def test_it_is_forgotten() -> None:
+    learnt = LearnedLimits()
+    learnt.take("fast", overflow(4096), REQUEST, 100.0)
+    learnt.take("fast", lacking("tools", 400), REQUEST, 100.0)
+    learnt.take("standard", lacking("tools", 400), REQUEST, 101.0)
+    now = 100.0 + FORGET_SECONDS
+    assert learnt.windows(now) == {}
+    assert learnt.lacks(now) == {"standard": frozenset({"tools"})}
+    learnt.take("fast", overflow(8192), REQUEST, now)
+    assert learnt.windows(now) == {"fast": 8192}, "what was forgotten bounds nothing"
+
+
+def test_it_is_forgotten_where_the_clock_is_put_back() -> None:
+    learnt = LearnedLimits()
+    learnt.take("fast", overflow(4096), REQUEST, 1_000_000.0)
+    learnt.take("fast", lacking("tools", 400), REQUEST, 1_000_000.0)
+    assert learnt.windows(1_000_000.0) and learnt.lacks(1_000_000.0)
+    assert (learnt.windows(996_400.0), learnt.lacks(996_400.0)) == ({}, {})
+
+
+def test_other_failures_teach_nothing() -> None:
+    learnt = LearnedLimits()
+    learnt.take("fast", UpstreamFailed("server_error", "status 500", status=500), REQUEST, 1.0)
+    learnt.take("fast", UpstreamFailed("timeout", "nothing came"), REQUEST, 1.0)
+    assert learnt.windows(1.0) == {} and learnt.lacks(1.0) == {}

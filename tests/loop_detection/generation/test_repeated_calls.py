@@ -1,0 +1,363 @@
+"""The same call again and again in one reply: native, and in every format of text."""
+
+from __future__ import annotations
+
+import json
+from itertools import cycle, islice
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.attempt import Attempt
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, Verdict
+from mlx_stack_proxy.loop_detection.generation import calls as repeated_calls
+from mlx_stack_proxy.loop_detection.generation.flow import Flow
+from mlx_stack_proxy.loop_detection.generation.limits import Found
+from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
+from mlx_stack_proxy.settings import (
+    DEFAULT_TIERS,
+    GenerationSettings,
+    LoopDetectionSettings,
+    Settings,
+)
+from mlx_stack_proxy.stages import build
+from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue_cut
+from mlx_stack_proxy.wire.events import TextDelta
+from mlx_stack_proxy.wire.sse import DONE_FRAME
+from tests.engine.exchanges import attempt, client_request, exchange
+from tests.support.replies import chunk, completion, data, usage_chunk
+from tests.tool_validation.calls import parameters, tool
+
+Json = dict[str, Any]
+TOOLS = [tool(name, parameters("query", query="string", id="integer")) for name in ("look", "wait")]
+A, B, C = ({"query": word} for word in ("quokka", "numbat", "bilby"))
+ROLE = chunk({"role": "assistant", "content": None})
+
+
+class Reply:
+    """A reply that comes chunk by chunk, until the stages end it."""
+
+    def __init__(self, chunks: list[Json], *, stream: bool = True, **rules: Any) -> None:
+        body = {"tools": rules.pop("tools", TOOLS), "n": rules.pop("n", None)}
+        body["parallel_tool_calls"] = rules.pop("parallel", None)
+        self.exchange: Exchange = exchange(client_request(stream=stream, **body))
+        settings = Settings(tiers=DEFAULT_TIERS, reliability=rules)
+        self.attempt: Attempt = attempt(
+            self.exchange, stages=build(settings), hold_whole=not stream
+        )
+        assert self.attempt.on_request() is None
+        out = b""
+        self.taken = 0
+        for payload in [*chunks, usage_chunk()]:
+            out += self.attempt.feed(data(payload), 0.0)
+            self.taken += 1
+            if self.attempt.over:
+                break
+        else:
+            out += self.attempt.feed(DONE_FRAME, 0.0)
+        self.ended_by: Verdict | None = self.attempt.verdict
+        assert self.ended_by is None or isinstance(self.ended_by, Cut), self.ended_by
+        self.verdict = self.attempt.settle()
+        self._read(out if not stream else out + self.attempt.rest(), stream)
+
+    def _read(self, out: bytes, stream: bool) -> None:
+        self.text = ""
+        gathered: dict[int, dict[str, str]] = {}
+        self.finishes: list[str] = []
+        if not stream:
+            choices = self.attempt.completion()["choices"]
+            messages = [choice["message"] for choice in choices]
+            self.finishes = [choice["finish_reason"] for choice in choices]
+        else:
+            messages = []
+            for frame in out.split(b"\n\n"):
+                if not frame.startswith(b"data: {"):
+                    continue
+                for choice in json.loads(frame[6:])["choices"]:
+                    messages.append(choice["delta"])
+                    self.finishes += [choice["finish_reason"]] if choice["finish_reason"] else []
+            assert out.endswith(DONE_FRAME)
+        for message in messages:
+            self.text += message.get("content") or ""
+            for place, one in enumerate(message.get("tool_calls") or ()):
+                known = gathered.setdefault(
+                    one.get("index", place), {"id": "", "name": "", "a": ""}
+                )
+                known["id"] += one.get("id") or ""
+                known["name"] += one["function"].get("name") or ""
+                known["a"] += one["function"]["arguments"]
+        self.calls = [(one["name"], json.loads(one["a"])) for one in gathered.values()]
+        self.ids = [one["id"] for one in gathered.values()]
+
+    @property
+    def was_cut(self) -> bool:
+        noted = self.attempt.remarks().reply_notes.get("Truncated") == "repeated_tool_calls"
+        counted = [
+            one.labels for one in self.attempt.remarks().incidents if one.kind == "truncated"
+        ]
+        assert noted == bool(counted)
+        assert not noted or self.attempt.remarks().reply_notes["Loop"].startswith(
+            "warning;detector="
+        )
+        return noted
+
+
+def native(*calls: tuple[str, Any], size: int = 0, finish: bool = True) -> list[Json]:
+    """Calls as `tool_calls` deltas; arguments in pieces of this size, or whole."""
+    chunks = [ROLE]
+    for index, (name, arguments) in enumerate(calls):
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        head = {"index": index, "id": f"call_{index}", "type": "function"}
+        if not size:
+            one = {**head, "function": {"name": name, "arguments": text}}
+            chunks.append(chunk({"tool_calls": [one]}))
+            continue
+        one = {**head, "function": {"name": name, "arguments": ""}}
+        chunks.append(chunk({"tool_calls": [one]}))
+        for at in range(0, len(text), size):
+            piece = {"index": index, "function": {"arguments": text[at : at + size]}}
+            chunks.append(chunk({"tool_calls": [piece]}))
+    return [*chunks, chunk({}, "tool_calls")] if finish else chunks
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("stream", [True, False])
+def test_nine_equal_calls_with_other_ids(size: int, stream: bool) -> None:
+    """LM Studio#1756."""
+    chunks = native(*[("look", A)] * 9, size=size)
+    reply = Reply(chunks, stream=stream)
+    assert reply.calls == [("look", A)] * 2
+    assert reply.finishes == ["tool_calls"]
+    assert len(set(reply.ids)) == 2
+    assert reply.was_cut
+    assert isinstance(reply.ended_by, Cut)
+    assert reply.taken == 2 + 3 * (len(chunks) - 2) // 9, "cut as the fourth one begins"
+
+
+def test_equal_calls_may_be_spelt_otherwise() -> None:
+    spellings = ['{"query": "quokka", "id": 1}', '{"id":1,"query":"quokka"}']
+    chunks = native(*((("look", one)) for one in islice(cycle(spellings), 6)), size=3)
+    assert len(Reply(chunks).calls) == 2
+
+
+def test_calls_that_alternate() -> None:
+    reply = Reply(native(*[("look", A), ("look", B)] * 4))
+    assert reply.calls == [("look", A), ("look", B)] * 2
+    assert reply.was_cut
+
+
+def test_three_calls_with_other_arguments_are_fine() -> None:
+    chunks = native(("look", A), ("look", B), ("look", C), ("look", A), size=4)
+    reply = Reply(chunks)
+    assert [call for _, call in reply.calls] == [A, B, C, A]
+    assert not reply.was_cut
+    assert reply.ended_by is None
+
+
+def test_a_call_that_only_begins_like_others() -> None:
+    longer = {"query": "quokka", "id": 7}
+    reply = Reply(native(("look", A), ("look", A), ("look", longer), size=1))
+    assert [call for _, call in reply.calls] == [A, A, longer]
+
+
+def test_half_a_call_after_the_cut_is_not_delivered() -> None:
+    """Only the next one's beginning shows that the third call is whole."""
+    reply = Reply(native(*[("look", A)] * 3, ("look", B), size=7))
+    assert reply.calls == [("look", A)] * 2
+    assert reply.verdict is None or isinstance(reply.verdict, Cut)
+
+
+def test_exempt_tools_are_not_counted() -> None:
+    assert len(Reply(native(*[("wait", A)] * 5)).calls) == 5
+
+
+def test_the_settings() -> None:
+    chunks = native(*[("look", A)] * 9)
+    rules: Json = {"loop_detection": {"in_response": {"max_repeats": 4}}}
+    assert len(Reply(chunks, **rules).calls) == 4
+    assert len(Reply(chunks, loop_detection={"enabled": False}).calls) == 9
+    apart = Reply(chunks, loop_detection={"generation": {"enabled": False}})
+    assert len(apart.calls) == 2, "the two have switches of their own"
+
+
+def test_text_before_the_calls_stays() -> None:
+    said = [ROLE, chunk({"content": "Let me look."})]
+    reply = Reply([*said, *native(*[("look", A)] * 5)[1:]])
+    assert reply.text == "Let me look."
+    assert len(reply.calls) == 2
+
+
+def test_a_whole_json_reply_keeps_its_usage() -> None:
+    function = {"name": "look", "arguments": json.dumps(A)}
+    calls = [{"id": f"c{at}", "type": "function", "function": function} for at in range(9)]
+    whole = exchange(client_request(stream=False, tools=TOOLS))
+    one = attempt(whole, stages=build(Settings(tiers=DEFAULT_TIERS)), hold_whole=True)
+    assert one.on_request() is None
+    one.take_completion(completion({"content": None, "tool_calls": calls}, "tool_calls"))
+    assert one.settle() is None
+    reply = one.completion()
+    assert len(reply["choices"][0]["message"]["tool_calls"]) == 2
+    assert reply["choices"][0]["finish_reason"] == "tool_calls"
+    assert reply["usage"]["completion_tokens"] == 4
+
+
+def test_other_choices_are_ended_honestly() -> None:
+    calls = native(*[("look", A)] * 4, finish=False)
+    begun = chunk({"content": "one more th"}, index=1)
+    reply = Reply([calls[0], begun, *calls[1:]])
+    assert sorted(reply.finishes) == ["length", "tool_calls"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_so_is_one_that_has_but_its_role(stream: bool) -> None:
+    calls = native(*[("look", A)] * 4, finish=False)
+    reply = Reply([chunk({"role": "assistant"}, index=1), *calls], stream=stream, n=2)
+    assert sorted(reply.finishes) == ["length", "tool_calls"]
+
+
+# Calls as text
+
+WRITTEN = {
+    "hermes": '<tool_call>\n{"name": "look", "arguments": %s}\n</tool_call>\n',
+    "qwen_xml": (
+        "<tool_call>\n<function=look>\n<parameter=query>\n%s\n</parameter>\n</function>\n"
+        "</tool_call>\n"
+    ),
+    "lm_studio": '[TOOL_REQUEST]{"name": "look", "arguments": %s}[END_TOOL_REQUEST]\n',
+    "harmony": ("<|channel|>commentary to=functions.look <|constrain|>json<|message|>%s<|call|>"),
+    "bare_json": '{"name": "look", "arguments": %s}\n',
+    "react": "Action: look\nAction Input: %s\n",
+    "fenced": '```json\n{"name": "look", "arguments": %s}\n```\n',
+    "llama": "<function=look>%s</function>\n",
+    "granite": '<|tool_call|>[{"name": "look", "arguments": %s}]\n',
+    "calling": "[Calling tool: look(%s)]\n",
+}
+IN_ONE_BLOCK = {
+    "mistral": ("[TOOL_CALLS] [", '{"name": "look", "arguments": %s}, ', "]"),
+    "pythonic": ("[", "look(query=%s), ", "]"),
+    "kimi": (
+        "<|tool_calls_section_begin|>",
+        "<|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>%s<|tool_call_end|>",
+        "<|tool_calls_section_end|>",
+    ),
+}
+
+
+def written(form: str, *arguments: Json, size: int = 6) -> list[Json]:
+    before, one, after = IN_ONE_BLOCK.get(form) or ("", WRITTEN[form], "")
+    given = (a["query"] if form == "qwen_xml" else json.dumps(a) for a in arguments)
+    if form == "pythonic":
+        given = (json.dumps(a["query"]) for a in arguments)
+    text = before + "".join(one % a for a in given) + after
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    return [ROLE, *(chunk({"content": part}) for part in parts), chunk({}, "stop")]
+
+
+FORMS = [*WRITTEN, *IN_ONE_BLOCK]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_calls_as_text_are_cut_and_made_real(form: str, stream: bool) -> None:
+    chunks = written(form, *[A] * 12)
+    reply = Reply(chunks, stream=stream)
+    assert reply.calls == [("look", A)] * 2
+    assert reply.text.strip() == ""
+    assert reply.finishes == ["tool_calls"]
+    assert reply.was_cut
+    assert isinstance(reply.ended_by, Cut)
+    assert reply.taken < len(chunks) * 0.55, "generation is cut soon after the third"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_calls_as_text_the_first_goes_out_where_one_is_allowed(form: str) -> None:
+    reply = Reply(written(form, *[A] * 12), parallel=False)
+    assert reply.calls == [("look", A)]
+    assert reply.text.strip() == ""
+    assert reply.finishes == ["tool_calls"]
+    assert isinstance(reply.ended_by, Cut)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [6, 10_000])
+def test_calls_as_text_with_other_arguments_are_all_delivered(form: str, size: int) -> None:
+    reply = Reply(written(form, A, B, C, A, size=size))
+    assert [call for _, call in reply.calls] == [A, B, C, A]
+    assert not reply.was_cut
+    assert reply.ended_by is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_piece_that_holds_them_all_makes_no_difference(form: str) -> None:
+    reply = Reply(written(form, *[A] * 12, size=10_000))
+    assert reply.calls == [("look", A)] * 2
+    assert reply.was_cut
+
+
+def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = 0
+
+    def counted(text: str, tools: Any) -> Rescued:
+        nonlocal read
+        read += len(text)
+        return rescue_cut(text, tools)
+
+    monkeypatch.setattr(repeated_calls, "rescue_cut", counted)
+    tools = {"look": parameters("query", query="string", id="integer")}
+    watch = repeated_calls.WrittenCalls(2, (), lambda: tools)
+    text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
+    for at in range(0, len(text), 64):
+        watch.take(text[at : at + 64])
+        assert watch.look(at + 64, 9, None) is None
+    assert 0 < read <= 6 * len(text)
+
+
+def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
+    text = '[TOOL_REQUEST]{"name": "x", "arguments": {"a": 1}}[END_TOOL_REQUEST]\n' * 40
+    flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), dict))
+    flow.waiting.append(text)
+    flow.length += len(text)
+    assert isinstance(flow.look(), Found)
+
+
+def test_a_call_spoken_of_is_none() -> None:
+    call = '<tool_call>{"name": "look", "arguments": {"query": "a"}}</tool_call>'
+    text = (
+        f"Models write it so: `{call}`. Or in code:\n```\n{call}\n{call}\n{call}\n```\nThat is all."
+    )
+    parts = [chunk({"content": text[at : at + 9]}) for at in range(0, len(text), 9)]
+    for tools in ([], TOOLS):
+        reply = Reply([ROLE, *parts, chunk({}, "stop")], tools=tools)
+        assert reply.text == text
+        assert not reply.was_cut
+
+
+ROWS = "".join(f"<tr><td>{'x' * 90}</td></tr>\n" for _ in range(40))  # 4.5 KB
+PAGE = json.dumps({"path": "a.html", "content": f"<table>\n{ROWS}</table>"})
+WRITE = [{"type": "function", "function": {"name": "write_file", "parameters": {}}}]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('<tool_call>{"name": "write_file", "arguments": ', "}</tool_call>"),
+        ('[TOOL_CALLS][{"name": "write_file", "arguments": ', "}]"),
+        ("<function=write_file><parameter=content>", "</parameter></function>"),
+    ],
+)
+def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> None:
+    """A page of 40 equal rows was cut as a text that goes round after 400 characters."""
+
+    def watched(text: str) -> Verdict | None:
+        watch = ReplyWatch(exchange(client_request(tools=WRITE)), LoopDetectionSettings())
+        parts = (TextDelta(0, text[at : at + 7]) for at in range(0, len(text), 7))
+        return next((one for part in parts if (one := watch.on_event(part)) is not None), None)
+
+    assert watched(before + PAGE + after) is None
+    assert isinstance(watched(before + ROWS * 9), LoopDetected), "a file without end"
+    stuck = "Let me wait for the answer. " * 80
+    assert isinstance(watched(before + PAGE + after + stuck), LoopDetected), "prose behind it"
+    assert isinstance(watched(stuck + before + PAGE + after), LoopDetected), "and before it"

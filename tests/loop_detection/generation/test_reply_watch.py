@@ -1,0 +1,300 @@
+"""The verdicts: which event brings them, what they carry, and what is kept of the reply."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import UpstreamRequest
+from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected, OutputTruncated, Verdict
+from mlx_stack_proxy.escalation.stage import Escalation
+from mlx_stack_proxy.loop_detection.generation.reply_watch import (
+    HINT,
+    STOPPED,
+    ReplyWatch,
+    watch_maker,
+)
+from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from mlx_stack_proxy.wire.events import (
+    Event,
+    Finish,
+    ReasoningDelta,
+    TextDelta,
+    Tick,
+    ToolCallDelta,
+    Usage,
+)
+from mlx_stack_proxy.wire.reply import Reply
+from tests.engine.exchanges import client_request, exchange
+from tests.loop_detection.generation.texts import pieces, prose
+
+SETTINGS = Settings(tiers=DEFAULT_TIERS)
+STUCK = "I will look at the file again. "
+
+
+class Watched:
+    """A watch, and the reply that its events make."""
+
+    def __init__(self, **rules: Any) -> None:
+        self.exchange: Exchange = exchange()
+        self.watch = ReplyWatch(self.exchange, LoopDetectionSettings(**rules))
+        self.reply = Reply()
+        self.verdict: Verdict | None = None
+
+    def on(self, *events: Event) -> Verdict | None:
+        for event in events:
+            self.reply.apply(event)
+            self.verdict = self.verdict or self.watch.on_event(event)
+            if self.verdict is not None:
+                break
+        return self.verdict
+
+    def text(self, text: str, choice: int = 0) -> Verdict | None:
+        return self.on(*(TextDelta(choice, piece) for piece in pieces(text, 5)))
+
+    def reasoning(self, text: str, choice: int = 0) -> Verdict | None:
+        return self.on(*(ReasoningDelta(choice, piece) for piece in pieces(text, 5)))
+
+
+def test_a_loop_in_the_text() -> None:
+    one = Watched()
+    verdict = one.text(prose(100) + STUCK * 20)
+    assert isinstance(verdict, LoopDetected)
+    assert verdict.detector == "generation"
+    assert verdict.generated
+    assert verdict.repeats == (9 * len(STUCK) + 49) // len(STUCK)
+    assert verdict.hint == HINT
+    assert STUCK.strip() not in verdict.message
+    assert one.watch.remarks.notes["Loop"] == "circuit_break;detector=generation"
+    labels = [(i.kind, i.labels) for i in one.watch.remarks.incidents]
+    assert ("loop_break", ("generation", "circuit_break")) in labels
+
+
+def test_the_pattern_stays_the_same() -> None:
+    first, second, other = Watched(), Watched(), Watched()
+    a, b = first.text(STUCK * 20), second.text("So: " + STUCK[4:] + STUCK * 20)
+    c = other.text("I wait. " * 40)
+    assert isinstance(a, LoopDetected)
+    assert isinstance(b, LoopDetected)
+    assert isinstance(c, LoopDetected)
+    assert a.pattern == b.pattern != c.pattern
+
+
+def test_a_loop_in_the_reasoning() -> None:
+    one = Watched()
+    assert one.text("An answer.") is None
+    assert isinstance(one.reasoning(STUCK * 20), LoopDetected)
+
+
+def test_text_and_reasoning_and_choices_are_apart() -> None:
+    one = Watched()
+    for _ in range(9):
+        assert one.text(STUCK) is None
+        assert one.reasoning(STUCK) is None
+        assert one.text(STUCK, choice=1) is None
+    assert isinstance(one.text(STUCK * 3, choice=1), LoopDetected)
+
+
+def test_too_much_reasoning() -> None:
+    one = Watched(generation={"max_reasoning_tokens": 500})
+    verdict = one.reasoning(prose(3000))
+    assert verdict == OutputTruncated("reasoning")
+    assert 2000 <= len(one.reply.choices[0].reasoning) <= 2100
+
+
+@pytest.mark.parametrize("size", [1, 50, 3000])
+def test_whitespace_inside_arguments(size: int) -> None:
+    """vLLM's: constrained decoding that goes on with blanks for ever."""
+    one = Watched()
+    text = '{"query": "a",' + "\n" * 2000
+    deltas = [ToolCallDelta(0, 0, "c", "look", ""), *_arguments(text, size)]
+    verdict = one.on(*deltas)
+    assert isinstance(verdict, LoopDetected)
+    assert verdict.repeats == 513
+
+
+@pytest.mark.parametrize("escape", ["\\n", "\\t", "\\r\\n", "\n"])
+@pytest.mark.parametrize("size", [1, 3, 50, 9000])
+def test_whitespace_in_a_string_of_arguments_is_escaped(escape: str, size: int) -> None:
+    begun = '{"path": "a.py", "content": "x = 1'
+    verdict = Watched().on(*_arguments(begun + escape * 600, size))
+    assert isinstance(verdict, LoopDetected)
+    fine = begun + escape * 120 + "y" + r"\\n" * 300 + r"C:\\new\\table" + '"}'
+    assert Watched().on(*_arguments(fine, size)) is None, "a backslash that is written is no blank"
+
+
+@pytest.mark.parametrize("size", [1, 50, 20_000])
+@pytest.mark.parametrize(
+    "lap", ["I will check the file again. ", "x = 1\\n", "[0, 0, 0],\n", "word_" * 300]
+)
+def test_arguments_that_go_round_without_end(lap: str, size: int) -> None:
+    """Servers that stream a call's arguments would write them up to the reply's limit."""
+    begun = '{"path": "a.py", "content": "'
+    endless = (begun + lap * (20_000 // len(lap)))[:16_000]
+    verdict = Watched().on(*_arguments(endless, size))
+    assert isinstance(verdict, LoopDetected)
+    assert verdict.generated
+    for rightly in (lap * (7000 // len(lap)), prose(30_000)):  # an agent may write such a file
+        assert Watched().on(*_arguments(begun + rightly + '"}', size)) is None
+
+
+def test_arguments_are_cut_at_the_same_character_however_they_come() -> None:
+    begun = '{"path": "a.py", "content": "'
+    text = begun + prose(3000) + "the same again " * 1000
+    found = []
+    for size in (1, 7, 64, 4096):
+        one = Watched()
+        verdict = None
+        for delta in _arguments(text, size):
+            verdict = one.on(delta)
+            if verdict is not None:
+                break
+        assert isinstance(verdict, LoopDetected)
+        found.append((verdict.pattern, verdict.message))
+    assert len(set(found)) == 1, found
+
+
+def _arguments(text: str, size: int) -> list[ToolCallDelta]:
+    return [ToolCallDelta(0, 0, "", "", piece) for piece in pieces(text, size)]
+
+
+def test_arguments_of_two_calls_are_apart() -> None:
+    one = Watched()
+    for index in range(3):
+        blank = ToolCallDelta(0, index, f"c{index}", f"tool_{index}", " " * 400)
+        assert one.on(blank) is None
+
+
+def test_switched_off() -> None:
+    one = Watched(generation={"enabled": False})
+    assert one.text(STUCK * 300) is None
+    assert one.reasoning(prose(80_000)) is None
+    assert one.text("\n" * 3000) is None
+
+
+def test_other_events_say_nothing() -> None:
+    one = Watched()
+    assert one.on(Usage(1, 2), Tick(1.0), Finish(0, "stop")) is None
+
+
+@pytest.mark.parametrize("where", ["text", "reasoning"])
+def test_on_break_stop_keeps_what_came_before_the_second_lap(where: str) -> None:
+    one = Watched(on_break="stop")
+    if where == "text":
+        verdict = one.text("Well:\n" + STUCK * 30)
+    else:
+        one.text("Well:\n")
+        verdict = one.reasoning(STUCK * 30)
+    assert verdict == Cut("loop_detected", "stop")
+    one.watch.mend(one.reply)
+    assert one.reply.mended == {0}
+    kept = "Well:\n" + STUCK if where == "text" else "Well:\n"
+    assert one.reply.choices[0].text == kept
+    assert one.watch.remarks.reply_notes["Loop"] == "circuit_break;detector=generation"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[], [TextDelta(0, "\n\n")], [ToolCallDelta(0, 0, "c", "look", "{}")]],
+    ids=["nothing", "blanks", "a call"],
+)
+def test_on_break_stop_says_why_where_nothing_is_left(before: list[Event]) -> None:
+    """An empty reply would be taken for a failure, and the model asked again."""
+    one = Watched(on_break="stop")
+    one.on(*before)
+    assert one.reasoning(STUCK * 30) == Cut("loop_detected", "stop")
+    one.watch.mend(one.reply)
+    choice = one.reply.choices[0]
+    assert choice.text.strip() == STOPPED
+    assert not choice.tool_calls
+    assert Escalation(SETTINGS).open(one.exchange).judge(one.reply) is None
+
+
+@pytest.mark.parametrize("flowed", [0, 40])
+def test_on_break_stop_keeps_nothing_that_came_after_endless_blanks(flowed: int) -> None:
+    one = Watched(on_break="stop")
+    text = " " * 5000 + "and what came with them"
+    assert one.text(text) == Cut("loop_detected", "stop")
+    one.reply.flowed = flowed  # what the client has stays as it is
+    one.watch.mend(one.reply)
+    assert one.reply.choices[0].text == " " * flowed + STOPPED
+
+
+def test_on_break_stop_ends_the_other_choices_too() -> None:
+    one = Watched(on_break="stop")
+    one.text("Half an ans", choice=1)
+    one.on(ToolCallDelta(2, 0, "c", "look", '{"query": "a"}'))
+    one.on(ToolCallDelta(2, 1, "d", "look", '{"que'))
+    assert one.text(STUCK * 30) == Cut("loop_detected", "stop")
+    for choice in one.reply.choices.values():
+        choice.finish_reason = "stop"  # as an attempt does
+    one.watch.mend(one.reply)
+    first, second, third = (one.reply.choices[index] for index in range(3))
+    assert first.finish_reason == "stop"
+    assert (second.text, second.finish_reason) == ("Half an ans", "length")
+    assert [call.id for call in third.tool_calls] == ["c"]
+    assert third.finish_reason == "length"
+    assert one.reply.mended == {0, 1, 2}
+
+
+def test_tokens_saved_are_told_where_the_limit_is_known() -> None:
+    known, unknown = Watched(), Watched()
+    known.watch.on_request(UpstreamRequest("fast", {"messages": [], "max_tokens": 2048}))
+    unknown.watch.on_request(UpstreamRequest("fast", {"messages": []}))
+    for one in (known, unknown):
+        one.text(STUCK * 30)
+    saved = [i.detail["tokens"] for i in known.watch.remarks.incidents if i.kind == "tokens_saved"]
+    assert len(saved) == 1
+    assert 1900 < saved[0] < 2000
+    assert not any(i.kind == "tokens_saved" for i in unknown.watch.remarks.incidents)
+
+
+def test_mending_leaves_an_ordinary_reply_as_it_came() -> None:
+    one = Watched()
+    one.text("Fine.")
+    one.on(ToolCallDelta(0, 0, "c", "look", '{"query": "a"}'), Finish(0, "tool_calls"))
+    one.watch.mend(one.reply)
+    assert not one.reply.mended
+    assert not one.watch.remarks.reply_notes
+
+
+# The tool-call limit
+
+LONG_CALL = '{"command": "cat > a.py <<EOF' + prose(9000) + "x = 1\\n" * 1800 + 'EOF"}'
+
+
+@pytest.mark.parametrize(
+    ("budget", "asked", "limit"),
+    [
+        ({}, None, 2048),
+        ({"tool_calls": {"default_max_tokens": 100}}, None, 100),
+        ({}, 9000, 4096),
+        ({"tool_calls": {"apply": "never"}}, None, None),
+        ({"enabled": False}, None, None),
+    ],
+)
+def test_beyond_the_tool_call_limit_less_is_enough(
+    budget: dict[str, Any], asked: int | None, limit: int | None
+) -> None:
+    settings = Settings(tiers=DEFAULT_TIERS, reliability={"token_budget": budget})  # type: ignore[arg-type]
+    tool = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}
+    for tools in ([tool], []):
+        whole = exchange(client_request(tools=tools, max_tokens=asked))
+        watch = watch_maker(settings)(whole, settings.reliability.loop_detection)
+        wanted = limit * 4 if limit and tools else sys.maxsize
+        assert watch._late == wanted
+
+
+def test_a_long_call_goes_on_and_one_that_goes_round_is_cut() -> None:
+    """Issue: 25 of 2,272 turns of an agent that has only `bash` were cut in the midst."""
+    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
+    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", json.dumps(prose(60_000)))) is None
+    rows = json.dumps(prose(9000) + f"<tr><td>{'x' * 90}</td></tr>\n" * 40)
+    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
+    assert late.on_event(ToolCallDelta(0, 0, "c", "bash", rows)) is None
+    late = ReplyWatch(exchange(), LoopDetectionSettings(), late=8192)
+    assert isinstance(late.on_event(ToolCallDelta(0, 0, "c", "bash", LONG_CALL)), LoopDetected)

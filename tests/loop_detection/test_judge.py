@@ -1,0 +1,112 @@
+"""The judge: when it is asked, what it is shown, and what its answer comes to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlx_stack_proxy.loop_detection import judge
+from mlx_stack_proxy.loop_detection.judge import Answer, Schedule
+from mlx_stack_proxy.settings import JudgeSettings
+from tests.loop_detection.histories import TASK, Json, history, says, steps, user
+
+RULES = JudgeSettings(enabled=True)
+
+
+def run(count: int) -> list[Json]:
+    return [TASK, *steps(*(("search", {"query": str(n)}, f"found {n}") for n in range(count)))]
+
+
+def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
+    """After how many turns of one task a judge that always answers so is asked."""
+    answer = None if confidence is None else Answer(confidence)
+    schedule: Schedule | None = None
+    asked = []
+    for count in range(1, turns + 1):
+        whole = history(run(count))
+        schedule = judge.scheduled(whole, schedule, RULES)
+        if judge.is_due(whole, schedule):
+            asked.append(count)
+            schedule = judge.after(schedule, whole, answer, RULES)
+    return asked
+
+
+def test_when_it_is_asked() -> None:
+    assert asked_at(0.0) == [33, 48, 63]
+    assert asked_at(0.5) == [33, 43, 53, 63]
+    assert asked_at(1.0) == [33, 38, 43, 48, 53, 58, 63, 68]
+    assert asked_at(None) == asked_at(0.0), "a judge that fails is asked as seldom as may be"
+
+
+def test_another_task_counts_anew() -> None:
+    first = history(run(40))
+    schedule = judge.scheduled(first, None, RULES)
+    assert judge.is_due(first, schedule)
+    second = history([*run(40), says("Done."), user("Now that."), *run(10)[1:]])
+    again = judge.scheduled(second, schedule, RULES)
+    assert again != schedule
+    assert not judge.is_due(second, again)
+
+
+def test_what_it_is_shown() -> None:
+    secret: Json = {"role": "system", "content": "The system prompt."}
+    body = judge.question([secret, *run(30)], RULES)
+    system, said = body["messages"]
+    assert (system["role"], said["role"]) == ("system", "user")
+    assert TASK["content"] in said["content"]
+    assert said["content"].count("calls search(") == 20
+    assert "found 29" in said["content"]
+    assert "found 9\n" not in said["content"]
+    assert "The system prompt." not in said["content"]
+    assert body["response_format"]["json_schema"]["schema"]["required"] == [
+        "reasoning",
+        "confidence",
+    ]
+    json.dumps(body)
+
+
+def test_long_messages_are_cut() -> None:
+    body = judge.question([TASK, *steps(*[("read", {}, "x" * 99_999)] * 20)], RULES)
+    assert len(body["messages"][1]["content"]) < 20 * 1000
+
+
+@pytest.mark.parametrize("messages", [[], [user("Hi.")], [says("Hi.")], [{"role": "tool"}]])
+def test_a_question_about_little(messages: list[Json]) -> None:
+    assert judge.question(messages, RULES)["messages"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ('{"reasoning": "same call", "confidence": 0.95}', Answer(0.95, "same call")),
+        ('```json\n{"confidence": 1, "reasoning": "r"}\n```', Answer(1.0, "r")),
+        ('{"confidence": 0}', Answer(0.0)),
+        ('<think>{"confidence": 1}? No.</think>{"confidence": 0.2}', Answer(0.2)),
+        ("", None),
+        ("I think it loops.", None),
+        ('{"confidence": "high"}', None),
+        ('{"confidence": 95}', None),
+        ('{"confidence": true}', None),
+        ('{"confidence": 0.9', None),
+        ("}{", None),
+        ("[1]", None),
+    ],
+)
+def test_reading_its_answer(text: str, answer: Answer | None) -> None:
+    assert judge.read_answer(text) == answer
+
+
+@pytest.mark.parametrize(("confidence", "breaks"), [(0.91, True), (0.9, False), (0.0, False)])
+def test_what_it_comes_to(confidence: float, breaks: bool) -> None:
+    found = judge.found(Answer(confidence), history(run(33)), RULES)
+    assert (found is not None) is breaks
+    if found is not None:
+        assert (found.detector, found.repeats) == ("judge", 33)
+    assert judge.found(None, history(run(33)), RULES) is None
+
+
+@pytest.mark.parametrize("calls", [None, 5, "x", {}, [None, 5, {"function": None}]])
+def test_a_question_about_odd_messages(calls: object) -> None:
+    odd: list[Json] = [{"role": None}, {"role": "assistant", "content": 5, "tool_calls": calls}]
+    json.dumps(judge.question(odd, RULES))

@@ -1,0 +1,327 @@
+"""The stage between its exchanges: hints once, breaks again, sessions apart."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Began
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection.seen import MAX_TURNS
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from tests.engine.exchanges import incidents
+from tests.loop_detection.asking import (
+    NAMED,
+    A,
+    B,
+    again,
+    asked,
+    hint,
+    judged,
+    reply_of,
+    sent,
+)
+from tests.loop_detection.histories import (
+    TASK,
+    Json,
+    answers,
+    calls,
+    says,
+    settings,
+    step,
+    steps,
+    user,
+)
+
+
+@pytest.mark.parametrize("depth", [300, 900, 1020, 5000])
+def test_deeply_nested_arguments_are_read_like_any(depth: int) -> None:
+    stage = LoopDetection(settings())
+    message = calls(("look", {}))
+    nested = '{"a":' + "[" * depth + "]" * depth + "}"
+    message["tool_calls"][0]["function"]["arguments"] = nested
+    messages = [TASK, *[message, *answers(message, "ok")] * 3]
+    assert judged(stage, messages, message) is not None
+    other = copy.deepcopy(message)
+    other["tool_calls"][0]["function"]["arguments"] = nested.replace('"a"', '"b"')
+    assert judged(stage, messages, other) is None
+
+
+def test_a_hint_is_given_once_for_a_pattern_and_again_when_it_comes_back() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    assert "You have called search with the same arguments 3 times" in hint(stage, messages)
+    assert hint(stage, messages), "the same request again, as in a retry"
+    messages += steps(A)
+    assert hint(stage, messages) == ""
+    messages += steps(B, ("list_files", {}, "a b c"), A, A)
+    assert "search" in hint(stage, [*messages, *steps(A)])
+
+
+def test_a_retry_counts_no_second_warning() -> None:
+    stage = LoopDetection(settings())
+    whole = asked([TASK, *steps(A, A, A)])
+    sent(stage, whole)
+    sent(stage, whole)
+    assert incidents(whole) == [("loop_warning", ("repetition", "warning"))]
+
+
+def test_parallel_sub_agents_are_told_apart() -> None:
+    stage = LoopDetection(settings())
+    one = [TASK, *steps(A, A, A)]
+    other = [user("You are the reviewer."), *steps(A, A, A)]
+    assert hint(stage, one)
+    assert hint(stage, other), "it has not been told yet"
+    assert not hint(stage, [*one, *steps(A)])
+    assert not hint(stage, [*other, *steps(A)])
+
+
+def test_the_client_s_messages_stay_as_they_are() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    whole = asked(messages)
+    new = sent(stage, whole)
+    assert whole.request.body["messages"] == messages
+    assert new[:-1] == messages, "behind the results, nothing in between"
+
+
+def test_what_the_verdict_says() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    whole = asked(messages)
+    verdict = judged(stage, messages, again(A), whole)
+    assert verdict is not None
+    assert (verdict.detector, verdict.repeats) == ("repetition", 3)
+    assert verdict.calls == (("search", '{"query":"quokka"}'),)
+    assert verdict.confirmable
+    assert "search" in verdict.hint
+    assert len(verdict.pattern) == 16
+    assert whole.notes["Loop"] == "circuit_break;detector=repetition"
+    assert incidents(whole) == [("loop_break", ("repetition", "circuit_break"))]
+
+
+def test_nobody_is_believed_at_the_fifth_same_call() -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A, A)]
+    verdict = judged(stage, messages, again(A))
+    assert verdict is not None
+    assert not verdict.confirmable
+
+
+def test_another_reply_passes_however_long_the_loop_was() -> None:
+    stage = LoopDetection(settings())
+    assert judged(stage, [TASK, *steps(*[A] * 9)], says("I give up.")) is None
+    assert judged(stage, [TASK, *steps(*[A] * 9)], again(B)) is None
+
+
+def test_after_a_break_the_same_breaks_at_once_and_another_counts_from_zero() -> None:
+    stage = LoopDetection(settings(on_break="error", second_opinion=False))
+    messages = [TASK, *steps(A, A, A)]
+    assert judged(stage, messages, again(A)) is not None
+    assert stage.open(asked(messages)).hold_whole()
+    assert judged(stage, messages, again(A)) is not None
+    assert judged(stage, messages, again(B)) is None
+    assert judged(stage, [*messages, *steps(B)], again(B)) is None
+    assert judged(stage, [*messages, *steps(B)], again(A)) is None, "something else was done"
+    nudged = [*messages, user("Look once more, please.")]
+    assert judged(stage, nudged, again(A)) is None, "the user wants it so"
+
+
+def test_a_stopped_agent_that_is_told_to_go_on_begins_a_new_task() -> None:
+    stage = LoopDetection(settings(on_break="stop", second_opinion=False))
+    messages = [TASK, *steps(A, A, A)]
+    whole, reply = asked(messages), reply_of(again(A))
+    state = stage.open(whole)
+    assert state.judge(reply) is None
+    assert state.remarks.reply_notes["Loop"] == "circuit_break;detector=repetition"
+    stopped = [*messages, says(reply.choices[0].text), user("Go on.")]
+    assert judged(stage, stopped, again(A)) is None
+    assert judged(stage, stopped, again(A)) is None
+
+
+def test_a_stop_takes_the_loop_out_of_every_choice() -> None:
+    stage = LoopDetection(settings(on_break="stop"))
+    reply = reply_of(again(A), again(B), again(A))
+    assert stage.open(asked([TASK, *steps(A, A, A)])).judge(reply) is None
+    assert [bool(choice.tool_calls) for choice in reply.choices.values()] == [False, True, False]
+    assert reply.mended == {0, 2}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        'Action: search\nAction Input: {"query": "quokka"}',
+        '<tool_call>{"name": "search", "arguments": {"query": "quokka"}}</tool_call>',
+        "<code>\nsearch(query='quokka')\n</code>",
+        "<search>\n<query>quokka</query>\n</search>",
+        "```python\nsearch('quokka')\n```",
+    ],
+)
+def test_a_stop_takes_out_what_is_written_as_text(written: str) -> None:
+    """An agent that reads its calls out of the text must not find one there."""
+    stage = LoopDetection(settings(on_break="stop"))
+    text = f"Thought: I should search.\n{written}"
+    messages = [TASK]
+    for _ in range(3):
+        messages += [says(text), user("Observation: nothing found")]
+    reply = reply_of(says(text))
+    assert stage.open(asked(messages)).judge(reply) is None
+    assert reply.choices[0].text.startswith("[Stopped: the same answer is part of a loop")
+
+
+OTHERS = [("read_file", {"path": f"src/{n}"}, f"code {n}") for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("lap", "since"),
+    [
+        ((A, B), [*steps(*OTHERS), says("Done."), user("Now the docs."), *steps(A)]),
+        ((A,), [*steps(*OTHERS), *steps(A)]),
+        ((A,), [says("I am stuck."), user("I have restarted the server. Look again.")]),
+    ],
+)
+def test_after_something_else_a_broken_loop_counts_from_zero(
+    lap: tuple[Any, ...], since: list[Json]
+) -> None:
+    stage = LoopDetection(settings(on_break="error", second_opinion=False))
+    messages = [TASK, *steps(*lap * 3)]
+    assert judged(stage, messages, again(lap[0])) is not None
+    went_on = [*messages, *since]
+    assert not stage.open(asked(went_on)).hold_whole()
+    assert judged(stage, went_on, again(lap[-1])) is None
+
+
+def test_a_break_is_one_transcript_s_own() -> None:
+    """Another sub-agent of the session, or the same agent started anew."""
+    stage = LoopDetection(settings(on_break="error", second_opinion=False))
+    assert judged(stage, [TASK, *steps(A, A, A)], again(A)) is not None
+    for first in (user("You are another agent."), TASK):
+        assert judged(stage, [first, *steps(A)], again(A)) is None
+        assert judged(stage, [first, *steps(A, A)], again(A)) is None
+
+
+def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
+    """The broken reply was delivered after all: the transcript shows it."""
+    stage = LoopDetection(settings(tool_calls={"identical_hard": 7}))
+    messages = [TASK, *steps(A, A, A)]
+    first = judged(stage, messages, again(A))
+    assert first is not None and not first.confirmed
+    confirmed = []
+    for _ in range(4):
+        messages += steps(A)
+        whole = asked(messages)
+        verdict = judged(stage, messages, again(A), whole)
+        assert verdict is not None
+        confirmed.append((verdict.confirmed, whole.notes["Loop"].partition(";")[0]))
+    assert confirmed == [(True, "warning")] * 2 + [(False, "circuit_break")] * 2
+
+
+def test_an_equal_call_is_told_once_in_however_long_a_run() -> None:
+    stage = LoopDetection(settings(tool_calls={"identical_hard": 19}))
+    messages = [TASK]
+    hinted = []
+    for n in range(1, 45):
+        messages += step("fetch", {"url": "http://x"}, "nothing", text=f"This is try {n}.")
+        hinted += [n] if "with the same arguments" in hint(stage, messages) else []
+    assert hinted == [3]
+
+
+def test_a_loop_is_over_when_its_results_change() -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(A, A, A)]
+    assert judged(stage, messages, again(A)) is not None
+    moved = [*messages, *step(*A[:2], "found one!")]
+    assert judged(stage, moved, again(A)) is None
+
+
+def test_forgetting_a_session() -> None:
+    stage = LoopDetection(settings(on_break="error"))
+    messages = [TASK, *steps(A, A, A)]
+    hash = asked(messages).session.hash
+    assert hint(stage, messages)
+    assert not hint(stage, [*messages, *steps(A)])
+    stage.forget(hash)
+    assert hint(stage, [*messages, *steps(A)])
+
+
+@pytest.mark.parametrize("session", [None, NAMED])
+def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -> None:
+    """One with a name asks for titles, too, meanwhile: only DELETE makes it begin anew."""
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A)]
+
+    def doubts() -> bool:
+        verdict = judged(stage, messages, again(A), asked(messages, session))
+        if verdict is not None:
+            stage.remembered(asked(messages, session)).asked[verdict.place] = True
+        return verdict is not None
+
+    assert [doubts(), doubts()] == [True, False]
+    sent(stage, asked([TASK], session))
+    assert doubts() is (session is None)
+
+
+NEW, KNOWN = Began(4.0, stored=False), Began(5.0, stored=True)
+
+
+@pytest.mark.parametrize(
+    ("began", "forgotten"),
+    [
+        ((None, None), False),  # the store could not be asked
+        ((NEW, KNOWN), False),  # its first exchange was written meanwhile
+        ((NEW, KNOWN, NEW), False),  # and was on its way when this one began
+        ((KNOWN, KNOWN), False),
+        ((KNOWN, None), False),
+        ((KNOWN, Began(3.0, stored=True)), False),  # the clock was set back
+        ((KNOWN, Began(9.0, stored=False)), True),  # deleted, maybe by another process, or idle
+        ((KNOWN, Began(9.0, stored=True)), True),  # and used again since
+    ],
+)
+def test_a_session_that_the_store_forgot_is_forgotten(
+    began: tuple[Began | None, ...], forgotten: bool
+) -> None:
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(A, A, A)]
+    hints = []
+    for at in began:
+        whole = asked(messages, NAMED)
+        whole.began = at
+        sent(stage, whole)
+        hints.append("Loop" in whole.notes)
+        messages += steps(A)
+    assert hints == [True, *[False] * (len(began) - 2), forgotten]
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    stage = LoopDetection(settings(max_sessions=3))
+    messages = [TASK, *steps(A, A, A)]
+    for n in range(9):
+        session = SessionId("x", f"{n:032}", f"{n:032}")
+        hint(stage, messages, session)
+    assert len(stage._sessions._sessions) == 3
+
+
+def test_a_run_longer_than_what_is_kept_is_told_once() -> None:
+    """With each request the run seemed to begin a turn later: it was told in each."""
+    stage = LoopDetection(settings())
+    messages = [TASK, *steps(*[A] * (MAX_TURNS - 2))]
+    hinted = []
+    for _ in range(6):
+        messages += steps(A)
+        hinted.append(bool(hint(stage, messages)))
+    assert hinted == [True, *[False] * 5]
+
+
+def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:
+    """An agent that writes its commands into its text was broken at each turn."""
+    stage = LoopDetection(settings())
+    reply = says("Once more:\n```\nmake status\n```")
+    messages, broken = [TASK], []
+    for number in range(20):
+        verdict = judged(stage, messages, reply)
+        if verdict is not None and not (verdict.confirmable and verdict.confirmed):
+            broken.append(number)
+        messages += [reply, user(f"{number} % done")]
+    assert broken == [12]

@@ -1,0 +1,148 @@
+"""The stage by its settings: stored windows, rules for one tool, a second opinion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.session_id import SessionId
+from mlx_stack_proxy.loop_detection import detectors
+from mlx_stack_proxy.loop_detection.stage import LoopDetection
+from mlx_stack_proxy.wire.reply import Reply
+from tests.loop_detection.asking import (
+    NAMED,
+    A,
+    B,
+    again,
+    asked,
+    hint,
+    judged,
+    reply_of,
+)
+from tests.loop_detection.histories import (
+    TASK,
+    Json,
+    Run,
+    calls,
+    says,
+    settings,
+    step,
+    steps,
+    user,
+)
+
+
+def windowed(stage: LoopDetection, replies: list[Json], session: SessionId) -> list[bool]:
+    """A client that sends no transcript: which of its replies are broken."""
+    window: list[bytes] = []
+    broken = []
+    for reply in replies:
+        whole = asked([user("What now?")], session)
+        whole.window = tuple(window)
+        broken.append(judged(stage, [], reply, whole) is not None)
+        if turn := whole.outcomes[-1].remarks.turn:
+            window.append(turn)
+    return broken
+
+
+def test_a_stored_window_serves_agents_whose_sessions_have_a_name() -> None:
+    stage = LoopDetection(settings())
+    made = [again(B), *[again(A)] * 4]
+    assert windowed(stage, made, NAMED) == [False] * 4 + [True]
+    derived = SessionId("derived", "2" * 32, "2" * 32)
+    assert windowed(stage, [again(A)] * 6, derived) == [False] * 6
+
+
+def test_a_client_that_sends_its_transcript_needs_no_window() -> None:
+    """Its other requests (a title, say) are no turns of the same run."""
+    stage = LoopDetection(settings())
+    hint(stage, [TASK, *steps(A)], NAMED)
+    assert windowed(stage, [again(A)] * 5, NAMED) == [False] * 5
+
+
+def test_a_believed_call_takes_its_place_in_the_window() -> None:
+    stage = LoopDetection(settings())
+    whole = asked([user("What now?")], NAMED)
+    judged(stage, [], says("Yes."), whole)
+    assert whole.outcomes[-1].remarks.turn
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ({}, [4, 5, 6]),
+        ({"exempt_tools": ["search"]}, []),
+        ({"duplicate_threshold": 4}, [5, 6]),
+        ({"tool_calls": {"overrides": {"search": {"duplicate_threshold": 5}}}}, [6]),
+        ({"tool_calls": {"overrides": {"fetch": {"duplicate_threshold": 99}}}}, [4, 5, 6]),
+        ({"max_period": 1}, [4, 5, 6]),
+    ],
+)
+def test_settings_for_all_tools_and_for_one(changes: Any, broken: list[int]) -> None:
+    run = Run([TASK, *steps(*[A] * 6)], **changes)
+    assert [number for number, _ in run.broken] == broken
+
+
+# A second opinion
+
+
+def doubted(messages: list[Json], message: Json, **changes: Any) -> bool:
+    stage = LoopDetection(settings(**{"second_opinion": True, **changes}))
+    verdict = judged(stage, messages, message)
+    assert verdict is None or verdict.doubt is (verdict.repeats == 2)
+    return verdict is not None and verdict.doubt
+
+
+def test_a_call_whose_result_has_just_come_is_doubted_where_that_is_wanted() -> None:
+    messages = [TASK, *steps(B, A)]
+    assert doubted(messages, again(A))
+    assert not doubted(messages, again(A), second_opinion=False)
+    assert not doubted(messages, again(A), exempt_tools=["search"])
+    assert not doubted(messages, again(B)), "another call came in between"
+    assert not doubted(messages, calls(("search", {"query": "wombat"})))
+    assert not doubted(messages, calls(A[:2], B[:2])), "it does something new, too"
+    assert not doubted(messages, says("Nothing was found."))
+    assert not doubted([*messages, user("Again, please.")], again(A))
+
+
+def test_a_poll_whose_answer_moves_is_not_doubted() -> None:
+    poll = ("job_status", {"id": 7})
+    assert doubted([TASK, *step(*poll, "10 %")], calls(poll))
+    assert not doubted([TASK, *step(*poll, "10 %"), *step(*poll, "20 %")], calls(poll))
+    assert doubted([TASK, *step(*poll, "10 %"), *step(*poll, "10 %")], calls(poll))
+    moved = [TASK, *step(*poll, "10 %"), *step(*poll, "20 %"), *step(*poll, "20 %")]
+    assert not doubted(moved, calls(poll)), "it has moved in this wait"
+
+
+@pytest.mark.parametrize("order", [(A, B), (B, A)])
+def test_a_loop_in_one_choice_is_more_than_a_doubt_in_another(order: tuple[Any, Any]) -> None:
+    """B, A, B, A, B, A: another B closes the loop, another A only makes the last call again."""
+    stage = LoopDetection(settings(on_break="error"))
+    choices = {n: reply_of(calls(one[:2])).choices[0] for n, one in enumerate(order)}
+    verdict = stage.open(asked([TASK, *steps(*(B, A) * 3)])).judge(Reply(choices=choices))
+    assert verdict is not None
+    assert not verdict.doubt
+
+
+def test_a_loop_is_more_than_a_doubt() -> None:
+    stage = LoopDetection(settings(second_opinion=True))
+    verdict = judged(stage, [TASK, *steps(A, A, A)], again(A))
+    assert verdict is not None
+    assert not verdict.doubt
+
+
+@pytest.mark.parametrize(
+    ("row", "made"),
+    [
+        ("repetition", [A] * 5),
+        ("numbers", [("status", {}, f"{n} %") for n in range(12)]),
+    ],
+)
+def test_each_detector_can_be_left_out_by_itself(
+    row: str, made: list[tuple[str, Json, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = [TASK, *steps(*made)]
+    assert Run(messages).told
+    monkeypatch.delitem(detectors.DETECTORS, row)
+    assert Run(messages).is_silent

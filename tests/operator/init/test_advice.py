@@ -1,0 +1,77 @@
+"""What LiteLLM's own settings do to a proxy before it, and what is said of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mlx_stack_proxy.operator.init import advice
+
+SHIPPED = Path(__file__).parents[3] / "deploy" / "litellm" / "config.yaml"
+GOOD: dict[str, Any] = {"router_settings": {"num_retries": 0, "disable_cooldowns": True}}
+
+
+def test_the_configuration_that_ships_needs_none() -> None:
+    assert advice.on_litellm(yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"general_settings": {"fallbacks": [{"a": ["b"]}]}}, "general_settings.fallbacks does"),
+        ({"litellm_settings": {"fallbacks": [{"a": ["b"]}]}}, "litellm_settings.fallbacks: moves"),
+        (
+            {"litellm_settings": {"context_window_fallbacks": [{"a": ["b"]}]}},
+            "litellm_settings.context_window_fallbacks: moves",
+        ),
+        ({"litellm_settings": {"num_retries": 3}}, "litellm_settings.num_retries: 3: attempts"),
+        ({"litellm_settings": {"num_retries": "3"}}, "litellm_settings.num_retries: 3: attempts"),
+        (
+            {"model_list": [{"model_name": "a", "litellm_params": {"max_retries": 2}}]},
+            "max_retries: 2 of model a: attempts multiply",
+        ),
+    ],
+)
+def test_one_thing_wrong(more: dict[str, Any], said: str) -> None:
+    (only,) = advice.on_litellm({**GOOD, **more})
+    assert only.startswith(said)
+
+
+def test_as_mlx_stack_writes_it() -> None:
+    retries, fallbacks, cooldowns = advice.on_litellm(
+        {
+            "router_settings": {"routing_strategy": "simple-shuffle", "num_retries": 2},
+            "general_settings": {"fallbacks": [{"fast": ["standard"]}]},
+        }
+    )
+    assert retries.startswith("router_settings.num_retries: 2: attempts multiply")
+    assert "does nothing" in fallbacks and "litellm_settings" in fallbacks
+    assert cooldowns.startswith("router_settings.disable_cooldowns is not true")
+
+
+def test_retries_that_are_not_set_are_two() -> None:
+    (only,) = advice.on_litellm({"router_settings": {"disable_cooldowns": True}})
+    assert only.startswith("router_settings.num_retries is not set, which means 2")
+
+
+@pytest.mark.parametrize("odd", [None, [], "x", {"router_settings": [], "model_list": {"a": 1}}])
+def test_odd_files_break_nothing(odd: Any) -> None:
+    assert len(advice.on_litellm(odd)) == 2  # retries not set, cool-downs on
+
+
+@pytest.mark.parametrize(
+    ("key", "variable", "literal"),
+    [
+        ("os.environ/MY_KEY", "MY_KEY", None),
+        ("sk-1234", None, "sk-1234"),
+        (None, None, None),
+        ("", None, None),
+        (7, None, None),
+    ],
+)
+def test_where_the_key_is(key: Any, variable: str | None, literal: str | None) -> None:
+    config = {"general_settings": {"master_key": key}}
+    assert (advice.key_variable(config), advice.literal_key(config)) == (variable, literal)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+import yaml
+
+from mlx_stack_proxy.litellm.given import GivenInside
+from mlx_stack_proxy.operator.local_stack import configs
+from tests.support.ports import free_port
+
+from .conftest import mentioning, until
+
+SCRIPTED = "tests.operator.local_stack.scripted_up"
+REPOSITORY = Path(__file__).parents[3]
+
+Process = subprocess.Popen[str]
+StartUp = Callable[..., Process]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def ports() -> list[str]:
+    return [
+        *("--port", str(free_port())),
+        *("--litellm-port", str(free_port())),
+        *("--model-port", str(free_port(2))),
+    ]
+
+
+@pytest.fixture
+def start_up(tmp_path: Path, model: Path, ports: list[str]) -> Iterator[StartUp]:
+    """Starts `up` with one tier and scripted children."""
+    started: list[Process] = []
+
+    def start(*options: str, **environment: str) -> Process:
+        tier = ["--tier", f"standard={model}", "--tier", "fast="]
+        process = subprocess.Popen(
+            [sys.executable, "-m", SCRIPTED, *tier, *ports, *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=REPOSITORY,
+            env={**os.environ, "HOME": str(tmp_path), **environment},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def read_to(stream: IO[str] | None, text: str) -> str:
+    assert stream is not None
+    read = ""
+    for line in stream:
+        read += line
+        if text in line:
+            return read
+    raise AssertionError(f"it ended without {text!r}: {read}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_it_says_what_to_do_next_and_ends_when_told(
+    start_up: StartUp, ports: list[str], tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start_up()
+    said = read_to(process.stdout, "Ctrl-C")
+    for name in ("litellm", "standard", "proxy"):
+        assert re.search(
+            rf"^  {name} +starting .*; log: ~/\.mlx-stack/run/logs/{name}\.log$", said, re.M
+        )
+        assert re.search(rf"^  {name} +ready +after [\d.]+ s$", said, re.M)
+    url = f"http://127.0.0.1:{ports[1]}/v1"
+    assert re.search(
+        rf"^  curl -i {url}/chat/completions -H 'Content-Type: application/json' -d '\{{.*\}}'$",
+        said,
+        re.M,
+    )
+    assert re.search(r"^  \S+ demo --url \S+ --tier standard$", said, re.M)
+    assert f"  export OPENAI_BASE_URL={url}\n  export OPENAI_API_KEY=local\n" in said
+    assert re.search(r'^  eval "\$\(\S+ agents claude-code --config \S+\)" && claude$', said, re.M)
+    assert re.search(r"^  \S+ agents codex --write --config \S+ && codex$", said, re.M)
+    process.send_signal(number)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert out == "Stopping …\nAll stopped.\n"
+    await until(lambda: not mentioning(f"{ports[1]}"))
+
+
+def test_inside_there_is_no_proxy_and_clients_send_litellms_key(
+    start_up: StartUp, ports: list[str], tmp_path: Path
+) -> None:
+    process = start_up("--inside")
+    said = read_to(process.stdout, "Ctrl-C")
+    assert set(re.findall(r"^  (\w+) +ready", said, re.M)) == {"litellm", "standard"}
+    assert f"LiteLLM on :{ports[1]}" in said
+    key = re.search(r"^  export OPENAI_API_KEY=(sk-\S+)$", said, re.M)
+    assert key is not None
+    assert f"-H 'Authorization: Bearer {key[1]}'" in said
+    run = tmp_path / ".mlx-stack" / "run"
+    litellm = yaml.safe_load((run / "litellm.yaml").read_text())
+    assert litellm["litellm_settings"]["callbacks"] == [configs.CALLBACK]
+    given = GivenInside(run / "config.yaml").read()  # nothing in it is refused there
+    assert (given.server.port, list(given.tiers)) == (int(ports[1]), ["standard"])
+    assert key[1] not in (run / "config.yaml").read_text() + str(litellm)
+
+
+def test_stopping_while_it_starts_is_no_failure(start_up: StartUp) -> None:
+    process = start_up()
+    read_to(process.stdout, "starting")
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert out.endswith("Stopping …\nAll stopped.\n")
+
+
+@pytest.mark.parametrize("name", ["standard", "proxy"])
+def test_a_child_that_fails_ends_it_all(start_up: StartUp, name: str) -> None:
+    out, errors = start_up(SCRIPTED_FAIL=name).communicate(timeout=60)
+    assert f"{name} did not start: ended with exit code 3, after " in out
+    assert f"logs/{name}.log:\n    it can't go on like this\nStopping …\nAll stopped.\n" in out
+    assert errors == ""
+
+
+def test_a_failure_while_the_tiers_are_warmed_up_is_told_without_a_traceback(
+    start_up: StartUp,
+) -> None:
+    out, errors = start_up(SCRIPTED_FAIL="proxy", SCRIPTED_HOLD="1").communicate(timeout=60)
+    assert "proxy did not start: ended with exit code 3, after " in out
+    assert errors == ""
+
+
+def test_a_taken_port_is_one_line_before_anything_is_started(
+    start_up: StartUp, ports: list[str], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", int(ports[3]))):
+        process = start_up()
+        out, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert out == ""
+    assert re.fullmatch(
+        rf"mlx-stack-proxy up: port {ports[3]} \(for LiteLLM\) is taken by .*\n", errors
+    )
+    assert not (tmp_path / ".mlx-stack").exists()
+
+
+def test_a_run_directory_in_use_is_one_line(start_up: StartUp, tmp_path: Path) -> None:
+    read_to(start_up().stdout, "starting")
+    others = ["--port", str(free_port()), "--litellm-port", str(free_port())]
+    process = start_up(*others, "--model-port", str(free_port(2)))
+    out, errors = process.communicate(timeout=30)
+    assert (process.returncode, out, errors.count("\n")) == (1, "", 1)
+    assert "in use by another `mlx-stack-proxy up`" in errors
+
+
+async def test_nothing_outlives_a_killed_up(start_up: StartUp, ports: list[str]) -> None:
+    process = start_up()
+    read_to(process.stdout, "Ctrl-C")
+    assert len(mentioning(str(ports[1]))) > 1
+    process.kill()
+    await until(lambda: not any(mentioning(port) for port in ports[1::2]))
+
+
+def test_a_reader_that_goes_away_stops_nothing(start_up: StartUp, tmp_path: Path) -> None:
+    process = start_up()
+    read_to(process.stdout, "starting")
+    assert process.stdout is not None
+    process.stdout.close()
+    config = tmp_path / ".mlx-stack" / "run" / "config.yaml"
+    assert config.exists()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=30) == 0

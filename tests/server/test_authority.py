@@ -1,0 +1,332 @@
+"""Our key reaches what serves models; without consent nothing reaches beyond this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from mlx_stack_proxy import main
+from tests.server.asking import ask, checked_error
+from tests.server.conftest import StartProxy
+from tests.server.counting import hard
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy, listening_socket
+from tests.support.scripted_server import Reply, ScriptedServer
+
+OK = Reply.json({"ok": True})
+KEYS = {"server.api_keys": ["a-client"]}
+CLIENT = {"Authorization": "Bearer a-client"}
+LOCAL_AND_CLOUD = {
+    "tiers": {
+        "fast": {"model": "mlx-fast"},
+        "whisper": {"model": "mlx-whisper"},
+        "premium": {"model": "gpt", "local": False},
+    }
+}
+NO_CLOUD = {**LOCAL_AND_CLOUD, "reliability.escalation.cloud": False}
+OFF = {"X-MLX-Stack-Cloud": "off"}
+ADMINISTRATION = [
+    ("POST", "/v1/mcp/server"),
+    ("GET", "/v1/model/info"),
+    ("POST", "/v1/access_group"),
+    ("POST", "/v1/agents"),
+    ("GET", "/v1/mcp/user-credentials"),
+    ("POST", "/v1/tool/policy"),
+    ("POST", "/v1/config/update"),
+    ("GET", "/v1/spend/logs"),
+    ("GET", "/v1/responses/resp_1"),
+    ("POST", "/v1/batches"),
+    ("POST", "/v1/files"),
+    ("DELETE", "/v1/embeddings"),
+    ("POST", "/v1/engines/fast/chat/completions"),
+]
+
+
+@pytest.fixture(autouse=True)
+def our_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-master")
+
+
+@pytest.mark.parametrize("keys", [KEYS, {}], ids=["api_keys", "loopback without keys"])
+@pytest.mark.parametrize(("method", "path"), ADMINISTRATION)
+async def test_our_key_opens_no_administration(
+    method: str, path: str, keys: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(keys)
+    upstream.always(OK)
+    headers = CLIENT if keys else {}
+    content = b"{}" if method == "POST" else None
+    response = await proxy.client.request(method, path, headers=headers, content=content)
+    error = checked_error(response, 404, "invalid_request_error")
+    assert "server.passthrough_paths" in error["message"]
+    assert upstream.calls == []
+
+
+async def test_what_serves_models_passes_with_our_key(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(KEYS)
+    upstream.always(OK)
+    upstream.models = ("fast", "standard", "m")
+    paths = ("embeddings", "completions", "responses", "messages", "messages/count_tokens",
+             "audio/speech", "images/generations", "rerank", "moderations")  # fmt: skip
+    for path in paths:
+        said = await proxy.client.post(f"/v1/{path}", json={"model": "m"}, headers=CLIENT)
+        assert said.status_code == 200, path
+    assert [call.target for call in upstream.calls] == [f"/v1/{path}" for path in paths]
+    assert {call.header("authorization") for call in upstream.calls} == {"Bearer sk-master"}
+    assert (await proxy.client.get("/v1/models", headers=CLIENT)).status_code == 200
+    assert (await proxy.client.get("/v1/models/fast", headers=CLIENT)).status_code == 200
+
+
+async def test_the_operator_may_open_more(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**KEYS, "server.passthrough_paths": ["GET /v1/files/{id}"]})
+    upstream.always(OK)
+    assert (await proxy.client.get("/v1/files/f-1?x=1", headers=CLIENT)).status_code == 200
+    assert upstream.calls[0].target == "/v1/files/f-1?x=1"
+    for path in ("/v1/files", "/v1/files/f-1/content"):
+        checked_error(await proxy.client.get(path, headers=CLIENT), 404, "invalid_request_error")
+    response = await proxy.client.delete("/v1/files/f-1", headers=CLIENT)
+    checked_error(response, 404, "invalid_request_error")
+
+
+@pytest.mark.parametrize("header", ["authorization", "x-api-key", "x-litellm-api-key",
+                                    "x-goog-api-key", "api-key"])  # fmt: skip
+async def test_with_a_clients_own_key_litellm_decides(
+    header: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.always(OK)
+    response = await proxy.client.post(
+        "/v1/batches?x=1", json={"timeout": 9}, headers={header: "k"}
+    )
+    assert response.status_code == 200
+    (call,) = upstream.calls
+    assert (call.target, call.json()) == ("/v1/batches?x=1", {"timeout": 9})
+    assert "sk-master" not in str(call.headers)
+
+
+async def test_a_query_names_no_other_model(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """LiteLLM takes `model` of the query before the body's."""
+    proxy = await start_proxy(KEYS)
+    upstream.always(OK)
+    await proxy.client.post("/v1/completions?model=gpt", json={"model": "mlx"}, headers=CLIENT)
+    assert upstream.calls[0].target == "/v1/completions"
+
+
+async def test_with_our_key_what_steers_litellm_is_taken_out(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(KEYS)
+    upstream.always(OK)
+    asked = {"model": "m", "input": "x", "top_k": 1, "mock_response": "x", "api_base": "http://x"}
+    steering = {"x-litellm-timeout": "60", "x-litellm-tags": "a", "x-litellm-api-key": "sk-other"}
+    await proxy.client.post("/v1/completions", json=asked, headers={**CLIENT, **steering})
+    (call,) = upstream.calls
+    assert call.json() == {"model": "m", "input": "x", "top_k": 1}
+    assert [name for name, _ in call.headers if name.startswith("x-litellm-")] == [
+        "x-litellm-call-id"
+    ]
+    form = {"model": "whisper", "timeout": "60", "api_base": "http://x"}
+    files = {"file": ("a.wav", bytes(range(256)))}
+    await proxy.client.post("/v1/audio/transcriptions", data=form, files=files, headers=CLIENT)
+    body = bytes(upstream.calls[1].body)
+    assert b"api_base" not in body and b"timeout" not in body
+    assert b"whisper" in body and bytes(range(256)) in body
+
+
+@pytest.mark.parametrize("body", [b"model=m", b"\x1f\x8b\x08\x00", b"[]"])
+async def test_with_our_key_a_body_is_read_or_refused(
+    body: bytes, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(KEYS)
+    headers = {**CLIENT, "content-type": "application/json"}
+    response = await proxy.client.post("/v1/embeddings", content=body, headers=headers)
+    checked_error(response, 400, "invalid_request_error")
+    assert upstream.calls == []
+
+
+# The cloud, without consent
+
+
+@pytest.mark.parametrize("how", ["setting", "header"])
+@pytest.mark.parametrize("own", [False, True], ids=["our key", "a key of its own"])
+async def test_without_the_cloud_only_a_local_tiers_model_passes(
+    how: str, own: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(NO_CLOUD if how == "setting" else LOCAL_AND_CLOUD)
+    upstream.always(OK)
+    headers = {**(OFF if how == "header" else {}), **(CLIENT if own else {})}
+    for path in ("completions", "embeddings", "rerank"):
+        for model in ("gpt", "unknown", "fast", "mlx-fast,gpt", None, ["mlx-fast"]):
+            asked = {"input": "x", **({} if model is None else {"model": model})}
+            response = await proxy.client.post(f"/v1/{path}", json=asked, headers=headers)
+            error = checked_error(response, 403, "invalid_request_error")
+            assert error["param"] == "model"
+    assert upstream.calls == []
+    asked = {"model": "mlx-fast", "input": "x"}
+    assert (await proxy.client.post("/v1/embeddings", json=asked, headers=headers)).is_success
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        ("/v1/embeddings", b'{"model": "mlx-fast", "model": "gpt"}'),
+        ("/v1/embeddings?model=gpt", b'{"model": "gpt"}'),
+        ("/v1/engines/gpt/embeddings", b'{"model": "mlx-fast"}'),
+        ("/v1/batches", b'{"model": "mlx-fast", "input_file_id": "f"}'),
+        ("/v1/embeddings/", b'{"model": "mlx-fast"}'),
+    ],
+)
+async def test_no_way_of_naming_it_gets_past(
+    path: str, content: bytes, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(NO_CLOUD)
+    headers = {**CLIENT, "content-type": "application/json"}  # a key of its own
+    response = await proxy.client.post(path, content=content, headers=headers)
+    checked_error(response, 403, "invalid_request_error")
+    assert upstream.calls == []
+
+
+async def test_without_the_cloud_nothing_leads_litellm_there(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(NO_CLOUD)
+    upstream.always(OK)
+    asked = {"model": "mlx-fast", "input": "x", "fallbacks": ["gpt"]}
+    await proxy.client.post("/v1/embeddings?model=gpt", json=asked, headers=CLIENT)
+    (call,) = upstream.calls
+    assert (call.target, call.json()) == ("/v1/embeddings", {"model": "mlx-fast", "input": "x"})
+
+
+async def test_a_forms_model_is_read(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(NO_CLOUD)
+    upstream.always(OK)
+
+    async def transcribe(**form: Any) -> httpx.Response:
+        files = {"file": ("a.wav", b"\x00\x01", "audio/wav")}
+        return await proxy.client.post("/v1/audio/transcriptions", data=form, files=files)
+
+    assert (await transcribe(model="mlx-whisper")).is_success
+    for form in ({"model": "gpt"}, {}, {"model": ["mlx-whisper", "gpt"]}):
+        checked_error(await transcribe(**form), 403, "invalid_request_error")
+    assert len(upstream.calls) == 1
+
+
+async def test_without_the_cloud_models_are_still_listed(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(NO_CLOUD)
+    upstream.always(OK)
+    assert (await proxy.client.get("/v1/models")).is_success
+    assert (await proxy.client.get("/v1/files", headers=CLIENT)).is_success  # asks no model
+
+
+async def test_a_model_that_a_cloud_tier_has_too_is_not_local(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    tiers = {"fast": {"model": "m"}, "premium": {"model": "m", "local": False}}
+    proxy = await start_proxy({"tiers": tiers, "reliability.escalation.cloud": False})
+    response = await proxy.client.post("/v1/embeddings", json={"model": "m"})
+    checked_error(response, 403, "invalid_request_error")
+
+
+# Budgets
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/batches"),
+        ("POST", "/v1/vector_stores/vs_1/search"),
+        ("PUT", "/v1/embeddings"),
+        ("POST", "/v1/anything/count_tokens"),
+        ("POST", "/v1/cancel"),
+    ],
+)
+async def test_a_hard_stop_holds_on_every_path(
+    method: str, path: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=5))
+    upstream.will(text_stream())
+    await ask(proxy, CLIENT, max_tokens=1)
+    upstream.always(OK)
+    asked = len(upstream.calls)
+    response = await proxy.client.request(method, path, json={"model": "m"}, headers=CLIENT)
+    checked_error(response, 429, "budget_exceeded")
+    assert len(upstream.calls) == asked
+    assert (await proxy.client.get("/v1/batches", headers=CLIENT)).is_success
+
+
+# WebSockets
+
+_HANDSHAKE = (
+    "host: 127.0.0.1:{port}\r\nconnection: Upgrade\r\nupgrade: {offer}\r\n"
+    "sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+PATHS = ["/v1/realtime?model=m", "/v1/chat/completions", "/v1/models", "/mlx-stack/events", "/x"]
+
+
+async def status_of(port: int, path: str, offer: str) -> int:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    handshake = _HANDSHAKE.format(port=port, offer=offer)
+    writer.write(f"GET {path} HTTP/1.1\r\n{handshake}".encode())
+    async with asyncio.timeout(10):
+        line = await reader.readline()
+    writer.close()
+    return int(line.split()[1])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("offer", ["websocket", "WebSocket", "h2c, websocket"])
+async def test_a_websocket_is_refused(
+    path: str, offer: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(OK)
+    assert await status_of(proxy.port, path, offer) == 400
+    assert upstream.calls == []
+
+
+async def test_a_websocket_for_responses_is_told_to_use_http(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Codex then does at once."""
+    assert await status_of(proxy.port, "/v1/responses", "websocket") == 426
+    reader, writer = await proxy.raw(
+        b"GET /v1/responses HTTP/1.1\r\n"
+        + _HANDSHAKE.format(port=proxy.port, offer="websocket").encode()
+    )
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert b"\r\nupgrade: HTTP/1.1\r\nconnection: upgrade\r\n" in head
+    writer.close()
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize("http", ["auto", "h11", "httptools"])
+@pytest.mark.parametrize("ws", ["auto", "none"])
+async def test_under_another_server_it_is_refused_before_it_is_one(
+    http: Any, ws: Any, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    app = main.build_app(proxy.services)
+    config = uvicorn.Config(app, http=http, ws=ws, lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    listener: socket.socket
+    with listening_socket() as listener:
+        port = listener.getsockname()[1]
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            for path in PATHS:
+                assert await status_of(port, path, "websocket") in (400, 403)
+        finally:
+            server.should_exit = True
+            await serving
+    assert upstream.calls == []

@@ -1,0 +1,349 @@
+"""Bad input: a 4xx, a sentence that says what is wrong and where, and nothing sent upstream."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine import client_request
+from mlx_stack_proxy.server import incoming
+from tests.server.asking import (
+    CHAT,
+    MESSAGES,
+    ask,
+    ask_raw,
+    body,
+    checked_error,
+    checked_error_body,
+)
+from tests.server.conftest import StartProxy
+from tests.server.sockets import raw_answer, raw_answer_head
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, ScriptedServer
+
+GOOD = json.dumps(body()).encode()
+NESTED = b"[" * 20_000 + b"]" * 20_000
+INVALID = "invalid_request_error"
+
+
+def with_value(key: str, value: bytes) -> bytes:
+    return GOOD[:-1] + b', "' + key.encode() + b'": ' + value + b"}"
+
+
+NOT_READABLE = {
+    "empty": b"",
+    "blank": b"  \n",
+    "not JSON": b"hello",
+    "cut off": GOOD[:-9],
+    "two values": GOOD + GOOD,
+    "NaN": with_value("temperature", b"NaN"),
+    "Infinity": with_value("temperature", b"-Infinity"),
+    "lone surrogate, and not JSON": GOOD.replace(b"quokka", b"\\ud83d")[:-1],
+    "not UTF-8": GOOD.replace(b"quokka", b"\xff\xfe"),
+    "single quotes": GOOD.replace(b'"', b"'"),
+    "20,000 brackets alone": NESTED,
+    "20,000 brackets in a field": with_value("tools", NESTED),
+    "20,000 braces": with_value("metadata", b'{"a":' * 20_000 + b"1" + b"}" * 20_000),
+    "300 brackets, which can be read": with_value("z", b"[" * 300 + b"]" * 300),
+    "900 braces in a message": GOOD.replace(
+        b'"messages": [',
+        b'"messages": [{"role":"user","z":' + b'{"a":' * 900 + b"1" + b"}" * 901 + b",",
+    ),
+    "open brackets": b"[" * 20_000,
+    "an array": b"[1, 2]",
+    "a string": b'"hello"',
+    "null": b"null",
+    "a number": b"5",
+}
+
+
+@pytest.mark.parametrize("name", NOT_READABLE)
+async def test_a_body_that_is_no_json_object(
+    name: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await ask_raw(proxy, NOT_READABLE[name])
+    checked_error(response, 400, INVALID)
+    assert upstream.calls == []
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("no messages", {"messages": ...}, "messages"),
+    ("empty messages", {"messages": []}, "messages"),
+    ("messages null", {"messages": None}, "messages"),
+    ("messages a string", {"messages": "hello"}, "messages"),
+    ("messages an object", {"messages": {"role": "user", "content": "x"}}, "messages"),
+    ("a message a string", {"messages": ["hello"]}, "messages"),
+    ("a message null", {"messages": [*MESSAGES, None]}, "messages"),
+    ("a role a number", {"messages": [{"role": 5, "content": "x"}]}, "messages"),
+    ("no role", {"messages": [{"content": "x"}]}, "messages"),
+    ("content a number", {"messages": [{"role": "user", "content": 5}]}, "messages"),
+    ("model a number", {"model": 5}, "model"),
+    ("model a list", {"model": ["fast"]}, "model"),
+    ("stream a string", {"stream": "yes"}, "stream"),
+    ("stream options a list", {"stream": True, "stream_options": [1]}, "stream_options"),
+    ("tools an object", {"tools": {"name": "x"}}, "tools"),
+    ("a tool a string", {"tools": ["get_weather"]}, "tools"),
+    ("functions a string", {"functions": "get_weather"}, "functions"),
+    ("n a string", {"n": "two"}, "n"),
+    ("n zero", {"n": 0}, "n"),
+    ("max_tokens a string", {"max_tokens": "many"}, "max_tokens"),
+    ("max_tokens negative", {"max_tokens": -5}, "max_tokens"),
+    ("max_completion_tokens a list", {"max_completion_tokens": [1]}, "max_completion_tokens"),
+    ("response_format a number", {"response_format": 1}, "response_format"),
+]
+
+
+@pytest.mark.parametrize(("name", "change", "param"), WRONG, ids=[one[0] for one in WRONG])
+async def test_a_field_of_the_wrong_type_is_named(
+    name: str,
+    change: dict[str, Any],
+    param: str,
+    upstream: ScriptedServer,
+    proxy: RunningProxy,
+) -> None:
+    asked = {key: value for key, value in {**body(), **change}.items() if value is not ...}
+    response = await proxy.client.post(CHAT, json=asked)
+    error = checked_error(response, 400, INVALID)
+    assert error["param"].startswith(param)
+    assert upstream.calls == []
+
+
+async def test_the_other_path_checks_just_the_same(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await proxy.client.post("/chat/completions", json={"model": "fast"})
+    assert checked_error(response, 400, INVALID)["param"] == "messages"
+    upstream.will(text_stream("Hi"))
+    response = await proxy.client.post("/chat/completions", json=body())
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"],
+)
+async def test_another_content_type_is_told_what_to_add(
+    content_type: str | None, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """What a browser page may send without asking, and what curl sends by default."""
+    response = await ask_raw(proxy, GOOD, content_type)
+    error = checked_error(response, 415, INVALID)
+    assert "-H" in error["message"]
+    assert "Content-Type: application/json" in error["message"]
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json; charset=utf-8", "Application/JSON", "application/json;"]
+)
+async def test_json_by_any_of_its_names(
+    content_type: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream("Hi"))
+    assert (await ask_raw(proxy, GOOD, content_type)).status_code == 200
+
+
+async def test_a_body_over_the_limit_is_refused_by_its_length_alone(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\n"
+        "content-type: application/json\r\ncontent-length: 999999999999\r\n\r\n"
+    )
+    reader, writer = await proxy.raw(head.encode())
+    async with asyncio.timeout(10):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert b" 413 " in answer
+    assert upstream.calls == []
+
+
+async def test_the_limit_is_exact(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"server.max_body_bytes": len(GOOD)})
+    upstream.will(text_stream("Hi"))
+    assert (await ask_raw(proxy, GOOD)).status_code == 200
+    error = checked_error(await ask_raw(proxy, GOOD + b" "), 413, INVALID)
+    assert str(len(GOOD)) in error["message"].replace(",", "")
+    assert len(upstream.calls) == 1
+
+
+async def test_a_chunked_body_over_the_limit_is_cut_off(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"server.max_body_bytes": 10_000})
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        while sent < 1_000_000:
+            sent += 5_000
+            yield b" " * 5_000
+
+    headers = {"content-type": "application/json"}
+    response = await proxy.client.post(CHAT, content=endless(), headers=headers)
+    checked_error(response, 413, INVALID)
+    assert upstream.calls == []
+
+
+async def test_an_unknown_tier_in_the_header(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    error = checked_error(await ask(proxy, {"X-MLX-Stack-Tier": "fastest"}), 400, INVALID)
+    assert "fast" in error["message"]
+    assert str(error["param"]).lower() == "x-mlx-stack-tier"
+    assert upstream.calls == []
+
+
+def raw_request(port: int, *lines: str, content: bytes = GOOD) -> bytes:
+    first = [f"POST {CHAT} HTTP/1.1", *lines]
+    names = {line.partition(":")[0].lower() for line in lines}
+    defaults = {
+        "host": f"127.0.0.1:{port}",
+        "content-type": "application/json",
+        "content-length": str(len(content)),
+    }
+    first += [f"{name}: {value}" for name, value in defaults.items() if name not in names]
+    return "\r\n".join([*first, "", ""]).encode("latin-1") + content
+
+
+ABSURD: dict[str, list[str]] = {
+    "two lengths": ["content-length: 5", "content-length: 7"],
+    "a negative length": ["content-length: -5"],
+    "a length that is no number": ["content-length: many"],
+    "a length and chunks": ["content-length: 5", "transfer-encoding: chunked"],
+    "a header of 200 kB": ["x-long: " + "a" * 200_000],
+    "two tiers": ["x-mlx-stack-tier: fast", "x-mlx-stack-tier: standard"],
+    "two content types": ["content-type: application/json", "content-type: text/plain"],
+    "a header without a name": [": nothing"],
+    "a control character": ["x-odd: a\x00b"],
+}
+
+
+@pytest.mark.parametrize("name", ABSURD)
+async def test_absurd_headers_are_refused_and_nobody_falls_over(
+    name: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Refused by the HTTP parser or by us; a 4xx or a closed connection, never a 5xx or a wait."""
+    _, writer = pair = await proxy.raw(raw_request(proxy.port, *ABSURD[name]))
+    async with asyncio.timeout(10):
+        first_line = await pair[0].readline()
+    writer.close()
+    assert first_line == b"" or first_line.split(b" ")[1].startswith(b"4"), first_line
+    assert upstream.calls == []
+    upstream.will(text_stream("Still here"))
+    assert (await ask(proxy)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "more", [{"x-long": "a" * 66_000}, {f"x-{n}": "a" for n in range(201)}], ids=["long", "many"]
+)
+async def test_headers_that_are_read_and_too_many(
+    more: dict[str, str], upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await proxy.client.post(CHAT, json=body(), headers=more)
+    assert response.status_code == 431
+    assert response.json()["error"]["type"] == INVALID
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH"])
+async def test_other_methods_are_not_allowed(
+    method: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await proxy.client.request(method, CHAT)
+    assert response.status_code == 405
+    assert "POST" in response.headers["allow"]
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize("path", [f"{CHAT}/", "/v1//chat/completions", "//v1/chat/completions"])
+async def test_a_slash_too_many_is_no_way_past_the_stages(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream("Hello"))
+    url = f"http://127.0.0.1:{proxy.port}{path}"
+    response = await proxy.client.post(url, json={"model": "auto", "messages": MESSAGES})
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+    assert len(upstream.calls) == 1
+
+
+async def test_paths_we_do_not_have(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    for path in ("/", "/v2/chat/completions", "/key/generate", "/docs", "/openapi.json"):
+        response = await proxy.client.get(path)
+        assert response.status_code == 404, path
+        assert "error" in response.json(), path
+    assert upstream.calls == []
+
+
+async def test_headers_are_bounded_before_they_have_all_come(proxy: RunningProxy) -> None:
+    line = b"x-filler: " + b"a" * 16_000 + b"\r\n"
+    pieces = [line] * 64
+    answer = await raw_answer(proxy, b"POST /v1/chat/completions HTTP/1.1\r\n", *pieces)
+    assert not answer or answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_what_is_no_http_gets_the_error_body_too(proxy: RunningProxy) -> None:
+    answer = await raw_answer(proxy, b"HELLO\r\n\r\n")
+    head, _, content = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    checked_error_body(json.loads(content), "invalid_request_error")
+
+
+async def test_a_body_that_trickles_is_given_up(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming, "BODY_SECONDS", 0.2)
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n"
+    answer = await raw_answer_head(proxy, head + b"content-type: application/json\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_too_many_messages_are_refused(
+    proxy: RunningProxy, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_request, "MAX_MESSAGES", 3)
+    message = {"role": "user", "content": "hi"}
+    error = checked_error(await ask(proxy, messages=[message] * 4), 400, "invalid_request_error")
+    assert error["param"] == "messages"
+    assert not upstream.calls
+
+
+async def test_a_large_body_arrives_whole(proxy: RunningProxy, upstream: ScriptedServer) -> None:
+    upstream.will(text_stream("Read."))
+    text = "long " * 500_000
+    response = await ask(proxy, messages=[{"role": "user", "content": text}])
+    assert response.status_code == 200
+    assert (await upstream.next_call()).json()["messages"][0]["content"] == text
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings", "/v1/files"])
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip,chunked", "identity, chunked"])
+async def test_only_chunks_are_a_transfer_coding(
+    path: str, coding: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """It was taken as it came: the packed bytes for what they hold."""
+    request = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n"
+        f"content-type: application/json\r\ntransfer-encoding: {coding}\r\n\r\n"
+    ).encode() + b"%x\r\n%b\r\n0\r\n\r\n" % (len(GOOD), GOOD)
+    assert b" 501 " in (await raw_answer(proxy, request)).partition(b"\r\n")[0]
+    assert upstream.calls == []
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/models/fast/x", "/v1/embeddings"])
+async def test_a_reply_in_another_transfer_coding_is_none(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+    packed = gzip.compress(b"{}")
+    coded = b"transfer-encoding: gzip, chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
+    upstream.always(lambda _: Reply.raw(head + coded))
+    response = await proxy.client.post(
+        path, content=GOOD, headers={"content-type": "application/json"}
+    )
+    checked_error(response, 502, "all_tiers_failed")

@@ -1,0 +1,357 @@
+"""The budgets of what passes through: the same scopes and refusals, usage of every spelling."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.store import StoreError
+from tests.server.asking import ask, checked_error
+from tests.server.conftest import StartProxy
+from tests.server.counting import AGENT, BUDGET, budget, hard, session_of
+from tests.support.replies import data, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+from tests.support.waiting import until
+
+USAGE = {"prompt_tokens": 60, "total_tokens": 60}
+EMBEDDED = Reply.json({"data": [], "usage": USAGE})
+CLOUD = "claude-in-the-cloud"  # a model of LiteLLM's that is no tier's
+
+
+def held(go_on: asyncio.Event) -> Reply:
+    body = json.dumps({"usage": USAGE}).encode()
+    return Reply(200, (("content-type", "application/json"),), (Wait(go_on), body), "chunked")
+
+
+async def embed(proxy: RunningProxy, headers: dict[str, str] | None = None) -> Any:
+    return await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=headers)
+
+
+async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(hard(per_key={"sk-small": {"per_hour": 50}}))
+    upstream.always(lambda _: EMBEDDED)
+    small = {"Authorization": "Bearer sk-small"}
+    assert (await embed(proxy, small)).status_code == 200
+    error = checked_error(await embed(proxy, small), 429, "budget_exceeded")
+    assert (error["scope"], error["used"]) == ("key", 60)
+    checked_error(await ask(proxy, small), 429, "budget_exceeded")
+    assert (await embed(proxy, {"Authorization": "Bearer sk-large"})).status_code == 200
+
+
+async def test_others_are_waited_for(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(hard(per_hour=1000))
+    go_on = asyncio.Event()
+    upstream.will(held(go_on), EMBEDDED)
+    first = asyncio.create_task(embed(proxy, AGENT))
+    await upstream.next_call()
+    second = asyncio.create_task(embed(proxy))
+    done, _ = await asyncio.wait([second], timeout=0.5)
+    assert not done and len(upstream.calls) == 1
+    go_on.set()
+    assert (await first).status_code == (await second).status_code == 200
+
+
+async def test_what_asks_no_model_is_not_held_up(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=100_000))
+    go_on = asyncio.Event()
+    upstream.always(lambda call: Reply.sse(Wait(go_on)) if call.method == "GET" else EMBEDDED)
+    downloads = [asyncio.create_task(proxy.client.get("/v1/files")) for _ in range(50)]
+    for _ in downloads:
+        await upstream.next_call()
+    assert (await embed(proxy)).status_code == 200
+    go_on.set()
+    await asyncio.gather(*downloads)
+
+
+async def test_a_hard_stop_wants_the_truth(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*args: Any, **more: Any) -> Any:
+        raise StoreError("away")
+
+    proxy = await start_proxy(hard())
+    monkeypatch.setattr(MemoryStore, "reserve", fails)
+    error = checked_error(await embed(proxy), 429, "budget_exceeded")
+    assert error["scope"] == "store"
+    assert upstream.calls == []
+
+
+async def test_it_is_counted_before_its_end_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.always(lambda _: Reply.sse(data({"usage": USAGE})))
+    for number in range(1, 6):
+        await embed(proxy, AGENT)
+        assert (await session_of(proxy))["used"] == 60 * number
+
+
+async def test_a_crossed_threshold_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({f"{BUDGET}.per_session": 100})
+    upstream.always(lambda _: EMBEDDED)
+    await embed(proxy, AGENT)
+    await embed(proxy, AGENT)
+    events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
+    assert [event["kind"] for event in events] == ["budget_warning", "budget_exceeded"]
+    assert {event["detail"]["scope"] for event in events} == {"session"}
+
+
+async def test_a_compressed_replys_usage_counts(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    packed = gzip.compress(json.dumps({"text": "x" * 200_000, "usage": USAGE}).encode())
+    head = (("content-type", "application/json"), ("content-encoding", "gzip"))
+    upstream.will(Reply(200, head, (packed,)))
+    offer = {**AGENT, "accept-encoding": "br, gzip;q=0.8, zstd"}
+    response = await embed(proxy, offer)
+    assert response.json()["usage"] == USAGE
+    assert (await session_of(proxy))["used"] == 60
+    # What hides the usage from us is not asked for.
+    assert upstream.calls[0].header("accept-encoding") == "gzip;q=0.8"
+
+
+@pytest.mark.parametrize(("count_cached", "tokens"), [(False, 140), (True, 1140)])
+async def test_anthropics_streams_count(
+    upstream: ScriptedServer, start_proxy: StartProxy, count_cached: bool, tokens: int
+) -> None:
+    proxy = await start_proxy({f"{BUDGET}.count_cached_prompt": count_cached})
+    start = {
+        "input_tokens": 25,
+        "cache_creation_input_tokens": 100,
+        "cache_read_input_tokens": 1000,
+        "output_tokens": 1,
+    }
+    upstream.will(
+        Reply.sse(
+            data({"type": "message_start", "message": {"usage": start}}),
+            data({"type": "content_block_delta", "delta": {"text": "Hello"}}),
+            data({"type": "message_delta", "usage": {"output_tokens": 15}}),
+            data({"type": "message_stop"}),
+        )
+    )
+    upstream.models = ("fast", CLOUD)
+    asked = {"model": CLOUD, "messages": []}
+    await proxy.client.post("/v1/messages", json=asked, headers=AGENT)
+    assert (await session_of(proxy))["used"] == tokens
+
+
+async def test_what_a_model_writes_without_usage_is_estimated(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    words = [data({"choices": [{"text": f"word {n}"}]}) for n in range(40)]
+    upstream.will(Reply.sse(*words, data("[DONE]")))
+    await proxy.client.post(
+        "/v1/completions", json={"prompt": "x" * 350, "stream": True}, headers=AGENT
+    )
+    found = await session_of(proxy)
+    assert found["used"] == found["estimated"]
+    assert 100 + 40 <= found["used"] <= 110 + 42
+
+
+async def test_to_look_at_a_reply_again_uses_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.always(lambda _: EMBEDDED)
+    await embed(proxy, AGENT)
+    for _ in range(5):
+        await proxy.client.get("/v1/responses/resp_1", headers=AGENT)
+        await proxy.client.post("/v1/responses/resp_1/cancel", json={}, headers=AGENT)
+    assert (await session_of(proxy))["used"] == 60
+
+
+async def test_what_uses_nothing_is_let_through(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A reply that has used up the budget can still be fetched, and one that runs be stopped."""
+    proxy = await start_proxy(hard(per_session=60))
+    upstream.always(lambda _: EMBEDDED)
+    await embed(proxy, AGENT)
+    checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
+    shown = await proxy.client.get("/v1/responses/resp_1", headers=AGENT)
+    assert shown.status_code == 200
+    for path in ("responses/resp_1/cancel", "messages/count_tokens", "files", "moderations"):
+        assert (await proxy.client.post(f"/v1/{path}", json={}, headers=AGENT)).status_code == 200
+
+
+async def test_a_picture_does_not_hold_up_everybody(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=200_000))
+    go_on = asyncio.Event()
+    upstream.will(held(go_on), EMBEDDED)
+    first = asyncio.create_task(embed(proxy))
+    await upstream.next_call()
+    picture = {"type": "image", "source": {"type": "base64", "data": "A" * 10**6}}
+    upstream.models = ("fast", CLOUD)
+    asked = {
+        "model": CLOUD,
+        "max_tokens": 100,
+        "messages": [{"role": "user", "content": [picture]}],
+    }
+    assert (await proxy.client.post("/v1/messages", json=asked)).status_code == 200
+    go_on.set()
+    await first
+
+
+@pytest.mark.parametrize("speaks", [False, True])
+async def test_a_client_that_leaves_the_line_holds_up_nobody(
+    speaks: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(hard(per_hour=1000))
+    go_on = asyncio.Event()
+    upstream.will(held(go_on), EMBEDDED)
+    first = asyncio.create_task(embed(proxy))
+    await upstream.next_call()
+    files = {"file": ("speech.wav", b"RIFF" * 1000)}
+    spoken = proxy.client.post("/v1/audio/transcriptions", files=files) if speaks else embed(proxy)
+    second = asyncio.create_task(spoken)
+    lines = proxy.services.lines._lines
+    await until(lambda: sum(map(len, lines.values())) == 1)
+    second.cancel()
+    await until(lambda: not any(lines.values()))
+    go_on.set()
+    assert (await first).status_code == 200
+    assert len(upstream.calls) == 1
+
+
+async def test_whoever_leaves_has_used_what_was_written(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    start = data({"type": "message_start", "message": {"usage": {"input_tokens": 25}}})
+    words = [data({"type": "content_block_delta", "delta": {"text": f"w{n}"}}) for n in range(60)]
+    upstream.will(Reply.sse(start, *words, SILENCE))
+    upstream.models = ("fast", CLOUD)
+    asked = {"model": CLOUD, "messages": [], "stream": True}
+    async with proxy.client.stream("POST", "/v1/messages", json=asked, headers=AGENT) as response:
+        async for line in response.aiter_lines():
+            if "w59" in line:
+                break
+
+    async def counted() -> int:
+        found = await proxy.client.get("/mlx-stack/sessions/agent-one")
+        return int(found.json().get("used", 0))
+
+    for _ in range(500):
+        if used := await counted():
+            break
+        await asyncio.sleep(0.01)
+    assert 25 + 60 <= used <= 25 + 62
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"),
+    [
+        ("/v1/audio/speech", Reply(200, (("content-type", "audio/mpeg"),), (b"\xff" * 9000,))),
+        ("/v1/completions", Reply.json({"error": {"message": "no"}}, 500)),
+    ],
+)
+async def test_what_no_model_writes_counts_nothing(
+    path: str, reply: Reply, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    upstream.will(reply)
+    await proxy.client.post(path, json={"input": "Hi"}, headers=AGENT)
+    assert (await proxy.client.get("/mlx-stack/sessions/agent-one")).status_code == 404
+
+
+async def test_one_name_under_several_keys_is_no_session_yet(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"server.api_keys": ["sk-one", "sk-two"]})
+    upstream.always(lambda _: text_stream("Hello"))
+    one, two = ({**AGENT, "Authorization": f"Bearer sk-{n}"} for n in ("one", "two"))
+    hashes = []
+    for headers in (one, two):
+        session = (await ask(proxy, headers)).headers["x-mlx-stack-session"]
+        hashes.append(session.partition(";")[2])
+    for method in ("GET", "DELETE"):
+        response = await proxy.client.request(method, "/mlx-stack/sessions/agent-one")
+        error = checked_error(response, 409, "invalid_request_error")
+        assert all(found in error["message"] for found in hashes)
+    assert (await proxy.client.delete(f"/mlx-stack/sessions/{hashes[0]}")).status_code == 200
+    left = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()["session"]
+    assert left.startswith(hashes[1])
+
+
+@pytest.mark.parametrize("backend", ["memory", "sqlite", "redis"])
+async def test_its_session_is_among_the_sessions(
+    backend: str,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+) -> None:
+    """An agent that asks for responses alone is found, and reset, by what the events show of it."""
+    redis = request.getfixturevalue("redis") if backend == "redis" else None
+    state = {"backend": backend, "path": str(tmp_path / "state.db")}
+    state |= {"redis_url": redis.url} if redis else {}
+    proxy = await start_proxy({**hard(per_session=60), "state": state})
+    upstream.always(lambda _: EMBEDDED)
+    assert (await embed(proxy, AGENT)).status_code == 200
+    checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
+    found = (await proxy.client.get("/mlx-stack/sessions")).json()
+    assert found["total"] == 1 and found["sessions"][0]["used"] == 60
+    assert found["sessions"][0]["turns"] == 0
+    events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
+    beginning = events[-1]["session"][:12]
+    assert (await proxy.client.delete(f"/mlx-stack/sessions/{beginning}")).status_code == 200
+    assert (await embed(proxy, AGENT)).status_code == 200
+
+
+async def test_its_tokens_are_in_the_metrics(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """As the budgets beside them count them: one screen shows both."""
+    proxy = await start_proxy()
+    upstream.will(EMBEDDED, text_stream("Hello"))
+    await embed(proxy)
+    await ask(proxy)
+    await proxy.client.get("/v1/files")  # the script has no reply; nothing is used
+    said = (await proxy.client.get("/mlx-stack/status")).json()
+    totals, hour = said["totals"], said["budgets"][0]
+    assert hour["used"] == totals["tokens_in"] + totals["tokens_out"] > 60
+    metrics = (await proxy.client.get("/metrics")).text
+    assert 'mlx_stack_tokens_total{direction="input",tier="other"} 60.0' in metrics
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/completions"])
+@pytest.mark.parametrize("count", [int("9" * 400), 2**64 - 1, 40_000, -1, "many"])
+async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
+    path: str, count: Any, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(budget(per_hour=10_000, policy="hard_stop"))
+    body = json.dumps({"id": "x", "usage": {"prompt_tokens": count, "completion_tokens": 1}})
+    upstream.always(lambda _: Reply(200, (("content-type", "application/json"),), (body.encode(),)))
+    for _ in range(2):
+        asked = {"prompt": "Hi", "max_tokens": 50}
+        response = await proxy.client.post(path, json=asked, headers=AGENT)
+        assert (response.status_code, response.text) == (200, body)
+    found = await session_of(proxy)
+    assert 0 < found["used"] == found["estimated"] < 1000
+
+
+async def test_many_prompts_in_one_request_may_fill_several_windows(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    usage = {"prompt_tokens": 40_000, "total_tokens": 40_000}
+    upstream.will(Reply.json({"data": [], "usage": usage}))
+    asked = {"input": ["a " * 20_000] * 2}
+    await proxy.client.post("/v1/embeddings", json=asked, headers=AGENT)
+    found = await session_of(proxy)
+    assert (found["used"], found["estimated"]) == (40_000, 0)

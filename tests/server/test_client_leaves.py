@@ -1,0 +1,331 @@
+"""A client that leaves stops the model within a second, wherever its request stands."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from mlx_stack_proxy.server.http_protocol import CONTINUE, CONTINUE_PAUSES
+from tests.server.asking import CHAT, KEEP_ALIVE, ask, body
+from tests.server.conftest import StartProxy
+from tests.server.polling import until_metric
+from tests.server.sockets import post, read_all, slow_client
+from tests.support.replies import DONE, chunk, data, long_text, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Delay, Reply, ScriptedServer, Wait
+
+ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
+# More than the sockets between take; a comment is no work but to pass it on.
+MUCH = b": " + b"x" * 9_000_000 + b"\n\n"
+SECOND = 1.0  # the contract's own limit
+
+
+def request(port: int, path: str = CHAT, **more: Any) -> bytes:
+    content = json.dumps(body(**more)).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+SILENT_REPLIES = {
+    "no headers yet": Reply.raw(SILENCE),
+    "headers only": Reply.sse(SILENCE),
+    "a role only": Reply.sse(ROLE, SILENCE),
+    "in the midst of text": Reply.sse(ROLE, TEXT, SILENCE),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", SILENT_REPLIES)
+async def test_running(
+    name: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(SILENT_REPLIES[name])
+    reader, writer = await proxy.raw(request(proxy.port, stream=streamed))
+    call = await upstream.next_call()
+    if streamed and name == "in the midst of text":
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"Some words")
+    writer.close()
+    assert await call.left_within(SECOND)
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["in one write", "later"])
+async def test_with_another_request_already_sent(
+    together: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    one = request(proxy.port, stream=True)
+    _, writer = await proxy.raw(one + one if together else one)
+    call = await upstream.next_call()
+    if not together:
+        writer.write(one)
+        await writer.drain()
+    writer.close()
+    assert await call.left_within(SECOND)
+    assert len(upstream.calls) == 1
+
+
+async def test_a_pipelined_request_is_not_taken(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """The reply before it is whole, and nobody waits for one to it: the connection closes."""
+    upstream.will(text_stream("first"), text_stream("second"))
+    reader, _ = await proxy.raw(request(proxy.port) + request(proxy.port))
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    assert answer.count(b"HTTP/1.1 200 OK") == 1
+    assert b"first" in answer
+    assert len(upstream.calls) == 1
+
+
+async def test_by_a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    _, writer = await proxy.raw(request(proxy.port, stream=True))
+    call = await upstream.next_call()
+    writer.transport.abort()
+    assert await call.left_within(SECOND)
+
+
+async def test_while_text_is_flowing(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """A never-ending stream, left in the midst: nothing goes on writing it."""
+
+    async def for_ever() -> None:
+        connection = next(iter(upstream.connections))
+        while True:
+            connection.send(TEXT, "chunked")
+            await asyncio.sleep(0.001)
+
+    upstream.will(Reply.sse(ROLE, for_ever))
+    reader, writer = await proxy.raw(request(proxy.port, stream=True))
+    call = await upstream.next_call()
+    async with asyncio.timeout(10):
+        for _ in range(3):
+            await reader.readuntil(b"Some words")
+    writer.close()
+    assert await call.left_within(SECOND)
+
+
+async def test_a_client_that_does_not_read_holds_the_upstream_back(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Else a slow reader would fill our memory: what it doesn't take is not taken from upstream."""
+    held_back = asyncio.Event()
+    piece = data(text_chunks(long_text(10_000))[1])
+
+    async def flood() -> None:
+        connection = next(one for one in upstream.connections if one.call is call)
+        for _ in range(20_000):  # 200 MB if nobody held it back
+            connection.send(piece, "chunked")
+            if not connection.writable.is_set():
+                held_back.set()
+                await connection.writable.wait()
+            await asyncio.sleep(0)
+
+    upstream.will(Reply.sse(ROLE, flood))
+    reader, writer = await proxy.raw(request(proxy.port, stream=True))
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    call = await upstream.next_call()
+    async with asyncio.timeout(20):
+        await held_back.wait()
+    writer.transport.abort()
+    assert await call.left_within(SECOND)
+
+
+async def test_in_the_queue(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    """The one who leaves is never sent upstream, and the one behind gets its place."""
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(ROLE, Wait(go_on), TEXT, END), text_stream("third"))
+    first = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "first-one"}))
+    await upstream.next_call()
+    _, leaving = await proxy.raw(request(proxy.port, user="second"))
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    third = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "third-one"}, user="third"))
+    await until_metric(proxy, "mlx_stack_queue_depth", 2, tier="fast")
+    leaving.close()
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    go_on.set()
+    assert (await first).status_code == 200
+    assert (await third).json()["choices"][0]["message"]["content"] == "third"
+    assert [call.json().get("user") for call in upstream.calls] == [None, "third"]
+    await until_metric(proxy, "mlx_stack_queue_depth", 0, tier="fast")
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+
+
+async def test_leaving_gives_the_slot_back(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
+    upstream.will(Reply.sse(ROLE, SILENCE), text_stream("next"))
+    _, leaving = await proxy.raw(request(proxy.port))
+    await upstream.next_call()
+    waiting = asyncio.create_task(ask(proxy))
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    leaving.close()
+    async with asyncio.timeout(10):
+        assert (await waiting).status_code == 200
+
+
+async def test_many_leave_at_once(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 4})
+    upstream.always(Reply.sse(ROLE, TEXT, SILENCE))
+    writers = [(await proxy.raw(request(proxy.port, stream=True)))[1] for _ in range(40)]
+    calls = [await upstream.next_call() for _ in range(4)]
+    await until_metric(proxy, "mlx_stack_queue_depth", 36, tier="fast")
+    for writer in writers:
+        writer.transport.abort()
+    for call in calls:
+        assert await call.left_within(SECOND)
+    await until_metric(proxy, "mlx_stack_queue_depth", 0, tier="fast")
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+    upstream.always(text_stream("fine"))
+    assert (await ask(proxy)).status_code == 200
+
+
+async def test_on_a_path_that_passes_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.sse(b"data: 1\n\n", SILENCE))
+    async with proxy.client.stream("POST", "/v1/completions", json={"prompt": "x"}) as response:
+        async for piece in response.aiter_raw():
+            assert piece == b"data: 1\n\n"
+            break
+    assert await (await upstream.next_call()).left_within(SECOND)
+
+
+async def test_within_its_own_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    whole = request(proxy.port)
+    _, writer = await proxy.raw(whole[:-20])
+    writer.transport.abort()
+    upstream.will(text_stream("fine"))
+    assert (await ask(proxy)).status_code == 200
+    assert len(upstream.calls) == 1
+
+
+async def test_a_timeout_of_the_client_is_leaving(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, SILENCE))
+    with pytest.raises(httpx.ReadTimeout):
+        await proxy.client.post(CHAT, json=body(), timeout=1.0)
+    assert await (await upstream.next_call()).left_within(SECOND)
+
+
+async def test_a_reply_that_ends_while_a_keep_alive_waits_for_a_slow_reader_is_whole(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"stream.keepalive_seconds": 0.2})
+    upstream.will(Reply.sse(ROLE, TEXT, MUCH, Delay(1), END, DONE))
+    client = await slow_client(proxy, post(body(stream=True)))
+    call = await upstream.next_call()
+    async with asyncio.timeout(20):
+        await call.answered.wait()
+    await asyncio.sleep(0.3)
+    received = await read_all(client)
+    client.close()
+    assert KEEP_ALIVE in received
+    assert b'"finish_reason": "stop"' in received[-400:]
+    assert DONE in received[-40:]
+
+
+async def test_a_client_that_never_reads_gives_its_place_back_in_the_end(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    limits = {"max_concurrency": 1, "total_timeout": 1}
+    proxy = await start_proxy({f"tiers.fast.{key}": value for key, value in limits.items()})
+    long = data(chunk({"content": long_text(500_000)}))
+    upstream.will(Reply.sse(ROLE, *[long] * 40, SILENCE), text_stream("next"))
+    client = await slow_client(proxy, post(body(stream=True)))
+    stuck = await upstream.next_call()
+    async with asyncio.timeout(10):
+        assert (await ask(proxy)).status_code == 200
+    assert stuck.gone.is_set()
+    client.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_client_leaves_a_passed_through_path_before_any_answer(
+    method: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.raw(SILENCE))
+    request = post({"prompt": "x"}, "/v1/completions")
+    if method == "GET":
+        request = b"GET /v1/files HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    _, writer = await proxy.raw(request)
+    call = await upstream.next_call()
+    await asyncio.sleep(0.05)
+    writer.close()
+    assert await call.left_within(1)
+
+
+async def test_a_client_that_leaves_within_an_upload_is_no_fault_of_ours(
+    upstream: ScriptedServer, proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upstream.always(text_stream())
+    _, writer = await proxy.raw(post({"file": "x" * 100}, "/v1/files")[:-20])
+    call = await upstream.next_call()
+    writer.close()
+    assert await call.left_within(1)
+    await asyncio.sleep(0.05)
+    assert "internal_error" not in capsys.readouterr().err
+
+
+async def half_closed(proxy: RunningProxy, sent: bytes) -> bytes:
+    """What a client gets that ends its sending behind its request, and listens on."""
+    reader, writer = await proxy.raw(sent)
+    writer.write_eof()
+    async with asyncio.timeout(20):
+        answer = await reader.read()
+    writer.close()
+    while answer.startswith(CONTINUE):
+        answer = answer.removeprefix(CONTINUE)
+    return answer
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
+async def test_a_client_that_only_ends_its_sending_gets_its_reply(
+    path: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """As `nc -N` does. The reply takes longer than finding out that somebody listens."""
+    later = Delay(2 * sum(CONTINUE_PAUSES))
+    upstream.will(Reply.sse(later, ROLE, TEXT, later, END, DONE))
+    answer = await half_closed(proxy, request(proxy.port, path, stream=streamed))
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Some words" in answer and b"stop" in answer
+    assert not upstream.calls[0].gone.is_set() or upstream.calls[0].answered.is_set()
+
+
+async def test_who_only_ends_its_sending_and_then_leaves(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(Wait(go_on), ROLE, *[TEXT, Delay(0.01)] * 1000))
+    reader, writer = await proxy.raw(request(proxy.port, stream=True))
+    writer.write_eof()
+    call = await upstream.next_call()
+    async with asyncio.timeout(10):
+        await reader.readuntil(CONTINUE)
+    go_on.set()
+    async with asyncio.timeout(10):
+        await reader.readuntil(b"Some words")
+    writer.close()
+    assert await call.left_within(SECOND)
+
+
+async def test_an_older_client_that_ends_its_sending_has_left(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """HTTP/1.0 knows no interim responses."""
+    upstream.will(Reply.raw(SILENCE))
+    reader, writer = await proxy.raw(request(proxy.port).replace(b" HTTP/1.1", b" HTTP/1.0", 1))
+    call = await upstream.next_call()
+    writer.write_eof()
+    assert await call.left_within(SECOND)
+    assert await reader.read() == b""

@@ -1,0 +1,353 @@
+"""The cloud: called directly where LiteLLM hasn't got it, within its cap, and never unasked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.faults.catalogue import good
+from tests.faults.clients import ANSWER
+from tests.server.asking import ask, checked_error
+from tests.server.climbing import DEAD, asked, by_model
+from tests.server.conftest import StartProxy
+from tests.server.counting import session
+from tests.server.polling import until_metric
+from tests.support.ports import free_port
+from tests.support.replies import data, litellm_error, text_chunks, usage_chunk
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+
+LOCAL = ("fast", "standard")
+MOST = 1000  # tokens of an hour
+NAMED = {"X-MLX-Stack-Tier": "premium"}
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.fixture
+async def cloud() -> Any:
+    async with ScriptedServer() as server:
+        server.always(good(False))
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUD_KEY", "sk-of-the-cloud")
+
+
+async def start(
+    start_proxy: StartProxy, cloud_url: str, *, url: str | None = None, **more: Any
+) -> RunningProxy:
+    """Two local tiers behind LiteLLM and one that only the cloud has; no second tries."""
+    fallback = {
+        "model": "vendor/large",
+        "base_url": f"{cloud_url}/api/v1",
+        "api_key_env": "CLOUD_KEY",
+        "max_tokens_per_hour": MOST,
+    }
+    given = {
+        "tiers": {
+            "fast": {"model": "fast"},
+            "standard": {"model": "standard"},
+            "premium": {"model": "premium", "local": False},
+        },
+        "reliability.escalation": {
+            "chain": [*LOCAL, "premium"],
+            "max_retries_before_escalate": 0,
+            "degrade": {"failures": 1},
+            "cloud_fallback": fallback,
+            "sticky_seconds": 0,
+            **more,
+        },
+    }
+    return await start_proxy(given, url)
+
+
+def costing(tokens: int) -> Reply:
+    usage = {
+        "prompt_tokens": tokens - 9,
+        "completion_tokens": 9,
+        "total_tokens": tokens,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    return Reply.sse(*map(data, text_chunks("Yes.")), data(usage_chunk(usage)), DONE)
+
+
+async def spend(proxy: RunningProxy, cloud: ScriptedServer, tokens: int = MOST) -> None:
+    """Use tokens of the hour, by a request that names the tier itself."""
+    cloud.will(costing(tokens))
+    response = await ask(proxy, {**NAMED, **session("spender")})
+    assert response.headers["x-mlx-stack-tier"] == "premium"
+    cloud.calls.clear()
+
+
+# What goes there
+
+
+async def test_it_is_called_directly_and_told_nothing_of_the_client(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    proxy = await start(start_proxy, cloud.url)
+    secret = {"Authorization": "Bearer sk-the-clients", "X-Title": "secret"}
+    response = await ask(proxy, secret, max_tokens=100)
+    assert response.json()["choices"][0]["message"]["content"] == ANSWER
+    assert response.headers["x-mlx-stack-tier"] == "premium"
+    assert response.headers["x-mlx-stack-cloud"] == "true"
+    assert asked(upstream) == ["fast", "standard"]
+    (call,) = cloud.calls
+    assert call.target == "/api/v1/chat/completions"
+    assert call.header("authorization") == "Bearer sk-of-the-cloud"
+    sent = call.json()
+    assert sent["model"] == "vendor/large"
+    assert "num_retries" not in sent and "disable_fallbacks" not in sent
+    told = str(call.headers)
+    assert "sk-the-clients" not in told and "secret" not in told
+
+
+@pytest.mark.parametrize(
+    ("more", "model", "status"),
+    [({}, "auto", 502), ({}, "premium", 400), (NAMED, "auto", 400), ({}, "embedder", 400)],
+)
+@pytest.mark.parametrize("off", ["for all", "for this request"])
+async def test_nothing_leaves_where_nothing_may(
+    more: dict[str, str],
+    model: str,
+    status: int,
+    off: str,
+    *,
+    upstream: ScriptedServer,
+    cloud: ScriptedServer,
+    start_proxy: StartProxy,
+) -> None:
+    upstream.models = (*LOCAL, "embedder")
+    upstream.always(DEAD)
+    proxy = await start(start_proxy, cloud.url, cloud=off != "for all")
+    headers = {**more, **({} if off == "for all" else {"X-MLX-Stack-Cloud": "off"})}
+    for body in ({}, {"stream": True}, {"n": 2}):
+        response = await ask(proxy, headers, model=model, **body)
+        assert response.status_code == status
+        assert "x-mlx-stack-cloud" not in response.headers
+    assert cloud.connections == set() and cloud.calls == []
+
+
+async def test_where_litellm_never_answered_the_cloud_is_not_asked(
+    cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start(start_proxy, cloud.url, url=f"http://127.0.0.1:{free_port()}")
+    # LiteLLM's list is not known, so nothing says that it lacks the tier's model: it is asked.
+    checked_error(await ask(proxy, max_tokens=100), 503, "upstream_unavailable")
+
+
+async def test_litellm_goes_away_and_the_cloud_answers(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(by_model())
+    proxy = await start(start_proxy, cloud.url)
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    await upstream.stop()
+    response = await ask(proxy, max_tokens=100)
+    assert response.headers["x-mlx-stack-tier"] == "premium"
+    assert response.headers["x-mlx-stack-attempts"] == "2"
+    await cloud.stop()
+    error = checked_error(await ask(proxy, max_tokens=100), 503, "upstream_unavailable")
+    assert [one["tier"] for one in error["attempts"]] == ["fast", "premium"]
+
+
+async def test_a_cloud_that_is_gone_is_not_litellm_that_is_gone(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(by_model())
+    proxy = await start(start_proxy, f"http://127.0.0.1:{free_port()}")
+    checked_error(await ask(proxy, NAMED), 502, "all_tiers_failed")
+
+
+# The cap
+
+
+async def test_with_its_tokens_spent_what_is_left_of_this_machine_is_tried(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """`standard` is degraded, so the way from `fast` leads past it; but not to nowhere."""
+    upstream.models = LOCAL
+    upstream.always(by_model(standard=DEAD))
+    proxy = await start(start_proxy, cloud.url)
+    await ask(proxy, session("first"), model="standard", max_tokens=100)  # now it is degraded
+    await spend(proxy, cloud)
+    upstream.calls.clear()
+    upstream.always(by_model(fast=DEAD))
+    response = await ask(proxy, session("second"), max_tokens=100)
+    assert asked(upstream) == ["fast", "standard"]
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "server_error"
+    assert cloud.calls == []
+    assert "x-mlx-stack-cloud" not in response.headers
+
+
+async def test_also_where_a_request_would_have_started_there(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    proxy = await start(start_proxy, cloud.url)
+    await ask(proxy, session("first"), max_tokens=100)  # now both are degraded
+    await spend(proxy, cloud)
+    upstream.calls.clear()
+    upstream.always(by_model())
+    response = await ask(proxy, session("second"), max_tokens=100)
+    assert (response.status_code, asked(upstream)) == (200, ["fast"])
+    assert "x-mlx-stack-escalated-from" not in response.headers
+    assert cloud.calls == []
+
+
+async def test_also_where_it_failed_while_a_request_waited_for_it(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = ("fast",)
+    proxy = await start(start_proxy, cloud.url)
+    await spend(proxy, cloud)
+    gate = asyncio.Event()
+    fails = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    upstream.will(*[Reply.raw(Wait(gate), fails)] * 4, good(False))
+    tasks = [asyncio.create_task(ask(proxy, session(str(n)), max_tokens=100)) for n in range(5)]
+    await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
+    gate.set()
+    assert sorted(one.status_code for one in await asyncio.gather(*tasks)) == [200] + [502] * 4
+    assert asked(upstream) == ["fast"] * 5 and cloud.calls == []
+
+
+async def test_the_last_failure_of_this_machine_is_what_is_told(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    proxy = await start(start_proxy, cloud.url)
+    await spend(proxy, cloud)
+    error = checked_error(await ask(proxy, max_tokens=100), 502, "all_tiers_failed")
+    assert [one["tier"] for one in error["attempts"]] == ["fast", "standard"]
+    assert cloud.calls == []
+    found = (await proxy.client.get("/mlx-stack/events", params={"kind": "budget_exceeded"})).json()
+    scopes = [event["detail"]["scope"] for event in found["events"]]
+    assert "cloud" in scopes, "and why the cloud was not asked is kept"
+
+
+@pytest.mark.parametrize("model", ["auto", "a-model-nobody-knows", "fast"])
+async def test_only_who_names_it_is_not_held_to_the_cap(
+    model: str, upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """LiteLLM lists none of the local models, so every way begins in the cloud."""
+    upstream.models = ("another",)
+    proxy = await start(start_proxy, cloud.url)
+    assert (await ask(proxy, model=model, max_tokens=100)).headers["x-mlx-stack-tier"] == "premium"
+    await spend(proxy, cloud)
+    response = await ask(proxy, session("capped"), model=model, max_tokens=100)
+    error = checked_error(response, 429, "budget_exceeded")
+    assert (error["scope"], error["limit"]) == ("cloud", MOST)
+    assert int(response.headers["retry-after"]) >= 1
+    assert cloud.calls == []
+    for named in ({"model": "premium"}, {"headers": NAMED}):
+        assert (await ask(proxy, max_tokens=100, **named)).status_code == 200
+
+
+async def test_an_alias_names_it_too(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    proxy = await start(start_proxy, cloud.url, aliases={"gpt-4o": "premium"})
+    await spend(proxy, cloud)
+    assert (await ask(proxy, model="gpt-4o", max_tokens=100)).status_code == 200
+
+
+async def test_each_call_has_to_fit(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Also a second try on the same tier."""
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    proxy = await start(
+        start_proxy, cloud.url, max_retries_before_escalate=2, degrade={"failures": 100}
+    )
+    cloud.will(DEAD, costing(MOST - 200))
+    response = await ask(proxy, session("one"), max_tokens=500)
+    assert response.headers["x-mlx-stack-tier"] == "premium"
+    assert len(cloud.calls) == 2
+    checked_error(await ask(proxy, session("two"), max_tokens=500), 502, "all_tiers_failed")
+    assert len(cloud.calls) == 2, "500 do not fit any more"
+    assert (await ask(proxy, session("three"), max_tokens=50)).status_code == 200
+
+
+async def test_what_the_cloud_refuses_costs_nothing(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    long = [{"role": "user", "content": "The quokka sat. " * 150}]  # some 680 tokens
+    proxy = await start(start_proxy, cloud.url, degrade={"failures": 100})
+    cloud.will(*[litellm_error(429, "slow down")] * 3)
+    for number in range(3):
+        refused = await ask(proxy, session(f"refused-{number}"), messages=long, max_tokens=100)
+        checked_error(refused, 502, "all_tiers_failed")
+    assert (await ask(proxy, session("last"), messages=long, max_tokens=100)).status_code == 200
+
+
+async def test_who_leaves_while_tokens_are_set_aside_gives_them_back(
+    upstream: ScriptedServer,
+    cloud: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    proxy = await start(start_proxy, cloud.url)
+    store = proxy.services.store
+    reserve, made = store.reserve, asyncio.Event()
+
+    async def slow(ticket: str, limits: Any, *rest: Any, **more: Any) -> Any:
+        found = await reserve(ticket, limits, *rest, **more)
+        if any(limit.scope == "cloud" for limit in limits):
+            made.set()
+            await asyncio.Event().wait()
+        return found
+
+    monkeypatch.setattr(store, "reserve", slow)
+    leaver = asyncio.create_task(ask(proxy, session("leaver"), max_tokens=900))
+    async with asyncio.timeout(10):
+        await made.wait()
+    leaver.cancel()
+    await until_metric(proxy, "mlx_stack_requests_total", 1, outcome="client_left")
+    monkeypatch.setattr(store, "reserve", reserve)
+    response = await ask(proxy, session("next"), max_tokens=900)
+    assert (response.status_code, response.headers["x-mlx-stack-tier"]) == (200, "premium")
+
+
+async def test_who_leaves_in_the_middle_pays_for_what_was_written(
+    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    proxy = await start(start_proxy, cloud.url)
+    cloud.will(Reply.sse(data(text_chunks("Half an answer")[1]), SILENCE))
+    leaver = asyncio.create_task(ask(proxy, session("leaver"), max_tokens=900))
+    await cloud.next_call()
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="premium")
+    leaver.cancel()
+    await until_metric(proxy, "mlx_stack_requests_total", 1, outcome="client_left")
+    response = await ask(proxy, session("next"), max_tokens=900)
+    assert (response.status_code, response.headers["x-mlx-stack-tier"]) == (200, "premium")
+
+
+async def test_the_log_says_who_may_be_asked(
+    start_proxy: StartProxy, cloud: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await start(start_proxy, cloud.url)
+    said = [line for line in capsys.readouterr().err.splitlines() if '"event":"cloud"' in line]
+    assert len(said) == 1
+    assert '"provider":"openrouter"' in said[0]
+    assert '"model":"vendor/large"' in said[0]
+    assert "sk-of-the-cloud" not in said[0]

@@ -1,0 +1,299 @@
+"""A tier whose server fails again and again is taken out, probed, and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.escalation import health
+from mlx_stack_proxy.state.store import EventQuery
+from tests.faults.catalogue import BAD_CALL, EMPTY, good
+from tests.faults.clients import TOOLS
+from tests.server.asking import ask, body, checked_error
+from tests.server.climbing import DEAD, asked, by_model, three_tiers
+from tests.server.conftest import StartProxy
+from tests.server.polling import is_degraded, metric_value, until_metric
+from tests.server.sockets import post, slow_client
+from tests.support.clock import Clock
+from tests.support.replies import chunk, data, litellm_error
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
+
+FAILURES, COOLDOWN = 5, 30.0
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock) -> RunningProxy:
+    return await with_breaker(upstream, start_proxy, clock)
+
+
+async def with_breaker(
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    clock: Clock,
+    changes: dict[str, Any] | None = None,
+) -> RunningProxy:
+    rules = {"failures": FAILURES, "cooldown_seconds": COOLDOWN}
+    return await three_tiers(
+        upstream, start_proxy, changes, wall_clock=clock, degrade=rules, sticky_seconds=0
+    )
+
+
+async def degrade(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """Five failures of `fast`, one a request."""
+    upstream.always(by_model(fast=DEAD))
+    for number in range(FAILURES):
+        response = await ask(proxy)
+        assert response.headers["x-mlx-stack-escalation-reason"] == "server_error", number
+    assert await is_degraded(proxy)
+    upstream.calls.clear()
+
+
+async def events(proxy: RunningProxy, kind: str) -> list[Mapping[str, Any]]:
+    return [event for _, event in await proxy.services.store.events(EventQuery(kind=kind))]
+
+
+async def test_five_failures_take_a_tier_out(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.always(by_model(fast=DEAD))
+    for _ in range(FAILURES - 1):
+        await ask(proxy)
+    assert not await is_degraded(proxy)
+    upstream.calls.clear()
+    await ask(proxy)
+    assert await is_degraded(proxy)
+    response = await ask(proxy)
+    assert asked(upstream) == ["fast", "standard", "standard"], "the last request goes past it"
+    assert response.headers["x-mlx-stack-tier"] == "standard"
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
+    assert response.headers["x-mlx-stack-attempts"] == "1"
+
+
+async def test_what_is_told_of_it(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    await degrade(upstream, proxy)
+    ready = await proxy.client.get("/ready")
+    assert ready.status_code == 200
+    states = {name: tier["state"] for name, tier in ready.json()["tiers"].items()}
+    assert states == {"fast": "degraded", "standard": "ok", "longctx": "ok"}
+    (degraded,) = await events(proxy, "tier_degraded")
+    assert (degraded["tier"], degraded["detail"]) == ("fast", {"seconds": COOLDOWN})
+    escalated = await events(proxy, "escalated")
+    assert len(escalated) == FAILURES
+    assert escalated[0]["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
+    assert escalated[0]["request_id"].startswith("req_")
+    await ask(proxy)
+    assert (await events(proxy, "escalated"))[-1]["detail"]["reason"] == "tier_degraded"
+    text = (await proxy.client.get("/metrics")).text
+    moves = {"from_tier": "fast", "to_tier": "standard"}
+    name = "mlx_stack_escalations_total"
+    assert metric_value(text, name, **moves, reason="server_error") == FAILURES
+    assert metric_value(text, name, **moves, reason="tier_degraded") == 1
+
+
+async def test_after_the_cool_down_one_success_brings_it_back(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    upstream.always(by_model())
+    clock.now += COOLDOWN - 1
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "standard"
+    clock.now += 1
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    assert not await is_degraded(proxy)
+    (recovered,) = await events(proxy, "tier_recovered")
+    assert recovered["tier"] == "fast"
+    ready = (await proxy.client.get("/ready")).json()
+    assert ready["tiers"]["fast"]["state"] == "ok"
+
+
+async def test_one_probe_at_a_time_and_the_others_go_past(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now += COOLDOWN
+    gate = asyncio.Event()
+    upstream.always(by_model(fast=Reply.sse(Wait(gate), *good(False).pieces)))
+    probe = asyncio.create_task(ask(proxy, {"X-MLX-Stack-Session": "the-probe"}))
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
+    others = await asyncio.gather(
+        *(ask(proxy, {"X-MLX-Stack-Session": f"session-{n}"}) for n in range(4))
+    )
+    assert {other.headers["x-mlx-stack-tier"] for other in others} == {"standard"}
+    assert asked(upstream).count("fast") == 1
+    gate.set()
+    assert (await probe).headers["x-mlx-stack-tier"] == "fast"
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_a_probe_that_fails_doubles_the_cool_down(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now += COOLDOWN
+    response = await ask(proxy)
+    assert response.headers["x-mlx-stack-tier"] == "standard", "the probe's client is served, too"
+    assert asked(upstream) == ["fast", "standard"]
+    clock.now += 2 * COOLDOWN - 1
+    await ask(proxy)
+    assert asked(upstream)[2:] == ["standard"]
+    seconds = [event["detail"]["seconds"] for event in await events(proxy, "tier_degraded")]
+    assert seconds == [COOLDOWN, 2 * COOLDOWN]
+
+
+async def test_a_probe_whose_client_leaves_blocks_nobody(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now += COOLDOWN
+    upstream.always(by_model(fast=Reply.sse(SILENCE)))
+    probe = asyncio.create_task(ask(proxy))
+    await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
+    probe.cancel()
+    await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
+    upstream.always(by_model())
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_never_all_of_them(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.always(DEAD)
+    for _ in range(FAILURES):
+        checked_error(await ask(proxy), 502, "all_tiers_failed")
+    assert [await is_degraded(proxy, tier) for tier in ("fast", "standard", "longctx")] == [
+        True
+    ] * 3
+    ready = await proxy.client.get("/ready")
+    assert ready.status_code == 200, "they are still tried"
+    upstream.calls.clear()
+    upstream.always(by_model())
+    response = await ask(proxy)
+    assert (response.status_code, asked(upstream)) == (200, ["fast"])
+    assert not await is_degraded(proxy), "and the first success brings it back"
+
+
+@pytest.mark.parametrize(
+    ("reply", "more"),
+    [
+        (BAD_CALL, {"tools": TOOLS}),
+        (EMPTY, {}),
+        (litellm_error(400, "This model's maximum context length is 100 tokens."), {}),
+        (litellm_error(400, "This model does not support tools."), {"tools": TOOLS}),
+        (litellm_error(422, "temperature must be at most 2"), {}),
+    ],
+    ids=["bad call", "empty reply", "overflow", "no tools", "the client's fault"],
+)
+async def test_the_models_quality_and_the_clients_faults_never_degrade_a_tier(
+    reply: Reply, more: dict[str, Any], upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(by_model(fast=reply))
+    for number in range(FAILURES + 1):
+        await ask(proxy, {"X-MLX-Stack-Session": f"session-{number}"}, **more)
+    assert not await is_degraded(proxy)
+
+
+async def test_timeouts_degrade_a_tier_and_waiting_in_our_queue_does_not(
+    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+) -> None:
+    changes = {"tiers.fast.first_token_timeout": 0.2, "tiers.fast.max_concurrency": 1}
+    proxy = await with_breaker(upstream, start_proxy, clock, changes)
+    upstream.always(by_model(fast=Reply.sse(SILENCE)))
+    answers = await asyncio.gather(
+        *(ask(proxy, {"X-MLX-Stack-Session": f"session-{n}"}) for n in range(FAILURES - 1))
+    )
+    assert {one.headers["x-mlx-stack-escalation-reason"] for one in answers} == {"timeout"}
+    assert not await is_degraded(proxy)
+    await ask(proxy)
+    assert await is_degraded(proxy)
+
+
+async def test_a_success_between_failures_starts_the_count_anew(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    for reply in (DEAD, good(False)):
+        upstream.always(by_model(fast=reply))
+        for _ in range(FAILURES - 1):
+            await ask(proxy)
+    upstream.always(by_model(fast=DEAD))
+    for _ in range(FAILURES - 1):
+        await ask(proxy)
+    assert not await is_degraded(proxy)
+
+
+async def test_litellm_itself_being_gone_degrades_no_tier(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """All tiers are behind it: when it is back, they are, too."""
+    upstream.always(by_model())
+    await ask(proxy)
+    await upstream.stop()
+    for _ in range(FAILURES + 1):
+        checked_error(await ask(proxy), 503, "upstream_unavailable")
+    await upstream.listen()
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+
+
+async def test_escalation_off_still_asks_a_degraded_tier(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    await degrade(upstream, proxy)
+    upstream.always(by_model())
+    response = await ask(proxy, {"X-MLX-Stack-Escalation": "off"})
+    assert response.headers["x-mlx-stack-tier"] == "fast"
+
+
+@pytest.mark.parametrize("silent", ["the server", "LiteLLM"])
+async def test_silence_is_settled_by_asking_the_server_and_litellm(
+    silent: str,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
+    monkeypatch.setattr(health, "SECONDS", 1.0)
+    async with ScriptedServer() as server:
+        changes = {
+            "tiers.fast.first_token_timeout": 0.2,
+            "tiers.fast.health_url": f"{server.url}/health",
+        }
+        proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
+        mute = Reply.raw(SILENCE)
+        if silent == "LiteLLM":
+            upstream.routes["GET", "/health/liveliness"] = mute
+        else:
+            server.routes["GET", "/health"] = mute
+        upstream.always(by_model(fast=Reply.sse(SILENCE)))
+        response = await ask(proxy)
+        assert response.headers["x-mlx-stack-escalation-reason"] == "timeout"
+        assert await is_degraded(proxy) is (silent == "the server")
+
+
+async def test_a_slow_client_does_not_degrade_a_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+) -> None:
+    changes = {"tiers.fast.total_timeout": 2}
+    rules = {"failures": 1, "cooldown_seconds": COOLDOWN}
+    proxy = await three_tiers(upstream, start_proxy, changes, wall_clock=clock, degrade=rules)
+    much = b": " + b"x" * 500_000 + b"\n\n"  # comments: no work but to pass them on
+    text = data(chunk({"content": "Hello"}))
+    upstream.always(by_model(fast=Reply.sse(text, *[much] * 40, SILENCE)))
+    client = await slow_client(proxy, post(body(stream=True)))
+    call = await upstream.next_call()
+    async with asyncio.timeout(10):
+        await call.gone.wait()
+    await until_metric(proxy, "mlx_stack_attempts_total", 1, tier="fast", result="timeout")
+    client.close()
+    assert not await is_degraded(proxy)
+
+
+async def test_a_clock_that_is_put_back_an_hour_keeps_no_tier_out(
+    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+) -> None:
+    await degrade(upstream, proxy)
+    clock.now -= 3600
+    status = (await proxy.client.get("/mlx-stack/status")).json()["tiers"]["fast"]
+    assert (status["state"], status["degraded_until"]) == ("degraded", None)
+    upstream.always(by_model())
+    assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
+    assert not await is_degraded(proxy)

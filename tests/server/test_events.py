@@ -1,0 +1,337 @@
+"""`/mlx-stack/events`: found by what they are, and followed as a stream, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mlx_stack_proxy.engine.outcome import EVENT_KINDS
+from mlx_stack_proxy.server import event_stream
+from mlx_stack_proxy.server.process import Server
+from mlx_stack_proxy.state.store import StoreError
+from mlx_stack_proxy.telemetry import event_feed
+from tests.server.asking import ask, checked_error
+from tests.server.conftest import StartProxy
+from tests.server.counting import AGENT
+from tests.support.redis_server import RedisServer
+from tests.support.replies import litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
+
+Json = dict[str, Any]
+URL = "/mlx-stack/events"
+STREAM = {"Accept": "text/event-stream"}
+HASH = "0123456789abcdef0123456789abcdef"
+GENEROUS = 20  # seconds; what takes longer hangs
+
+
+def event(kind: str = "escalated", session: str = HASH, **more: Any) -> Json:
+    return {"time": time.time(), "kind": kind, "session": session, "tier": "fast", **more}
+
+
+class Follower:
+    """A client of the stream: its events in order, and each line that is no event."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.comments: list[str] = []
+        self._lines = response.aiter_lines()
+
+    async def next(self) -> Json:
+        """The next event; its `id` line must be its number."""
+        number: int | None = None
+        async with asyncio.timeout(GENEROUS):
+            async for line in self._lines:
+                if line.startswith("id: "):
+                    number = int(line[4:])
+                elif line.startswith("data: "):
+                    found: Json = json.loads(line[6:])
+                    assert found["number"] == number
+                    return found
+                elif line:
+                    self.comments.append(line)
+        raise AssertionError("the stream has ended")
+
+    async def kinds(self, count: int) -> list[str]:
+        return [(await self.next())["kind"] for _ in range(count)]
+
+    async def ends(self) -> None:
+        async with asyncio.timeout(GENEROUS):
+            assert [line async for line in self._lines if line.startswith("data")] == []
+
+
+@contextlib.asynccontextmanager
+async def following(
+    proxy: RunningProxy, last: int | None = None, **query: Any
+) -> AsyncIterator[Follower]:
+    headers = {**STREAM, **({} if last is None else {"Last-Event-ID": str(last)})}
+    async with proxy.client.stream("GET", URL, params=query, headers=headers) as response:
+        assert response.status_code == 200, await response.aread()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield Follower(response)
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> Json:
+    """The settings of each store."""
+    if request.param == "redis":
+        url = request.getfixturevalue("redis").url
+        return {"state": {"backend": "redis", "redis_url": url}}
+    return {"state": {"backend": request.param, "path": str(tmp_path / "state.db")}}
+
+
+# Found
+
+NOW = 1_780_000_000.0  # 2026-05-28T20:26:40Z
+OTHER = "fed" * 10 + "fe"
+KEPT = [
+    {"time": NOW, "kind": "escalated", "session": HASH},
+    {"time": NOW, "kind": "loop_break", "session": HASH},
+    {"time": NOW + 1, "kind": "escalated", "session": OTHER},
+    {"time": NOW + 1, "kind": "exhausted", "session": OTHER},
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"kind": "escalated"}, [0, 2]),
+        ({"session": HASH}, [0, 1]),
+        ({"session": HASH[:12]}, [0, 1]),
+        ({"session": "f" * 12}, []),
+        ({"since": NOW + 0.5}, [2, 3]),
+        ({"since": "2026-05-28T20:26:41Z"}, [2, 3]),
+        ({"since": "2100-01-01"}, []),
+        ({"limit": 1}, [3]),
+        ({"limit": 0}, []),
+        ({"after": 0, "limit": 2}, [0, 1]),
+        ({"after": 3}, [3]),
+        ({"before": 4, "limit": 2}, [1, 2]),
+        ({"before": 1}, []),
+        ({"kind": "escalated", "session": OTHER[:12], "since": NOW, "limit": 5}, [2]),
+    ],
+    ids=str,
+)
+async def test_events_are_found(query: Json, places: list[int], start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(wall_clock=lambda: NOW)
+    await proxy.services.store.add_events(KEPT)
+    found = (await proxy.client.get(URL, params=query)).json()["events"]
+    assert found == [{"number": place + 1, **KEPT[place]} for place in places]
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({"kind": "escalate"}, "kind"),
+        ({"since": "yesterday"}, "since"),
+        ({"since": "-1"}, "since"),
+        ({"since": "9" * 30}, "since"),
+        ({"limit": "1001"}, "limit"),
+        ({"limit": "-1"}, "limit"),
+        ({"after": "x"}, "after"),
+        ({"before": "x"}, "before"),
+        ({"after": "9" * 400}, "after"),
+    ],
+    ids=str,
+)
+async def test_what_makes_no_sense_is_refused(query: Json, param: str, proxy: RunningProxy) -> None:
+    for headers in ({}, STREAM):
+        response = await proxy.client.get(URL, params=query, headers=headers)
+        assert checked_error(response, 400, "invalid_request_error")["param"] == param
+
+
+async def test_a_session_by_the_clients_own_name(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
+    upstream.will(litellm_error(500, "no"), text_stream())
+    response = await ask(proxy, AGENT)
+    found = (await proxy.client.get(URL, params={"session": "agent-one"})).json()["events"]
+    assert [one["kind"] for one in found] == ["escalated", "recovered"]
+    assert found[0]["request_id"] == response.headers["x-mlx-stack-request-id"]
+    response = await proxy.client.get(URL, params={"session": "agent-two"})
+    checked_error(response, 404, "invalid_request_error")
+
+
+# Followed
+
+
+async def test_what_there_is_and_then_what_comes(state: Json, start_proxy: StartProxy) -> None:
+    store = (proxy := await start_proxy(state)).services.store
+    await store.add_events([event("escalated"), event("loop_break")])
+    async with following(proxy) as client:
+        assert await client.kinds(2) == ["escalated", "loop_break"]
+        await store.add_events([event("exhausted"), event("tier_degraded")])
+        assert await client.kinds(2) == ["exhausted", "tier_degraded"]
+
+
+async def test_an_empty_store_is_followed_too(state: Json, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(state)
+    async with following(proxy, kind="exhausted") as client:
+        await proxy.services.store.add_events([event(), event("exhausted"), event()])
+        assert (await client.next())["number"] == 2
+        await proxy.services.store.add_events([event(), event("exhausted")])
+        assert (await client.next())["number"] == 5
+
+
+async def test_a_client_reads_on_where_it_was(state: Json, start_proxy: StartProxy) -> None:
+    """Also where more has come than one page, and filters leave out most of it."""
+    store = (proxy := await start_proxy(state)).services.store
+    await store.add_events([event()])
+    async with following(proxy) as client:
+        seen = (await client.next())["number"]
+    kinds = ["escalated", "loop_break"] * event_stream.PAGE
+    await store.add_events([event(kind) for kind in kinds])
+    async with following(proxy, last=seen) as client:
+        assert await client.kinds(len(kinds)) == kinds, "none is missing, none comes twice"
+    async with following(proxy, last=seen, kind="loop_break") as client:
+        numbers = [(await client.next())["number"] for _ in range(event_stream.PAGE)]
+        assert numbers == list(range(seen + 2, seen + len(kinds) + 1, 2))
+        await store.add_events([event("loop_break")])
+        assert (await client.next())["number"] == seen + len(kinds) + 1
+
+
+async def test_a_number_of_a_store_that_is_gone(state: Json, start_proxy: StartProxy) -> None:
+    """Its file was deleted: whoever waits for number 9000 must not wait for all before it."""
+    proxy = await start_proxy(state)
+    await proxy.services.store.add_events([event("exhausted")])
+    async with following(proxy, last=9000) as client:
+        assert await client.kinds(1) == ["exhausted"]
+
+
+async def test_the_first_events_can_be_left_out(proxy: RunningProxy) -> None:
+    await proxy.services.store.add_events([event()])
+    async with following(proxy, limit=0) as client:
+        await proxy.services.store.add_events([event("exhausted")])
+        assert (await client.next())["kind"] == "exhausted"
+
+
+async def test_another_replicas_events_come_too(
+    redis: RedisServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
+    shared = {"state": {"backend": "redis", "redis_url": redis.url}}
+    one, other = await start_proxy(shared), await start_proxy(shared)
+    async with following(one) as client:
+        await other.services.store.add_events([event("exhausted")])
+        assert (await client.next())["kind"] == "exhausted"
+
+
+async def test_what_an_exchange_did_comes_while_it_runs(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "POLL_SECONDS", GENEROUS * 2)  # woken, not asking
+    proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
+    async with following(proxy) as client:
+        await until(lambda: bool(proxy.services.feed._waiting))
+        upstream.will(litellm_error(500, "no"), text_stream())
+        await ask(proxy, AGENT)
+        found = await client.next()
+        assert found["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
+
+
+async def test_a_store_that_fails_does_not_end_the_stream(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
+    store, fails = proxy.services.store, asyncio.Event()
+    ask_store = store.events
+
+    async def events(query: Any) -> Any:
+        if fails.is_set():
+            raise StoreError("no disk")
+        return await ask_store(query)
+
+    monkeypatch.setattr(store, "events", events)
+    metrics = proxy.services.metrics
+    async with following(proxy) as client:
+        fails.set()
+        await until(lambda: metrics.total(metrics.store_errors) > 0)
+        await store.add_events([event("exhausted")])
+        fails.clear()
+        assert (await client.next())["kind"] == "exhausted"
+    fails.set()
+    response = await proxy.client.get(URL, headers=STREAM)
+    checked_error(response, 503, "upstream_unavailable")
+
+
+# Its bounds, and its end
+
+
+async def test_signs_of_life(proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(event_stream, "KEEPALIVE_SECONDS", 0.02)
+    async with following(proxy) as client:
+        reading = asyncio.ensure_future(client.next())
+        await until(lambda: client.comments.count(": keep-alive") > 1)
+        await proxy.services.store.add_events([event("exhausted")])
+        assert (await reading)["kind"] == "exhausted"
+    assert client.comments[0] == "retry: 1000"
+
+
+async def test_a_client_that_leaves_is_forgotten(proxy: RunningProxy) -> None:
+    feed = proxy.services.feed
+    async with following(proxy):
+        await until(lambda: feed.followers == 1)
+    await until(lambda: feed.followers == 0 and not feed._waiting)
+
+
+async def test_only_so_many_may_follow(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_feed, "MAX_FOLLOWERS", 1)
+    async with following(proxy):
+        response = await proxy.client.get(URL, headers=STREAM)
+        checked_error(response, 503, "upstream_unavailable")
+        assert (await proxy.client.get(URL)).status_code == 200
+
+
+async def test_who_takes_nothing_is_let_go_and_holds_up_nobody(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(event_stream, "FAREWELL_SECONDS", 0.01)
+    monkeypatch.setattr(event_stream, "KEEPALIVE_SECONDS", 0.2)  # what it first doesn't take
+    store, feed = proxy.services.store, proxy.services.feed
+    head = f"GET {URL} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n"
+    reader, writer = await proxy.raw(head.encode())
+    await reader.readuntil(b"\r\n\r\n")
+    reader._transport.pause_reading()  # type: ignore[attr-defined]
+    await until(lambda: feed.followers == 1)
+    large = {"detail": {"text": "x" * 100_000}}
+    await store.add_events([event(**large) for _ in range(200)])
+    async with following(proxy, last=0) as client:
+        assert await client.kinds(200) == ["escalated"] * 200
+        await until(lambda: feed.followers == 1)  # this one
+    writer.transport.abort()
+
+
+async def test_a_stop_ends_it_and_does_not_wait_for_it(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grace of 30 s is for replies; who follows is told to go at once."""
+    server = proxy.server
+    assert isinstance(server, Server)
+    async with following(proxy) as client:
+        server.handle_exit(signal.SIGTERM, None)
+        await client.ends()
+    await until(lambda: server.should_exit)
+
+
+# What is told
+
+
+def test_every_kind_is_documented() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "observability.md").read_text("utf-8")
+    assert [kind for kind in EVENT_KINDS if f"| `{kind}` |" not in page] == []

@@ -1,0 +1,164 @@
+"""What an exchange leaves behind: nothing that only the garbage collector would find.
+
+A whole exchange in a cycle is its request, its reply and its history; the collector's rounds are
+rare here (server/process.py), and such garbage made the process grow by half a kilobyte a
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from mlx_stack_proxy.engine import watch
+from mlx_stack_proxy.server.process import GC_TICKS
+from tests.server.asking import WITH_USAGE, ask, body
+from tests.server.calling import BAD, GOOD, TOOLS, calling
+from tests.server.conftest import StartProxy
+from tests.server.looping import STUCK, endless
+from tests.server.sockets import post
+from tests.support.replies import data, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, ScriptedServer
+from tests.support.waiting import until
+
+ROLE, TEXT, _ = (data(one) for one in text_chunks("Some words"))
+TWO_TIERS = {
+    "reliability.escalation.chain": ["fast", "standard"],
+    "reliability.tool_validation.max_retries": 1,
+}
+Case = Callable[[ScriptedServer, RunningProxy], Awaitable[None]]
+
+
+async def whole(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(text_stream("All", " well."))
+    assert (await ask(proxy)).status_code == 200
+
+
+async def streamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(text_stream(*["Some more words. "] * 20))
+    assert (await ask(proxy, **WITH_USAGE)).status_code == 200
+
+
+async def in_a_session(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    for number in range(3):
+        upstream.will(text_stream(f"Answer {number}."))
+        response = await ask(proxy, {"x-mlx-stack-session": "one"})
+        assert response.status_code == 200
+
+
+async def a_bad_call(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(calling(BAD), calling(GOOD))
+    response = await ask(proxy, tools=TOOLS)
+    assert response.headers["x-mlx-stack-retries"] == "1"
+
+
+async def a_loop(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(endless({"content": STUCK}), text_stream("All done."))
+    response = await ask(proxy)
+    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
+
+
+async def a_reset(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.raw(RESET), text_stream("All well."))
+    assert (await ask(proxy)).status_code == 200
+
+
+async def broken_off(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, CLOSE))
+    assert b"error" in (await ask(proxy, stream=True)).content
+
+
+async def nobody_there(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    await upstream.stop()
+    assert (await ask(proxy)).status_code == 503
+    await upstream.listen()
+
+
+async def refused(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    assert (await ask(proxy, {"x-mlx-stack-tier": "none"})).status_code == 400
+
+
+async def left(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    reader, writer = await proxy.raw(post(body(stream=True)))
+    await reader.readuntil(b"Some words")
+    writer.close()
+
+
+async def passed_through(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.json({"data": []}))
+    response = await proxy.client.post("/v1/embeddings", json={"model": "fast", "input": "a"})
+    assert response.status_code == 200
+
+
+CASES: list[Case] = [
+    whole,
+    streamed,
+    in_a_session,
+    a_bad_call,
+    a_loop,
+    a_reset,
+    broken_off,
+    nobody_there,
+    refused,
+    left,
+    passed_through,
+]
+
+
+def garbage() -> list[str]:
+    """The types of ours that have been in cycles, and requests to upstream, which hold the body."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        found = Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+    return [
+        name
+        for name in found
+        if name.startswith("mlx_stack_proxy.") or name.endswith(".ClientRequest")
+    ]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__.replace("_", " "))
+async def test_an_exchange_leaves_no_cycle(
+    case: Case,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    no_collector: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "BEGIN_SECONDS", 0.0)  # as of one that takes a while
+    proxy = await start_proxy(TWO_TIERS)
+    await ask(proxy, {"x-mlx-stack-tier": "none"})  # what is made but once
+    garbage()
+    await case(upstream, proxy)
+    await until(lambda: not proxy.services.life.running)
+    for _ in range(5):  # the tasks that were cancelled at its end
+        await asyncio.sleep(0)
+    assert garbage() == []
+
+
+class LibraryError(Exception):
+    """One that holds itself, as an error does that is kept in its own frame."""
+
+
+async def test_what_others_leave_is_found_before_long(
+    proxy: RunningProxy, no_collector: None
+) -> None:
+    cycle = LibraryError()
+    cycle.args = (cycle,)
+    gone = weakref.ref(cycle)
+    del cycle
+    await proxy.server.on_tick(GC_TICKS + 1)
+    assert gone() is not None
+    await proxy.server.on_tick(GC_TICKS)
+    assert gone() is None

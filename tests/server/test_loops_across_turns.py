@@ -1,0 +1,224 @@
+"""An agent that goes round in circles, through the real proxy: told, broken, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.server.asking import MESSAGES, ask, checked_error, text_of
+from tests.server.calling import deltas, finishes, messages_of
+from tests.server.conftest import StartProxy
+from tests.server.looping import BROKEN, CHAIN, HINTED, RULES, TOOLS, Agent, a_b_a_b, calling
+from tests.support.replies import text_stream
+from tests.support.scripted_server import ScriptedServer
+
+Json = dict[str, Any]
+
+
+async def test_a_b_a_b_is_told_and_then_broken(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    told = 6
+    upstream.otherwise = a_b_a_b()
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    last = await agent.run(told + 1)
+    error = checked_error(last, 422, "loop_detected")
+    assert error["message"] == BROKEN
+    assert error["retry_after"] == 5
+    assert (error["detector"], error["repeats"]) == ("repetition", 3)
+    assert [agent.header(n) for n in range(1, told)] == [None] * (told - 1)
+    assert agent.header(told) == "warning;detector=repetition"
+    assert agent.header(told + 1) == "circuit_break;detector=repetition"
+    said = [
+        [m["content"] for m in messages_of(call) if m["role"] == "user"] for call in upstream.calls
+    ]
+    hinted = [n for n, texts in enumerate(said, 1) if any(HINTED in str(text) for text in texts)]
+    assert hinted == [told], "once for each pattern, and not before"
+    assert messages_of(upstream.calls[told - 1])[-1]["role"] == "user"
+    assert messages_of(upstream.calls[told - 1])[:-1] == agent.messages[: 2 * told - 1]
+
+
+async def test_a_changed_result_is_progress(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = a_b_a_b()
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    agent.results = lambda name: f"{name}: {len(agent.messages)}"
+    await agent.run(10)
+    assert {one.status_code for one in agent.responses} == {200}
+    assert {agent.header(n) for n in range(1, 11)} == {None}
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_stop_takes_the_calls_out_and_says_why(
+    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look", text="Let me look again.")
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "stop"}))
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    for said in agent.messages:
+        if said["role"] == "assistant":
+            said["content"] = "Let me look again."
+    response = await agent.turn(stream=streams)
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    if streams:
+        text = text_of(response.content)
+        assert finishes(response) == ["stop"]
+        assert not [one for one in deltas(response) if one.get("tool_calls")]
+    else:
+        (choice,) = response.json()["choices"]
+        assert choice["finish_reason"] == "stop"
+        assert not choice["message"].get("tool_calls")
+        text = choice["message"]["content"]
+    assert text.startswith("Let me look again.\n\n[Stopped: the call of look ")
+
+
+async def test_another_reply_of_the_same_tier_comes_through(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """No next tier: the same one gets a last try, with the hint."""
+    agent = Agent(await start_proxy())
+    upstream.will(*[calling("look")] * 4, calling("note", "something else"))
+    last = await agent.run(4)
+    assert last.status_code == 200
+    assert last.headers["x-mlx-stack-retries"] == "1"
+    assert last.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    assert "note" in last.text
+    assert "look" not in last.text, "nothing of the broken reply goes out"
+    told = messages_of(upstream.calls[-1])[-1]
+    assert told["role"] == "user"
+    assert "You have called look with the same arguments 3 times" in told["content"]
+
+
+async def test_a_last_try_that_loops_again_is_the_error(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    agent = Agent(await start_proxy())
+    error = checked_error(await agent.run(4), 422, "loop_detected")
+    assert len(upstream.calls) == 5
+    assert [one["reason"] for one in error["attempts"]] == ["loop_detected"] * 2
+
+
+async def test_the_next_tier_gets_the_hint_and_is_believed_until_the_fifth_call(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    changes = {CHAIN: ["fast", "standard"], "reliability.escalation.sticky_seconds": 0}
+    agent = Agent(await start_proxy(changes))
+    fourth = await agent.run(4)
+    assert fourth.status_code == 200
+    assert fourth.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert fourth.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
+    assert fourth.headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    assert "3 times" in messages_of(upstream.calls[-1])[-1]["content"]
+    agent.follow_up(fourth)
+    checked_error(await agent.turn(), 422, "loop_detected")
+
+
+async def test_what_two_tiers_agreed_on_is_believed_in_the_next_requests(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """They go to the tier that the first break led to, which has none above it."""
+    upstream.otherwise = lambda call: calling("look")
+    changes = {CHAIN: ["fast", "standard"], f"{RULES}.tool_calls.identical_hard": 7}
+    agent = Agent(await start_proxy(changes))
+    await agent.run(6)
+    assert {one.status_code for one in agent.responses} == {200}
+    assert [agent.header(n) for n in range(4, 7)] == [
+        "circuit_break;detector=repetition",
+        "warning;detector=repetition",
+        "warning;detector=repetition",
+    ]
+    assert len(upstream.calls) == 8, "one more at the second call, and one at the break"
+    agent.follow_up(agent.responses[-1])
+    checked_error(await agent.turn(), 422, "loop_detected")
+
+
+async def test_stop_leaves_no_call_in_the_text(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    text = 'Thought: I should look.\nAction: look\nAction Input: {"key": "x"}'
+    upstream.otherwise = lambda call: text_stream(text)
+    proxy = await start_proxy({f"{RULES}.on_break": "stop"})
+    observed = {"role": "user", "content": "Observation: nothing"}
+    lap = [{"role": "assistant", "content": text}, observed]
+    response = await ask(proxy, messages=[*MESSAGES, *lap * 3], stream=True)
+    assert text_of(response.content).startswith("[Stopped: ")
+    assert "Action" not in text_of(response.content)
+
+
+async def test_history_alone_refuses_nothing(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    await agent.run(3)
+    for _ in range(4):
+        agent.follow_up(agent.responses[-1])
+    upstream.otherwise = text_stream("Nothing to be found.")
+    response = await agent.turn()
+    assert text_of(response.content) == "Nothing to be found."
+    assert response.headers["x-mlx-stack-loop"] == "warning;detector=repetition"
+
+
+async def test_nothing_of_a_reply_that_may_be_broken_goes_out_early(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look", text="Once more.")
+    agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    for said in agent.messages:
+        if said["role"] == "assistant":
+            said["content"] = "Once more."
+    checked_error(await agent.turn(), 422, "loop_detected")
+
+
+async def test_a_session_with_a_name_needs_no_transcript(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    named = {"X-MLX-Stack-Session": "run-7"}
+    first = [await ask(proxy, named, tools=TOOLS) for _ in range(5)]
+    assert [one.status_code for one in first] == [200, 200, 200, 422, 422]
+    assert first[3].headers["x-mlx-stack-loop"] == "circuit_break;detector=repetition"
+    batch = [(await ask(proxy, tools=TOOLS)).status_code for _ in range(5)]
+    assert batch == [200] * 5, "a batch is no loop"
+
+
+async def test_a_session_with_a_name_may_ask_the_same_single_question_again(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """A heartbeat: the third one was refused."""
+    upstream.otherwise = lambda call: text_stream("HEARTBEAT_OK")
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    named = {"X-MLX-Stack-Session": "run-8"}
+    assert [(await ask(proxy, named)).status_code for _ in range(6)] == [200] * 6
+
+
+async def test_loops_are_counted(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    proxy = await start_proxy({f"{RULES}.on_break": "error"})
+    await Agent(proxy).run(4)
+    metrics = (await proxy.client.get("/metrics")).text
+    assert 'mlx_stack_loops_total{action="warning",detector="repetition"} 1.0' in metrics
+    assert 'mlx_stack_loops_total{action="circuit_break",detector="repetition"} 1.0' in metrics
+
+
+async def test_bypass_leaves_the_stage_out(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = lambda call: calling("look")
+    proxy = await start_proxy({"server.allow_bypass": True})
+    agent = Agent(proxy)
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    bypassing = {"X-MLX-Stack-Bypass": "loop"}
+    response = await ask(proxy, bypassing, messages=agent.messages, tools=TOOLS)
+    assert response.status_code == 200
+    assert "x-mlx-stack-loop" not in response.headers

@@ -1,0 +1,256 @@
+"""A judge that is asked beside the exchanges: when, within which bounds, and what follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mlx_stack_proxy.engine import background
+from mlx_stack_proxy.loop_detection import ask_judge
+from mlx_stack_proxy.memory_pressure.pressure import Level
+from tests.server.asking import MESSAGES, ask, checked_error, text_of
+from tests.server.conftest import StartProxy
+from tests.server.looping import TOOLS, calling
+from tests.server.polling import metric_value, until_metric
+from tests.support.forced_memory import ForcedMemory
+from tests.support.replies import litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Call, Reply, Scripted, ScriptedServer, WhenWhole
+
+Json = dict[str, Any]
+RULES = "reliability.loop_detection"
+ON = {f"{RULES}.judge.enabled": True, f"{RULES}.on_break": "error"}
+QUESTIONS = "mlx_stack_judge_questions_total"
+SURE = json.dumps({"reasoning": "It asks the same in new words.", "confidence": 0.95})
+UNSURE = json.dumps({"reasoning": "It gets on.", "confidence": 0.2})
+_numbers = count()
+
+
+def is_question(call: Call) -> bool:
+    return "stuck" in str(call.json()["messages"][0].get("content"))
+
+
+def with_judge(answer: Scripted | None, otherwise: Callable[[], Reply]) -> WhenWhole:
+    """Answers the judge's questions with ``answer``, all else with calls."""
+
+    def choose(call: Call) -> Reply:
+        if not is_question(call):
+            return otherwise()
+        assert isinstance(answer, Reply)
+        return answer
+
+    return WhenWhole(choose)
+
+
+def new_call() -> Reply:
+    return calling("look", f"new words {next(_numbers)}")
+
+
+def transcript(turns: int) -> list[Json]:
+    """A task of so many turns, each with another call and another result."""
+    messages: list[Json] = [{"role": "system", "content": "Be an agent."}, *MESSAGES]
+    for number in range(turns):
+        function = {"name": "look", "arguments": json.dumps({"key": f"words {number}"})}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": f"r {number}"})
+    return messages
+
+
+async def turn(proxy: RunningProxy, turns: int, **headers: str) -> httpx.Response:
+    """The agent's request after so many turns."""
+    messages = transcript(turns)
+    return await ask(proxy, headers, messages=messages, tools=TOOLS, stream=True)
+
+
+def questions(upstream: ScriptedServer) -> list[Call]:
+    return [call for call in upstream.calls if is_question(call)]
+
+
+@pytest.mark.parametrize("capture", [False, True])
+async def test_it_is_asked_after_33_turns_and_its_loop_is_broken_at_the_next(
+    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path, capture: bool
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    captures = {"capture_failures": capture, "capture_path": str(tmp_path)}
+    proxy = await start_proxy({**ON, "observability": captures})
+    assert (await turn(proxy, 32)).status_code == 200
+    assert (await turn(proxy, 33)).status_code == 200
+    await until_metric(proxy, QUESTIONS, 1, result="answered")
+    (question,) = questions(upstream)
+    body = question.json()
+    assert body["model"] == "standard"
+    assert body["response_format"]["json_schema"]["schema"]["required"]
+    assert body["messages"][1]["content"].count("calls look(") == 20
+    broken = await turn(proxy, 34)
+    error = checked_error(broken, 422, "loop_detected")
+    assert (error["detector"], error["repeats"]) == ("judge", 33)
+    assert broken.headers["x-mlx-stack-loop"] == "circuit_break;detector=judge"
+    told = [call for call in upstream.calls if not is_question(call)][-1].json()["messages"][-1]
+    assert "You seem to be stuck" in told["content"], "it was asked once, with the hint"
+    assert (await turn(proxy, 34)).status_code == 200, "history alone refuses nothing"
+    events = (await proxy.client.get("/mlx-stack/events?kind=loop_break")).json()["events"]
+    assert events[-1]["detail"]["confidence"] == 0.95
+    # The judge may quote what it has read: that is kept where failures are.
+    assert ("It asks the same" in json.dumps(events)) is capture
+
+
+async def test_an_agent_that_stops_calling_by_itself_is_let_through(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    proxy = await start_proxy(ON)
+    await turn(proxy, 33)
+    await until_metric(proxy, QUESTIONS, 1, result="answered")
+    upstream.otherwise = text_stream("I can not find it.")
+    response = await turn(proxy, 34)
+    assert text_of(response.content) == "I can not find it."
+    assert response.headers["x-mlx-stack-loop"] == "warning;detector=judge"
+
+
+async def test_the_next_tier_gets_the_hint(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    chain = {"reliability.escalation.chain": ["fast", "standard"], f"{RULES}.judge.enabled": True}
+    proxy = await start_proxy(chain)
+    await turn(proxy, 33)
+    await until_metric(proxy, QUESTIONS, 1, result="answered")
+    response = await turn(proxy, 34)
+    assert response.status_code == 200
+    assert response.headers["x-mlx-stack-escalated-from"] == "fast"
+    assert "You seem to be stuck" in upstream.calls[-1].json()["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [
+        (text_stream(UNSURE), "answered"),
+        (text_stream("I think it loops."), "no_answer"),
+        (litellm_error(500, "no"), "failed"),
+        (Reply.sse(b"data: {\n\n"), "failed"),
+        (Reply.json(b"<html>"), "failed"),
+    ],
+)
+async def test_no_answer_and_no_loop(
+    answer: Reply, result: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(answer, new_call)
+    proxy = await start_proxy(ON)
+    await turn(proxy, 33)
+    await until_metric(proxy, QUESTIONS, 1, result=result)
+    assert [(await turn(proxy, n)).status_code for n in range(34, 44)] == [200] * 10
+    assert len(questions(upstream)) == 1, "it is asked again after 13 or 15 turns"
+
+
+async def test_nobody_waits_for_it_and_it_ends_with_the_proxy(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
+    proxy = await start_proxy(ON)
+    assert [(await turn(proxy, n)).status_code for n in (33, 34, 35)] == [200] * 3
+    question = await upstream.next_call()
+    await question.whole.wait()
+    while not is_question(question):
+        question = await upstream.next_call()
+        await question.whole.wait()
+    proxy.server.should_exit = True
+    assert await question.left_within(5)
+
+
+async def test_it_has_only_so_much_time(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask_judge, "SECONDS", 0.05)
+    upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
+    proxy = await start_proxy(ON)
+    await turn(proxy, 33)
+    await until_metric(proxy, QUESTIONS, 1, result="timed_out")
+    assert (await turn(proxy, 34)).status_code == 200
+
+
+async def test_its_tokens_are_the_sessions(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    proxy = await start_proxy(ON)
+    named = {"X-MLX-Stack-Session": "run-9"}
+
+    async def used() -> int:
+        return int((await proxy.client.get("/mlx-stack/sessions/run-9")).json()["used"])
+
+    await turn(proxy, 32, **named)
+    one = await used()
+    await turn(proxy, 33, **named)
+    await until_metric(proxy, QUESTIONS, 1, result="answered")
+    assert await used() == 3 * one, "a reply and a judge's answer cost the same here"
+    text = (await proxy.client.get("/metrics")).text
+    assert metric_value(text, "mlx_stack_tokens_total", tier="standard", direction="output") == 4
+
+
+async def test_it_never_takes_a_session_over_its_budget(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    proxy = await start_proxy({**ON, "reliability.token_budget.per_session": 600})
+    assert (await turn(proxy, 33)).status_code == 200
+    await until_metric(proxy, QUESTIONS, 1, result="no_budget")
+    assert questions(upstream) == []
+
+
+async def test_nothing_leaves_the_machine_against_the_clients_will(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    premium = {"model": "standard", "local": False}
+    proxy = await start_proxy({**ON, "tiers.standard": premium})
+    await turn(proxy, 33, **{"X-MLX-Stack-Cloud": "off"})
+    await until_metric(proxy, QUESTIONS, 1, result="left_out")
+    assert questions(upstream) == []
+
+
+async def test_only_so_many_are_asked_at_a_time(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "MAX_TASKS", 1)
+    upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
+    proxy = await start_proxy(ON)
+    for name in ("run-a1", "run-b2"):
+        await turn(proxy, 33, **{"X-MLX-Stack-Session": name})
+    await until_metric(proxy, QUESTIONS, 1, result="left_out")
+
+
+async def test_a_session_that_was_reset_is_not_broken(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    proxy = await start_proxy(ON)
+    named = {"X-MLX-Stack-Session": "run-10"}
+    await turn(proxy, 33, **named)
+    await until_metric(proxy, QUESTIONS, 1, result="answered")
+    assert (await proxy.client.delete("/mlx-stack/sessions/run-10")).status_code == 200
+    assert (await turn(proxy, 34, **named)).status_code == 200
+
+
+async def test_off_by_default(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    assert [(await turn(proxy, n)).status_code for n in (33, 34)] == [200, 200]
+    assert questions(upstream) == []
+
+
+async def test_nothing_is_asked_of_a_machine_that_is_short_of_memory(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+    memory = ForcedMemory()
+    proxy = await start_proxy(ON, memory=memory)
+    await memory.shows(Level.CRITICAL)
+    await turn(proxy, 33)
+    await until_metric(proxy, QUESTIONS, 1, result="left_out")
+    assert questions(upstream) == []

@@ -1,0 +1,351 @@
+"""`/v1/messages`: what its clients meet beside the replies themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import anthropic
+import httpx
+import pytest
+
+from tests.server.asking import Json
+from tests.server.conftest import StartProxy
+from tests.support.replies import ROLE, TEXT, litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer, Wait
+from tests.support.waiting import until
+
+PATH = "/v1/messages"
+ASKED: Json = {
+    "model": "claude-opus-4",
+    "max_tokens": 500,
+    "messages": [{"role": "user", "content": "Go on."}],
+}
+TOOL = {"name": "look", "input_schema": {"type": "object", "required": ["at"], "properties": {}}}
+SEARCH = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
+
+
+async def ask(proxy: RunningProxy, headers: Json | None = None, **more: Any) -> httpx.Response:
+    return await proxy.client.post(PATH, json={**ASKED, **more}, headers=headers)
+
+
+def events(response: httpx.Response) -> list[Json]:
+    """The events of a stream, each named as its data says; comments left out."""
+    found = []
+    for frame in response.text.split("\n\n"):
+        lines = [line for line in frame.split("\n") if line and not line.startswith(":")]
+        if lines:
+            event, data = lines
+            found.append(json.loads(data.removeprefix("data: ")))
+            assert event == f"event: {found[-1]['type']}"
+    return found
+
+
+# What goes up
+
+
+async def test_litellm_sees_a_chat_completion_alone(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream())
+    betas = {"anthropic-version": "2023-06-01", "anthropic-beta": "some-2025-01-01"}
+    reply = await ask(proxy, betas, system="Be short.", thinking={"type": "adaptive"}, new_field=1)
+    assert reply.status_code == 200
+    call = upstream.calls[0]
+    assert call.target == "/v1/chat/completions"
+    assert not [name for name, _ in call.headers if name.startswith("anthropic")]
+    body = call.json()
+    assert body["model"] == "fast"
+    assert body["messages"] == [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": "Go on."},
+    ]
+    assert not {"system", "thinking", "new_field"} & body.keys()
+
+
+async def test_a_limit_beyond_the_tiers_window_is_bounded_by_it(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.will(text_stream())
+    proxy = await start_proxy({"tiers.fast.context_window": 4_000})
+    await ask(proxy, max_tokens=32_000)
+    assert upstream.calls[0].json()["max_tokens"] < 4_000
+
+
+async def test_server_tools_beside_others_are_left_out_and_said(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream())
+    reply = await ask(proxy, tools=[SEARCH, TOOL])
+    assert reply.headers["x-mlx-stack-left-out"] == "web_search"
+    (tool,) = upstream.calls[0].json()["tools"]
+    assert tool["function"]["name"] == "look"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"tools": [SEARCH]},
+        {"tools": [SEARCH, TOOL], "tool_choice": {"type": "tool", "name": "web_search"}},
+        {"mcp_servers": [{"type": "url", "url": "https://localhost/", "name": "some"}]},
+    ],
+)
+async def test_server_tools_alone_or_forced_are_refused(
+    more: Json, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    reply = await ask(proxy, **more)
+    assert reply.status_code == 400
+    assert "can't be run here" in reply.json()["error"]["message"]
+    assert upstream.calls == []
+
+
+async def test_threads_are_refused_with_the_code_that_the_sdk_knows(proxy: RunningProxy) -> None:
+    reply = await ask(proxy, thread={"type": "create"})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["details"]["error_code"] == "thread_unsupported_request"
+
+
+# Errors
+
+
+def failing(*tiers: str) -> Json:
+    return {
+        "reliability.escalation.chain": list(tiers),
+        "reliability.tool_validation.max_retries": 1,
+    }
+
+
+BAD_CALL = {"name": "look", "arguments": '{"where": 1}'}
+BAD = {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": BAD_CALL}]}
+
+
+def bad_call() -> Reply:
+    from tests.support.replies import stream, with_role
+
+    return stream(with_role(BAD, finish="tool_calls"))
+
+
+async def test_what_the_model_did_wrong_costs_one_try(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(bad_call())
+    for streamed in (False, True):
+        reply = await ask(proxy, tools=[TOOL], stream=streamed)
+        assert reply.status_code == 424
+        assert reply.headers["x-should-retry"] == "false"
+        body = reply.json()
+        assert (body["type"], body["error"]["type"]) == ("error", "api_error")
+        assert body["error"]["details"]["error_code"] == "tool_validation_failed"
+        assert body["request_id"] == reply.headers["x-mlx-stack-request-id"]
+
+
+async def test_no_tier_left_costs_one_try(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.always(litellm_error(500, "no"))
+    reply = await ask(proxy, stream=True)
+    assert reply.status_code == 424
+    assert reply.json()["error"]["details"]["error_code"] == "all_tiers_failed"
+
+
+OVERFLOWS = {
+    "prompt is too long: 9000 tokens > 8000 maximum": 8000,
+    "This model's maximum context length is 4096 tokens.": 4096,
+}
+
+
+@pytest.mark.parametrize("said", OVERFLOWS)
+async def test_an_overflow_is_said_in_the_words_that_make_a_client_compact(
+    said: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(litellm_error(400, said))
+    reply = await ask(proxy, stream=True)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    tokens, window = OVERFLOWS[said] + 1, OVERFLOWS[said]
+    assert error["message"] == f"prompt is too long: {tokens} tokens > {window} maximum"
+
+
+async def test_a_used_up_budget(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    upstream.always(text_stream())
+    budget = {"per_session": 1, "policy": "hard_stop"}
+    proxy = await start_proxy({"reliability.token_budget": budget})
+    session = {"x-claude-code-session-id": "0000-1111"}
+    await ask(proxy, session)
+    reply = await ask(proxy, session)
+    assert reply.status_code == 429
+    assert reply.headers["x-should-retry"] == "false"
+    assert reply.json()["error"]["type"] == "rate_limit_error"
+
+
+async def test_litellm_is_gone(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    await upstream.stop()
+    reply = await ask(proxy)
+    assert reply.status_code == 503
+    assert reply.headers["x-should-retry"] == "true"
+    assert "retry-after" in reply.headers
+
+
+async def test_an_unknown_key_and_a_wrong_method(
+    start_proxy: StartProxy,
+) -> None:
+    proxy = await start_proxy({"server.api_keys": ["sk-right"]})
+    reply = await ask(proxy, {"x-api-key": "sk-wrong"})
+    assert reply.status_code == 401
+    assert reply.json()["error"]["type"] == "authentication_error"
+    assert reply.headers["x-should-retry"] == "false"
+    other = await proxy.client.get(PATH)
+    assert (other.status_code, other.json()["type"]) == (405, "error")
+
+
+async def test_a_stream_that_breaks_ends_with_an_error(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, RESET))
+    reply = await ask(proxy, stream=True)
+    assert reply.status_code == 200
+    *_, delta, error = events(reply)
+    assert delta["delta"]["text"] == "Half an answer"
+    assert error["type"] == "error"
+    assert error["error"]["details"]["error_code"] == "all_tiers_failed"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"messages": []},
+        {"messages": "Hello"},
+        {"messages": [{"role": "developer", "content": "Hello"}]},
+        {"messages": [{"role": "user", "content": 7}]},
+        {"messages": [{"role": "user", "content": ["Hello"]}]},
+        {"messages": ["Hello"]},
+        {"tools": ["look"]},
+        {"max_tokens": "many"},
+        {"model": 7},
+        {"stream": "yes"},
+        {"tools": [{"type": "bash_20250124", "name": "bash"}]},
+    ],
+)
+async def test_what_makes_no_sense_is_refused(
+    more: Json, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    reply = await ask(proxy, **more)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert upstream.calls == []
+
+
+# Signs of life
+
+
+async def test_a_ping_begins_the_stream(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"stream.keepalive_seconds": 0.05})
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(Wait(go_on), *text_stream("Here.").pieces))
+    async with proxy.client.stream("POST", PATH, json={**ASKED, "stream": True}) as reply:
+        seen = b""
+        async for part in reply.aiter_bytes():
+            seen += part
+            if seen.count(b"event: ping") == 2:
+                go_on.set()
+        assert reply.status_code == 200
+    assert seen.startswith(b"event: message_start\n")
+    assert seen.count(b"event: message_start") == 1
+    assert seen.endswith(b'data: {"type":"message_stop"}\n\n')
+
+
+async def test_by_default_the_status_stays_free(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(SILENCE))
+    asking = asyncio.create_task(ask(proxy, stream=True))
+    await upstream.next_call()
+    run: Any = next(iter(proxy.services.exchanges))
+    timers = run._calls.timers
+    assert timers._next_sign() == timers._exchange.started + 240
+    asking.cancel()
+    await until(lambda: not proxy.services.exchanges)
+
+
+# Names, tokens, models
+
+
+async def test_a_model_that_is_no_tiers_passes_through_as_it_came(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.models = ("fast", "standard", "claude-in-the-cloud")
+    upstream.will(Reply.json({"type": "message", "content": []}), Reply.json({"input_tokens": 3}))
+    content = b'{"model":  "claude-in-the-cloud", "thinking": {"type": "adaptive"}}'
+    for path in (f"{PATH}?beta=true", f"{PATH}/count_tokens"):
+        reply = await proxy.client.post(
+            path,
+            content=content,
+            headers={"content-type": "application/json", "x-api-key": "sk-mine"},
+        )
+        assert reply.headers["x-mlx-stack-mode"] == "passthrough"
+        call = upstream.calls[-1]
+        assert (call.target, bytes(call.body)) == (path, content)
+
+
+async def test_without_the_cloud_no_other_model_is_asked(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.models = ("fast", "standard", "claude-in-the-cloud")
+    reply = await ask(proxy, {"x-mlx-stack-cloud": "off"}, model="claude-in-the-cloud")
+    assert reply.status_code == 400
+    assert upstream.calls == []
+
+
+async def test_an_alias_is_stronger_than_what_litellm_lists(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.models = ("fast", "standard", "claude-opus-4")
+    upstream.will(text_stream())
+    proxy = await start_proxy({"reliability.escalation.aliases": {"claude-opus-4": "standard"}})
+    reply = await ask(proxy)
+    assert reply.headers["x-mlx-stack-tier"] == "standard"
+    assert reply.json()["model"] == "claude-opus-4"
+
+
+async def test_tokens_are_counted_without_a_model(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    odd = [{"type": "document", "source": {"type": "base64", "data": "…"}}, {"type": "new"}]
+    body = {**ASKED, "tools": [SEARCH, TOOL], "messages": [{"role": "user", "content": odd}]}
+    del body["max_tokens"]
+    reply = await proxy.client.post(f"{PATH}/count_tokens?beta=true", json=body)
+    assert reply.status_code == 200
+    assert reply.json()["input_tokens"] > 10
+    assert upstream.calls == []
+
+
+async def test_models_in_both_shapes(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"reliability.escalation.aliases": {"claude-opus-4": "standard"}})
+    async with anthropic.AsyncAnthropic(base_url=proxy.url, api_key="local") as claude:
+        names = [model.id async for model in claude.models.list()]
+        assert names == ["auto", "fast", "standard", "claude-opus-4"]
+        assert (await claude.models.retrieve("claude-opus-4")).type == "model"
+        with pytest.raises(anthropic.NotFoundError):
+            await claude.models.retrieve("nobody")
+    assert (await proxy.client.get("/v1/models")).json()["object"] == "list"
+
+
+async def test_hello_is_not_there(proxy: RunningProxy) -> None:
+    assert (await proxy.client.head("/api/hello")).status_code == 404
+
+
+# Sessions
+
+
+async def test_an_agents_history_is_its_own_and_the_budget_its_sessions(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(text_stream())
+    session = {"x-claude-code-session-id": "0000-1111"}
+    sub = {**session, "x-claude-code-agent-id": "a-1"}
+    named = {"metadata": {"user_id": '{"session_id": "0000-1111"}'}}
+    replies = [await ask(proxy, session), await ask(proxy, sub), await ask(proxy, **named)]
+    found = [reply.headers["x-mlx-stack-session"] for reply in replies]
+    assert found[0].startswith("x-claude-code-session-id;")
+    assert found[1] != found[0]
+    assert found[2] == found[0].replace("x-claude-code-session-id", "metadata.user_id")

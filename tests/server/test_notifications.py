@@ -1,0 +1,158 @@
+"""A webhook is told: once, soon, again if it fails, and nothing that is a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.server import notifications
+from mlx_stack_proxy.server.notifications import Notifier, next_at, words
+from mlx_stack_proxy.settings import NotifySettings
+from tests.server.asking import ask
+from tests.server.conftest import StartProxy
+from tests.support.clock import Clock
+from tests.support.replies import litellm_error
+from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.waiting import settled, until
+
+Json = dict[str, Any]
+SECRET = "/hook/T0-secret?key=sk-hidden"
+EVENT = {
+    "kind": "exhausted",
+    "agent": "claude-cli",
+    "request_id": "req_1",
+    "detail": {"type": "all_tiers_failed"},
+}
+DOWN = {"kind": "upstream_down", "detail": {"why": "refused"}}
+
+
+@pytest.fixture
+async def webhook() -> AsyncIterator[ScriptedServer]:
+    async with ScriptedServer() as server:
+        server.always(lambda _: Reply.json({"ok": True}))
+        yield server
+
+
+def asking(webhook: ScriptedServer, **more: Any) -> Json:
+    return {"observability.notify": {"url": webhook.url + SECRET, **more}}
+
+
+async def test_a_failed_request_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy, webhook: ScriptedServer
+) -> None:
+    proxy = await start_proxy(asking(webhook))
+    upstream.will(litellm_error(500, "no"))
+    failed = await ask(proxy, {"X-MLX-Stack-Agent": "night"})
+    call = await webhook.next_call()
+    assert (call.method, call.target) == ("POST", SECRET)
+    said = call.json()
+    request = failed.headers["x-mlx-stack-request-id"]
+    assert said["kind"] == "exhausted"
+    assert said["text"].startswith("night: all_tiers_failed after 1 attempt: mlx-stack-proxy")
+    assert said["text"].endswith(request)
+    # ntfy takes its title and text from the body by these.
+    assert [call.header(name) for name in ("x-template", "x-title", "x-message")] == [
+        "yes",
+        "{{.title}}",
+        "{{.text}}",
+    ]
+
+
+async def test_only_what_is_asked_for_is_told(
+    upstream: ScriptedServer, start_proxy: StartProxy, webhook: ScriptedServer
+) -> None:
+    proxy = await start_proxy(asking(webhook, on=["upstream_down"]))
+    upstream.will(litellm_error(500, "no"))
+    await ask(proxy)
+    await upstream.stop()
+    await ask(proxy)
+    assert (await webhook.next_call()).json()["kind"] == "upstream_down"
+    assert len(webhook.calls) == 1
+
+
+@pytest.fixture
+async def notifier(
+    webhook: ScriptedServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Notifier]:
+    monkeypatch.setattr(notifications, "RETRY_SECONDS", 0.0)
+    settings = NotifySettings(url=webhook.url + SECRET)
+    one = Notifier(settings, webhook.url + SECRET, clock)
+    yield one
+    await one.close()
+
+
+async def test_what_follows_is_counted_and_told_in_one(
+    notifier: Notifier, webhook: ScriptedServer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let = asyncio.Event()
+    real = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds > 1:
+            await let.wait()
+        else:
+            await real(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    for _ in range(41):
+        notifier.told(EVENT)
+    notifier.told(DOWN)
+    assert {(await webhook.next_call()).json()["kind"] for _ in range(2)} == {
+        "exhausted",
+        "upstream_down",
+    }
+    clock.now += notifications.QUIET_SECONDS
+    let.set()
+    assert (await webhook.next_call()).json()["text"].startswith("40 more in 5 minutes")
+    await settled()
+    assert len(webhook.calls) == 3
+
+
+async def test_it_is_tried_once_more(
+    notifier: Notifier, webhook: ScriptedServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    webhook.will(litellm_error(503, "later"))
+    notifier.told(EVENT)
+    for _ in range(2):
+        await webhook.next_call()
+    webhook.will(*[litellm_error(500, "never")] * 2)
+    notifier.told(DOWN)
+    said = ""
+
+    def complained() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return "notify_failed" in said
+
+    await until(complained)
+    assert len(webhook.calls) == 4
+    assert "status 500" in said and "secret" not in said and "sk-hidden" not in said
+
+
+async def test_the_report_goes_out_in_the_morning(
+    start_proxy: StartProxy, webhook: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([time.time()])
+    monkeypatch.setattr(notifications, "next_at", lambda now, at: next(times, now + 1e6))
+    await start_proxy(asking(webhook, on=["report"]))
+    said = (await webhook.next_call()).json()
+    assert (said["kind"], said["text"]) == ("report", "Nobody asked for anything.")
+
+
+def test_the_next_morning() -> None:
+    def at(day: int, hour: int, minute: int = 0) -> float:
+        return time.mktime((2026, 11, day, hour, minute, 0, 0, 0, -1))
+
+    assert next_at(at(26, 7, 59), "08:00") == at(26, 8)
+    assert next_at(at(26, 8), "08:00") == at(27, 8)
+    assert next_at(at(30, 9), "08:00") == time.mktime((2026, 12, 1, 8, 0, 0, 0, 0, -1))
+
+
+def test_words_of_a_budget() -> None:
+    detail = {"scope": "session", "limit": 500_000}
+    _, said = words({"kind": "budget_exceeded", "detail": detail})
+    assert said == "The token budget of a session is used up: 500,000 tokens"

@@ -1,0 +1,162 @@
+"""OpenAI's own client against the proxy: it reads the replies, and asks nothing twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletion
+
+from tests.server.asking import MESSAGES
+from tests.support.replies import (
+    KINDS,
+    TOOLS,
+    TOP,
+    USAGE,
+    chunk,
+    data,
+    litellm_error,
+    text_chunks,
+    text_stream,
+)
+from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer
+
+ROLE, TEXT, END = (data(one) for one in text_chunks("Some words"))
+Json = dict[str, Any]
+
+
+def _bare(payload: Json) -> Json:
+    (choice,) = payload["choices"]
+    return {key: choice[key] for key in choice if key != "index"}
+
+
+def _as_message(payload: Json) -> Json:
+    (choice,) = payload["choices"]
+    message = {"index": 0, "message": choice["delta"], "finish_reason": choice["finish_reason"]}
+    return {**payload, "choices": [message]}
+
+
+def _with_role(payload: Json) -> Json:
+    (choice,) = payload["choices"]
+    return {**payload, "choices": [{**choice, "delta": {"role": "assistant", **choice["delta"]}}]}
+
+
+async def test_whole(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
+    upstream.will(KINDS["tool_calls_split"].stream())
+    reply = await sdk.chat.completions.create(model="auto", messages=MESSAGES, tools=TOOLS)
+    calls = reply.choices[0].message.tool_calls
+    assert [(call.function.name, call.function.arguments) for call in calls] == [
+        ("get_weather", '{"city": "Oslo"}'),
+        ("get_time", '{"zone": "CET", "at": null}'),
+    ]
+    assert reply.usage.model_dump(exclude_none=True) == USAGE
+
+
+async def test_streamed(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
+    upstream.will(text_stream("One ", "two"))
+    stream = await sdk.chat.completions.create(model="fast", messages=MESSAGES, stream=True)
+    said = [chunk.choices[0].delta.content or "" async for chunk in stream]
+    assert "".join(said) == "One two"
+
+
+async def test_the_streaming_helper_assembles_tool_calls(
+    upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    upstream.will(KINDS["tool_calls_split"].stream())
+    strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+    manager = sdk.chat.completions.stream(model="fast", messages=MESSAGES, tools=strict)
+    async with manager as stream:
+        async for _ in stream:
+            pass
+        final = await stream.get_final_completion()
+    assert [call.function.name for call in final.choices[0].message.tool_calls] == [
+        "get_weather",
+        "get_time",
+    ]
+
+
+ODD = {
+    "null choices": [data({**TOP, "choices": None}), ROLE, TEXT, END],
+    "a message": [data(_as_message(one)) for one in text_chunks("Some words")],
+    "no delta at the end": [ROLE, TEXT, data({"choices": [{"finish_reason": "stop"}]})],
+    "a role in each": [data(_with_role(one)) for one in text_chunks("Some", " words")],
+    "parts": [ROLE, data(chunk({"content": [{"type": "text", "text": "Some words"}]})), END],
+    "no index": [data({"choices": [_bare(one)]}) for one in text_chunks("Some words")],
+    "empty events": [ROLE, b"data: \n\n", TEXT, b"data: {}\n\n", END],
+    "DONE with a blank": [ROLE, TEXT, END, b"data:  [DONE]\n\n"],
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_what_would_break_it_comes_in_its_form(
+    name: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    upstream.always(Reply.sse(*ODD[name]))
+    asked: Any = {"model": "fast", "messages": MESSAGES}
+    async with sdk.chat.completions.stream(**asked) as stream:
+        async for _ in stream:
+            pass
+        helped = await stream.get_final_completion()
+    for reply in (helped, await sdk.chat.completions.create(**asked)):
+        message = reply.choices[0].message
+        assert (message.role, message.content) == ("assistant", "Some words")
+        assert reply.choices[0].finish_reason == "stop"
+        ChatCompletion.model_validate(reply.model_dump())  # as pydantic-ai asks of it
+    assert reply.usage.total_tokens > 0  # type: ignore[union-attr]
+
+
+async def test_raw_response_headers(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
+    upstream.will(text_stream())
+    raw = await sdk.chat.completions.with_raw_response.create(model="fast", messages=MESSAGES)
+    assert raw.headers["x-mlx-stack-tier"] == "fast"
+    assert raw.request_id == raw.headers["x-mlx-stack-request-id"]
+
+
+async def test_models(sdk: openai.AsyncOpenAI) -> None:
+    assert [model.id async for model in sdk.models.list()][:3] == ["auto", "fast", "standard"]
+
+
+async def test_a_failure_is_not_asked_again_by_the_sdk(
+    upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    upstream.always(litellm_error(500, "no"))
+    with pytest.raises(openai.InternalServerError) as caught:
+        await sdk.chat.completions.create(model="fast", messages=MESSAGES)
+    assert caught.value.status_code == 502
+    assert caught.value.type == "all_tiers_failed"
+    assert len(upstream.calls) == 1
+
+
+async def test_bad_input_is_a_bad_request(
+    upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        await sdk.chat.completions.create(model="fast", messages=[])
+    assert caught.value.param == "messages"
+    assert upstream.calls == []
+
+
+async def test_a_broken_stream_raises(upstream: ScriptedServer, sdk: openai.AsyncOpenAI) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, RESET))
+    said = ""
+    with pytest.raises(openai.APIError) as caught:
+        async for chunk in await sdk.chat.completions.create(
+            model="fast", messages=MESSAGES, stream=True
+        ):
+            said += chunk.choices[0].delta.content or ""
+    assert said == "Some words"
+    assert caught.value.type == "all_tiers_failed"
+
+
+async def test_closing_a_stream_stops_the_model(
+    upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    async with await sdk.chat.completions.create(
+        model="fast", messages=MESSAGES, stream=True
+    ) as stream:
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+    assert await (await upstream.next_call()).left_within(1)

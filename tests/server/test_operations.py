@@ -1,0 +1,150 @@
+"""Models, health, readiness and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from tests.server.asking import ask, checked_error
+from tests.server.conftest import StartProxy
+from tests.server.polling import metric_value
+from tests.support.ports import free_port
+from tests.support.replies import litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer
+
+
+async def test_models_lists_auto_and_the_tiers_first(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.models = ("embedder", "fast", "standard", "whisper")
+    response = await proxy.client.get("/v1/models")
+    assert response.status_code == 200
+    listed = response.json()
+    assert listed["object"] == "list"
+    names = [model["id"] for model in listed["data"]]
+    assert names == ["auto", "fast", "standard", "embedder", "whisper"]
+    assert all(model["object"] == "model" for model in listed["data"])
+    assert upstream.calls == []
+
+
+async def test_models_with_upstream_down_are_an_error(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
+    response = await proxy.client.get("/v1/models")
+    assert response.status_code == 503
+    assert response.json()["error"]["type"] == "upstream_unavailable"
+
+
+async def test_health_is_the_process_alone(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
+    assert (await proxy.client.get("/health")).status_code == 200
+
+
+async def test_ready_says_how_each_tier_stands(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    response = await proxy.client.get("/ready")
+    assert response.status_code == 200
+    assert {"fast", "standard"} <= set(response.json()["tiers"])
+
+
+@pytest.mark.parametrize(
+    "answer", [litellm_error(503, "starting"), Reply.raw(RESET)], ids=["503", "reset"]
+)
+async def test_not_ready_when_litellm_is_not(
+    answer: Reply, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    for path in ("/health/liveliness", "/health/readiness", "/v1/models"):
+        upstream.routes["GET", path] = answer
+    assert (await proxy.client.get("/ready")).status_code == 503
+
+
+async def test_not_ready_when_nothing_listens(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
+    assert (await proxy.client.get("/ready")).status_code == 503
+
+
+async def test_metrics_count_what_was_served(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    before = (await proxy.client.get("/metrics")).text
+    upstream.will(text_stream(), text_stream(), litellm_error(500, "no"))
+    await ask(proxy)
+    await ask(proxy, stream=True)
+    await ask(proxy)
+    response = await proxy.client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+
+    def grown(name: str, **labels: str) -> float:
+        now = metric_value(response.text, name, **labels) or 0
+        return now - (metric_value(before, name, **labels) or 0)
+
+    counted = [line for line in response.text.splitlines() if "mlx_stack_requests_total{" in line]
+    assert counted
+    assert grown("mlx_stack_first_token_seconds_count", tier="fast") == 2
+    assert grown("mlx_stack_request_seconds_count", tier="fast") == 3
+    assert grown("mlx_stack_tokens_total", tier="fast", direction="input") >= 0
+    for name in ("in_flight", "queue_depth"):
+        assert (metric_value(response.text, f"mlx_stack_{name}", tier="fast") or 0) == 0
+    for name in ("attempts_total", "overhead_seconds", "store_errors_total", "sessions"):
+        assert f"mlx_stack_{name}" in response.text
+
+
+async def test_metrics_tell_what_the_process_takes(proxy: RunningProxy) -> None:
+    async def now(name: str) -> float:
+        return metric_value((await proxy.client.get("/metrics")).text, name) or 0
+
+    assert await now("process_resident_memory_bytes") > 1_000_000
+    assert await now("process_start_time_seconds") > 1_700_000_000
+    assert await now("process_threads") >= 1
+    files, tasks = await now("process_open_fds"), await now("mlx_stack_tasks")
+    waiting = asyncio.create_task(asyncio.Event().wait())
+    opened = os.open(os.devnull, os.O_RDONLY)
+    try:
+        assert await now("process_open_fds") == files + 1
+        assert await now("mlx_stack_tasks") == tasks + 1
+    finally:
+        waiting.cancel()
+        os.close(opened)
+
+
+async def test_metrics_have_no_label_that_a_client_makes_up(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(text_stream())
+    await ask(proxy, {"X-MLX-Stack-Session": "session-xyzzy"}, model="model-xyzzy", user="xyzzy")
+    await proxy.client.get("/v1/path-xyzzy")
+    assert "xyzzy" not in (await proxy.client.get("/metrics")).text
+
+
+async def test_models_are_not_listed_with_our_key_where_others_can_ask(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
+    proxy = await start_proxy({"server.host": "0.0.0.0"})
+    asked: list[str | None] = []
+    own_reply = upstream.own_reply
+
+    def noted(call: Call) -> Reply | None:
+        asked.append(call.header("authorization"))
+        return own_reply(call)
+
+    monkeypatch.setattr(upstream, "own_reply", noted)
+    await proxy.client.get("/v1/models")
+    await proxy.client.get("/v1/models/fast", headers={"Authorization": "Bearer sk-theirs"})
+    assert asked == [None, "Bearer sk-theirs"]
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/fast"])
+async def test_a_list_of_models_that_is_none_is_an_error(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>")
+    checked_error(await proxy.client.get(path), 502, "all_tiers_failed")
+    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>", status=502)
+    assert (await proxy.client.get(path)).status_code == 502
+
+
+async def test_models_answers_head(proxy: RunningProxy) -> None:
+    response = await proxy.client.head("/v1/models")
+    assert (response.status_code, response.content) == (200, b"")

@@ -1,0 +1,138 @@
+"""What can't be reached, and what the process tells of itself: in events, the report and status."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mlx_stack_proxy import main
+from mlx_stack_proxy.engine import reachability
+from tests.server.asking import CHAT, ask, body
+from tests.server.conftest import StartProxy
+from tests.support.ports import free_port
+from tests.support.proxy_process import ProxyProcess
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import until
+
+Json = dict[str, Any]
+
+
+async def got(client: httpx.AsyncClient, path: str) -> Json:
+    response = await client.get(path)
+    found: Json = response.json()
+    return found
+
+
+async def kinds(client: httpx.AsyncClient) -> list[str]:
+    return [one["kind"] for one in (await got(client, "/mlx-stack/events"))["events"]]
+
+
+async def test_litellm_goes_and_comes_back(
+    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reachability, "INTERVAL_SECONDS", 0.01)
+    assert (await got(proxy.client, "/mlx-stack/status"))["litellm"] == "ok"
+    await upstream.stop()
+    for _ in range(2):
+        assert (await ask(proxy)).status_code == 503
+    status = await got(proxy.client, "/mlx-stack/status")
+    assert "refused" in status["litellm"]
+    down = (await got(proxy.client, "/mlx-stack/report"))["outages"]
+    assert [(one["what"], one["until"]) for one in down] == [("litellm", None)]
+    await upstream.listen()
+    await until(lambda: not proxy.services.upstream.reach.why)
+    await proxy.services.journal.written()
+    of_litellm = [kind for kind in await kinds(proxy.client) if kind.startswith("upstream")]
+    assert of_litellm == ["upstream_down", "upstream_up"]
+    found = await got(proxy.client, "/mlx-stack/report")
+    assert found["process"]["down"] == 1
+    assert [one["until"] is None for one in found["outages"]] == [False]
+    assert (await got(proxy.client, "/mlx-stack/status"))["litellm"] == "ok"
+
+
+async def test_the_next_answer_says_that_it_is_back(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    await upstream.stop()
+    assert (await ask(proxy)).status_code == 503
+    await upstream.listen()
+    upstream.will(text_stream())
+    assert (await ask(proxy)).status_code == 200
+    assert "upstream_up" in await kinds(proxy.client)
+
+
+async def test_a_tier_whose_server_is_gone(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"tiers.fast.health_url": f"http://127.0.0.1:{free_port()}/health"})
+    status = await got(proxy.client, "/mlx-stack/status")
+    assert {name: tier["state"] for name, tier in status["tiers"].items()} == {
+        "fast": "unreachable",
+        "standard": "ok",
+    }
+    ready = await proxy.client.get("/ready")
+    assert (ready.status_code, ready.json()["tiers"]["fast"]["state"]) == (200, "unreachable")
+
+
+async def test_settings_that_were_refused_or_wait(proxy: RunningProxy) -> None:
+    assert (await got(proxy.client, "/ready"))["configuration"] == "ok"
+    main.tell_reload(proxy.services, "config_refused", {"problems": ["tiers: needs one"]})
+    found = (await got(proxy.client, "/mlx-stack/status"))["configuration"]
+    assert found == {"refused": ["tiers: needs one"], "restart_due": []}
+    for _ in range(2):
+        said = {"keys": [], "restart": ["server.port"]}
+        main.tell_reload(proxy.services, "config_reloaded", said)
+    found = (await got(proxy.client, "/ready"))["configuration"]
+    assert found == {"refused": [], "restart_due": ["server.port"]}
+    assert await kinds(proxy.client) == ["config_refused", "config_reloaded"]
+    main.tell_reload(proxy.services, "config_reloaded", {"keys": [], "restart": []})
+    assert (await got(proxy.client, "/ready"))["configuration"] == "ok"
+
+
+async def test_a_stranger_is_not_told_which(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"server.admin_key": "sk-admin"})
+    main.tell_reload(proxy.services, "config_refused", {"problems": ["tiers: needs one"]})
+    assert (await got(proxy.client, "/ready"))["configuration"] == "refused"
+
+
+async def test_a_process_that_is_killed_loses_nothing_that_was_seen(
+    upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    state = {"state": {"backend": "sqlite", "path": str(tmp_path / "state.db")}}
+    upstream.always(lambda _: text_stream())
+    async with ProxyProcess(tmp_path, upstream.url, state) as process, process.client() as client:
+        for how in (signal.SIGKILL, signal.SIGTERM):
+            await process.start()
+            for _ in range(3):
+                assert (await client.post(CHAT, json=body())).status_code == 200
+            await process.end(how)
+        await process.start()
+        async with asyncio.timeout(20):  # it answers a moment before it has told that it began
+            while (await kinds(client))[-1] != "started":  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        found = await got(client, "/mlx-stack/report")
+        assert found["totals"]["right_at_once"] == found["totals"]["requests"] == 6
+        assert found["process"] == {"kills": 1, "starts": 3, "stops": 1}
+        status = await got(client, "/mlx-stack/status")
+        assert status["day"]["totals"]["requests"] == 6
+        assert status["totals"]["requests"] == 0
+        events = (await got(client, "/mlx-stack/events"))["events"]
+        assert [one["kind"] for one in events] == ["started", "started", "stopped", "started"]
+        killed = [one["detail"]["killed"] for one in events if one["kind"] == "started"]
+        assert killed == [False, True, False]
+        assert events[2]["detail"]["signal"] == "SIGTERM"
+
+
+async def test_what_can_not_be_reached_is_said_at_the_start(tmp_path: Path) -> None:
+    said = tmp_path / "log"
+    async with ProxyProcess(tmp_path, f"http://127.0.0.1:{free_port()}") as process:
+        with said.open("wb") as log:
+            await process.start(log.fileno())
+        await until(lambda: "not_ready" in said.read_text())
+        [line] = [line for line in said.read_text().splitlines() if "not_ready" in line]
+        assert "refused" in line and "mlx-stack-proxy check" in line

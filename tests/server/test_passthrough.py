@@ -1,0 +1,342 @@
+"""Every other path under /v1/ goes through untouched, in both directions, as it flows."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mlx_stack_proxy.server import upload
+from tests.server.asking import checked_error
+from tests.server.conftest import StartProxy
+from tests.support.ports import free_port
+from tests.support.replies import litellm_error
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import CLOSE, RESET, Piece, Reply, ScriptedServer, Wait
+from tests.support.waiting import until
+
+OK = Reply.json({"ok": True})
+BINARY = bytes(range(256)) * 40
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def test_any_method(method: str, upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(OK)
+    content = BINARY if method in ("POST", "PUT", "PATCH") else None
+    response = await proxy.client.request(method, "/v1/files/abc", content=content)
+    assert response.status_code == 200
+    assert response.content == OK.pieces[0]
+    assert response.headers["x-mlx-stack-mode"] == "passthrough"
+    assert (upstream.calls[0].method, upstream.calls[0].target) == (method, "/v1/files/abc")
+    assert bytes(upstream.calls[0].body) == (content or b"")
+
+
+async def test_head_has_a_length_and_no_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 123\r\n\r\n"))
+    response = await proxy.client.head("/v1/files/abc")
+    assert response.headers["content-length"] == "123"
+    assert response.content == b""
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/files?purpose=a%20b&x=1&x=2",
+        "/v1/files/a%20c",
+        "/v1/x/?",
+        "/v1/search?q=%C3%A9+%26",
+        "/v1/vector_stores/vs:1/files@2",
+    ],
+)
+async def test_path_and_query_as_they_came(
+    target: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(OK)
+    head = f"GET {target} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n\r\n"
+    reader, writer = await proxy.raw(head.encode())
+    async with asyncio.timeout(10):
+        await reader.read()
+    writer.close()
+    # A lone `?` may get lost: it says nothing.
+    assert upstream.calls[0].target.rstrip("?") == target.rstrip("?")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/../key/generate",
+        "/v1/%2e%2e/key/generate",
+        "/v1/x/../../key/generate",
+        "/v1/.%2E/key/generate",
+        "/v1/..%2fkey/generate",
+        "/v1/..\\key/generate",
+        "//evil.example/v1/x",
+        "http://evil.example/v1/x",
+        "/v1@evil.example/x",
+    ],
+)
+async def test_no_path_climbs_out_of_v1(
+    target: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """LiteLLM's own administration lies beside /v1, and we may hold its master key."""
+    upstream.always(OK)
+    head = f"GET {target} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nconnection: close\r\n\r\n"
+    reader, writer = await proxy.raw(head.encode())
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    writer.close()
+    assert not answer.startswith(b"HTTP/1.1 5")
+    for call in upstream.calls:
+        assert call.target.startswith("/v1/")
+        assert ".." not in call.target.lower().replace("%2e", ".")
+
+
+@pytest.mark.parametrize("path", ["/v1/files/a%2Fb", "/v1/files/a%5cb", "/v1//files", "/v1/a//b"])
+async def test_a_path_that_two_servers_may_read_differently_is_refused(
+    path: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    checked_error(await proxy.client.get(path), 400, "invalid_request_error")
+    assert upstream.calls == []
+
+
+async def test_headers_both_ways(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(
+        OK.with_headers(
+            ("x-litellm-call-id", "c-1"),
+            ("date", "Thu, 01 Jan 1970 00:00:00 GMT"),
+            ("openai-organization", "org"),
+            ("set-cookie", "token=1"),
+            ("x-litellm-model-api-base", "http://10.0.0.7:9000"),
+            ("x-mlx-stack-tier", "foreign"),
+            ("keep-alive", "timeout=5"),
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("proxy-authenticate", "Basic"),
+        )
+    )
+    response = await proxy.client.get(
+        "/v1/files",
+        headers={
+            "Authorization": "Bearer sk-mine",
+            "OpenAI-Beta": "assistants=v2",
+            "Connection": "keep-alive, X-Secret-Hop",
+            "X-Secret-Hop": "1",
+            "Keep-Alive": "timeout=1",
+            "TE": "trailers",
+            "Proxy-Authorization": "Basic abc",
+            "Upgrade": "h2c",
+        },
+    )
+    call = upstream.calls[0]
+    assert call.header("authorization") == "Bearer sk-mine"
+    assert call.header("openai-beta") == "assistants=v2"
+    assert call.header("host") == f"127.0.0.1:{upstream.port}"
+    hops = ("x-secret-hop", "keep-alive", "te", "proxy-authorization", "upgrade", "trailer")
+    assert [name for name in hops if call.header(name)] == []
+    assert response.headers["x-litellm-call-id"] == "c-1"
+    assert len(response.headers.get_list("date")) == 1
+    assert response.headers["openai-organization"] == "org"
+    gone = ("set-cookie", "x-litellm-model-api-base", "keep-alive", "x-hop", "proxy-authenticate")
+    assert [name for name in gone if name in response.headers] == []
+    assert response.headers.get("x-mlx-stack-tier") != "foreign"
+
+
+async def test_a_multipart_upload(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(Reply.json({"text": "hello"}))
+    response = await proxy.client.post(
+        "/v1/audio/transcriptions",
+        files={"file": ("speech.wav", BINARY, "audio/wav")},
+        data={"model": "whisper"},
+    )
+    assert response.json() == {"text": "hello"}
+    call = upstream.calls[0]
+    assert (call.header("content-type") or "").startswith("multipart/form-data; boundary=")
+    assert BINARY in bytes(call.body)
+    assert b"whisper" in bytes(call.body)
+
+
+async def test_an_upload_flows_while_it_is_sent(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(OK)
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b"a" * 1000
+        call = await upstream.next_call()
+        await call.body_reaches(1000)
+        assert not call.whole.is_set()
+        yield b"b" * 1000
+
+    response = await proxy.client.post("/v1/files", content=slowly())
+    assert response.status_code == 200
+    assert bytes(upstream.calls[0].body) == b"a" * 1000 + b"b" * 1000
+
+
+async def test_a_download_flows_while_it_comes(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    go_on = asyncio.Event()
+    events = (b"event: response.created\ndata: {}\n\n", b"data: [DONE]\n\n")
+    upstream.will(Reply.sse(events[0], Wait(go_on), events[1]))
+    seen = b""
+    async with proxy.client.stream("POST", "/v1/completions", json={"prompt": "x"}) as response:
+        async for piece in response.aiter_raw():
+            seen += piece
+            if seen == events[0]:
+                go_on.set()
+    assert seen == b"".join(events)
+
+
+async def test_audio_and_compressed_bodies_are_not_touched(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    speech = Reply(200, (("content-type", "audio/mpeg"),), (BINARY,), "chunked")
+    packed = gzip.compress(b'{"ok": true}')
+    head = (("content-type", "application/json"), ("content-encoding", "gzip"))
+    upstream.will(speech, Reply(200, head, (packed,)))
+    response = await proxy.client.post("/v1/audio/speech", json={"input": "hi"})
+    assert response.content == BINARY
+    assert response.headers["content-type"] == "audio/mpeg"
+    async with proxy.client.stream("GET", "/v1/files") as response:
+        assert b"".join([piece async for piece in response.aiter_raw()]) == packed
+        assert response.headers["content-encoding"] == "gzip"
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+async def test_upstreams_errors_as_they_are(
+    status: int, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    reply = litellm_error(status, "as it is", retry_after="7")
+    upstream.will(reply)
+    response = await proxy.client.get("/v1/batches")
+    assert (response.status_code, response.content) == (status, reply.pieces[0])
+    assert response.headers["retry-after"] == "7"
+    assert len(upstream.calls) == 1
+
+
+async def test_no_content_and_redirects(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    upstream.will(
+        Reply.raw(b"HTTP/1.1 204 No Content\r\n\r\n"),
+        Reply(307, (("location", "/v1/elsewhere"),)),
+    )
+    assert (await proxy.client.delete("/v1/files/1")).status_code == 204
+    response = await proxy.client.get("/v1/files/1")
+    assert response.status_code == 307
+    assert response.headers["location"] == "/v1/elsewhere"
+
+
+async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
+    checked_error(await proxy.client.get("/v1/files"), 503, "upstream_unavailable")
+
+
+async def test_a_body_over_the_limit(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"server.max_body_bytes": 10_000})
+    upstream.always(OK)
+    response = await proxy.client.post("/v1/files", content=b"a" * 10_001)
+    checked_error(response, 413, "invalid_request_error")
+    assert upstream.calls == []
+    response = await proxy.client.post("/v1/files", content=b"a" * 10_000)
+    assert response.status_code == 200
+
+
+async def test_a_chunked_body_over_the_limit(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({"server.max_body_bytes": 10_000})
+    upstream.always(OK)
+
+    async def too_much() -> AsyncIterator[bytes]:
+        for _ in range(1000):
+            yield b"a" * 5_000
+
+    response = await proxy.client.post("/v1/files", content=too_much())
+    checked_error(response, 413, "invalid_request_error")
+    assert not any(call.whole.is_set() for call in upstream.calls)
+
+
+async def test_a_large_upload_and_download(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    big = BINARY * 2000  # 20 MB
+    upstream.will(Reply(200, (("content-type", "application/octet-stream"),), (big,)))
+    response = await proxy.client.post("/v1/files", content=big)
+    assert response.content == big
+    assert bytes(upstream.calls[0].body) == big
+
+
+@pytest.mark.parametrize("method", ["POST", "GET", "HEAD"])
+async def test_one_request_after_another_on_one_connection(
+    method: str, upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
+) -> None:
+    """Whoever has a whole reply may ask again at once: to us, too, it is over then."""
+    state = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
+    proxy = await start_proxy(state)
+    whole = Reply.json({"usage": {"prompt_tokens": 5, "total_tokens": 5}})
+    empty = Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n")
+    upstream.always(empty if method == "HEAD" else whole)
+    body = b'{"input": "x", "model": "e"}' if method == "POST" else b""
+    ask = (
+        f"{method} /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\n"
+        f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    reader, writer = await proxy.raw(b"")
+    async with asyncio.timeout(20):
+        for _ in range(30):
+            writer.write(ask)
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200 ")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            if method != "HEAD":
+                await reader.readexactly(length)
+    writer.close()
+    assert len(upstream.calls) == 30
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["the client waits", "the client left"])
+async def test_an_upload_that_upstream_does_not_take_is_given_up(
+    leaves: bool, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "STALL_SECONDS", 0.3)
+    left = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await left.wait()
+        writer.close()
+
+    server = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1024)
+    port = server.sockets[0].getsockname()[1]
+    proxy = await start_proxy({"upstream.base_url": f"http://127.0.0.1:{port}"})
+    head = (
+        f"POST /v1/files HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\ncontent-length: 30000000\r\n"
+    )
+    reader, writer = await proxy.raw(f"{head}\r\n".encode())
+    writer.write(b"x" * 30_000_000)
+    if leaves:
+        writer.transport.abort()
+    else:
+        async with asyncio.timeout(10):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 502 ")
+            assert b"took nothing more" in await reader.readuntil(b"}}")
+        writer.transport.abort()
+    await until(lambda: not proxy.services.life.running)
+    left.set()
+    server.close()
+
+
+@pytest.mark.parametrize("end", [CLOSE, RESET], ids=["closed", "reset"])
+async def test_an_answer_that_breaks_off_is_no_fault_of_ours(
+    end: Piece, upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
+    upstream.will(Reply.raw(head, b'{"data": [', end))
+    with pytest.raises(httpx.RemoteProtocolError):
+        await proxy.client.post("/v1/embeddings", json={"model": "e", "input": "x"})
+    said = capfd.readouterr().err
+    assert '"level":"error"' not in said
+    (line,) = [json.loads(line) for line in said.splitlines() if "upstream_broke_off" in line]
+    assert line["level"] == "warning" and line["request_id"].startswith("req_")

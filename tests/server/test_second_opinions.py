@@ -1,0 +1,226 @@
+"""Before a call is made again whose result has just come, the next tier is asked, once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.asking import checked_error
+from tests.server.calling import messages_of
+from tests.server.climbing import asked
+from tests.server.conftest import StartProxy
+from tests.server.looping import CHAIN, RULES, STUCK, TOOLS, Agent, calling, endless
+from tests.support.replies import (
+    ROLE,
+    TEXT,
+    chunk,
+    litellm_error,
+    stream,
+    text_stream,
+    with_role,
+)
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import RESET, SILENCE, Call, Reply, ScriptedServer, WhenWhole
+from tests.tool_validation.calls import parameters, tool
+
+Json = dict[str, Any]
+ASKED = ["fast", "fast", "standard"]
+COUNTED = 'mlx_stack_loops_total{action="second_opinion",detector="repetition"} '
+THREE = {
+    "tiers": {name: {"model": name} for name in ("fast", "standard", "longctx")},
+    CHAIN: ["fast", "standard", "longctx"],
+}
+
+
+async def asked_how_often(proxy: RunningProxy) -> float:
+    lines = (await proxy.client.get("/metrics")).text.splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(COUNTED))
+
+
+async def twice(agent: Agent, **more: Any) -> None:
+    """A call, its result, and what comes then."""
+    agent.follow_up(await agent.turn())
+    await agent.turn(**more)
+
+
+def checked_first_reply(agent: Agent) -> None:
+    """The last response is `fast`'s call, as if nobody had been asked."""
+    last = agent.responses[-1]
+    assert last.status_code == 200
+    assert "error" not in last.text
+    assert '"look"' in last.text
+    assert last.headers["x-mlx-stack-tier"] == "fast"
+    assert "x-mlx-stack-escalated-from" not in last.headers
+    assert agent.header(len(agent.responses)) is None
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_it_is_the_next_tiers_and_nobody_tells_it_anything(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
+) -> None:
+    proxy = await start_proxy({CHAIN: ["fast", "standard"]})
+    agent = Agent(proxy)
+    upstream.will(calling("look"), calling("look"), calling("read", text="Let me see."))
+    await twice(agent, stream=streamed)
+    assert asked(upstream) == ASKED
+    assert messages_of(upstream.calls[2]) == agent.messages
+    last = agent.responses[-1]
+    assert agent.header(2) == "warning;detector=repetition"
+    assert last.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
+    assert '"read"' in last.text
+    assert await asked_how_often(proxy) == 1
+    upstream.will(calling("note"))
+    await agent.turn()
+    assert asked(upstream)[3:] == ["fast"], "a doubt says nothing of the next turn"
+
+
+@pytest.mark.parametrize("text", ["", "Let me look."])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_agent_that_waits_is_asked_about_once_and_left_alone(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool, text: str
+) -> None:
+    def answer(call: Call) -> Reply:
+        said = calling("look", text=text if call.json()["model"] == "standard" else "")
+        return said.with_headers(("x-litellm-model-id", call.json()["model"]))
+
+    upstream.otherwise = WhenWhole(answer)
+    proxy = await start_proxy({CHAIN: ["fast", "standard"]})
+    agent = Agent(proxy)
+    first = await agent.turn()
+    for _ in range(2):
+        agent.follow_up(first)
+        await agent.turn(stream=streamed)
+        checked_first_reply(agent)
+        assert agent.responses[-1].headers["x-litellm-model-id"] == "fast"
+    assert asked(upstream) == [*ASKED, "fast"]
+    assert await asked_how_often(proxy) == 1
+
+
+BAD_CALL = stream(
+    [
+        chunk({"role": "assistant", "content": "So: "}),
+        chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "gone"}}]}),
+        chunk({}, "tool_calls"),
+    ]
+)
+FAILURES = {
+    "refused": litellm_error(400, "no"),
+    "an error": litellm_error(500, "no"),
+    "an overflow": litellm_error(400, "maximum context length is 2000 tokens"),
+    "nothing": text_stream(""),
+    "no answer": Reply.raw(),
+    "broken off": Reply.sse(ROLE, TEXT, RESET),
+    "a bad call": BAD_CALL,
+    "a text without end": endless({"content": STUCK}),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("name", FAILURES)
+async def test_where_it_fails_the_first_reply_goes_out_and_nobody_else_is_asked(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool, name: str
+) -> None:
+    agent = Agent(await start_proxy(THREE))
+    upstream.will(calling("look"), calling("look"), FAILURES[name])
+    await twice(agent, stream=streamed)
+    checked_first_reply(agent)
+    assert asked(upstream) == ASKED
+    agent.follow_up(agent.responses[0])
+    upstream.will(calling("look"))
+    await agent.turn()
+    assert asked(upstream)[3:] == ["fast"], "nothing stays, and once was enough"
+
+
+async def test_an_opinion_with_an_id_that_may_be_wrong_is_one(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}), "result of {}, 8874449".format)
+    order = parameters("order_id", order_id="string")
+    function = {"name": "get_order", "arguments": '{"order_id": "887449"}'}
+    one = {"index": 0, "id": "call_order", "type": "function", "function": function}
+    slip = stream(with_role({"tool_calls": [one]}, finish="tool_calls"))
+    upstream.will(calling("look"), calling("look"), slip)
+    await twice(agent, tools=[*TOOLS, tool("get_order", order)])
+    assert "get_order" in agent.responses[-1].text
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({f"{RULES}.on_break": "stop"}, endless({"content": STUCK})),
+        ({"reliability.tool_validation.on_exhausted": "return_last"}, BAD_CALL),
+    ],
+)
+async def test_what_is_delivered_elsewhere_is_no_opinion(
+    upstream: ScriptedServer, start_proxy: StartProxy, changes: Json, answer: Reply
+) -> None:
+    agent = Agent(await start_proxy({**THREE, **changes}))
+    upstream.will(calling("look"), calling("look"), answer)
+    await twice(agent)
+    checked_first_reply(agent)
+
+
+async def test_it_takes_no_longer_than_the_client_waits(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(THREE)
+    agent = Agent(proxy)
+    upstream.will(calling("look"), calling("look"), Reply.sse(ROLE, SILENCE))
+    agent.follow_up(await agent.turn())
+    body = {"model": "auto", "messages": agent.messages, "tools": TOOLS}
+    async with asyncio.timeout(30):
+        last = await proxy.client.post(
+            "/v1/chat/completions",
+            content=json.dumps(body),
+            headers={"content-type": "application/json", "x-stainless-timeout": "1"},
+        )
+    agent.responses.append(last)
+    checked_first_reply(agent)
+    assert asked(upstream) == ASKED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {CHAIN: ["fast"]},
+        {"reliability.escalation.enabled": False},
+        {f"{RULES}.second_opinion": False},
+    ],
+)
+async def test_nobody_is_asked_and_nothing_counted(
+    upstream: ScriptedServer, start_proxy: StartProxy, changes: Json
+) -> None:
+    proxy = await start_proxy(changes)
+    agent = Agent(proxy)
+    upstream.will(calling("look"), calling("look"))
+    await twice(agent)
+    checked_first_reply(agent)
+    assert asked(upstream) == ["fast", "fast"]
+    assert await asked_how_often(proxy) == 0
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_call_that_may_not_be_made_is_none_to_ask_about(
+    upstream: ScriptedServer, start_proxy: StartProxy, streamed: bool
+) -> None:
+    """Else it would go out where the next tier has nothing better."""
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
+    upstream.otherwise = lambda call: calling("look")
+    agent.follow_up(await agent.turn())
+    last = await agent.turn(stream=streamed, tool_choice="none")
+    checked_error(last, 422, "tool_validation_failed")
+
+
+async def test_nor_is_a_call_that_two_tiers_make_wrongly_believed(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"]}))
+    upstream.otherwise = lambda call: calling("look")
+    agent.follow_up(await agent.turn())
+    for _ in range(2):
+        agent.follow_up(agent.responses[0])
+    checked_error(await agent.turn(tool_choice="none"), 422, "loop_detected")
+    assert asked(upstream)[1:] == ["fast", "standard", "standard"], "one last try with the hint"

@@ -1,0 +1,354 @@
+"""The threat model of docs/security.md: what no other test shows already.
+
+Each test is named there, on the line of the threat that it is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import io
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mlx_stack_proxy.server import chat_completions, http_protocol
+from mlx_stack_proxy.settings import ObservabilitySettings
+from mlx_stack_proxy.telemetry import log
+from tests.server.asking import CHAT, ask, body, checked_error
+from tests.server.conftest import StartProxy
+from tests.support.replies import text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+
+ROOT = Path(__file__).parents[2]
+INVALID = "invalid_request_error"
+PATIENCE = 20  # seconds; only a hang would take them
+
+
+@pytest.fixture
+async def elsewhere() -> AsyncIterator[ScriptedServer]:
+    """A server that nobody but a client has named; it answers whatever it is asked."""
+    async with ScriptedServer() as server:
+        server.always(Reply.json({"taken": "in"}))
+        yield server
+
+
+def never_asked(server: ScriptedServer) -> bool:
+    return server.calls == [] and not server.connections
+
+
+def head(target: str, host: str, content: bytes, method: str = "POST") -> bytes:
+    lines = (
+        f"{method} {target} HTTP/1.1",
+        f"host: {host}",
+        "content-type: application/json",
+        f"content-length: {len(content)}",
+        "connection: close",
+    )
+    return "\r\n".join([*lines, "", ""]).encode() + content
+
+
+async def whole_answer(proxy: RunningProxy, request: bytes) -> bytes:
+    reader, writer = await proxy.raw(request)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+# --- a client does not choose where we connect -------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://{elsewhere}/v1/chat/completions",
+        "http://{elsewhere}/v1/files",
+        "//{elsewhere}/v1/files",
+        "/v1/@{elsewhere}/",
+        "/v1//{elsewhere}/",
+        "/v1/http://{elsewhere}/",
+        "/v1/files?base_url=http://{elsewhere}",
+        "@{elsewhere}/v1/files",
+        ":@{elsewhere}/v1/files",
+    ],
+)
+async def test_a_target_leads_nowhere_but_to_litellm(
+    target: str, upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(Reply.json({"ok": 1}))
+    name = target.format(elsewhere=f"127.0.0.1:{elsewhere.port}")
+    for host in (f"127.0.0.1:{proxy.port}", f"127.0.0.1:{elsewhere.port}"):
+        answer = await whole_answer(proxy, head(name, host, json.dumps(body()).encode()))
+        assert b"taken" not in answer
+    assert never_asked(elsewhere)
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-Host", "Forwarded", "X-Original-URL", "Via"])
+async def test_no_header_leads_elsewhere(
+    header: str, upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.always(text_stream("from LiteLLM"))
+    assert (await ask(proxy, {header: f"host={elsewhere.url}"})).status_code == 200
+    assert never_asked(elsewhere)
+
+
+async def test_a_redirect_is_passed_on_and_not_followed(
+    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+) -> None:
+    away = Reply.json({}, status=307, location=f"{elsewhere.url}/v1/files")
+    upstream.always(away)
+    assert (await proxy.client.get("/v1/files")).status_code == 307
+    response = await ask(proxy)
+    assert response.status_code == 502
+    assert [one["status"] for one in response.json()["error"]["attempts"]] == [307]
+    assert "redirect" in response.json()["error"]["message"]
+    assert never_asked(elsewhere)
+
+
+async def test_a_schema_that_names_an_address_is_not_fetched(
+    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+) -> None:
+    schema = {"$ref": f"{elsewhere.url}/schema.json", "$schema": f"{elsewhere.url}/meta.json"}
+    function = {"name": "get_weather", "parameters": schema}
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    upstream.always(text_stream('{"city": "Oslo"}'))
+    for asked in (
+        {"tools": [{"type": "function", "function": function}]},
+        {"response_format": wanted},
+    ):
+        assert (await ask(proxy, **asked)).status_code == 200
+    assert never_asked(elsewhere)
+
+
+async def test_the_environments_proxies_are_not_used(
+    upstream: ScriptedServer,
+    elsewhere: ScriptedServer,
+    start_proxy: StartProxy,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prompt goes to LiteLLM and nowhere else, whatever the shell of the start had set."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, elsewhere.url)
+    proxy = await start_proxy()
+    upstream.will(text_stream("directly"))
+    assert (await ask(proxy)).status_code == 200
+    assert never_asked(elsewhere)
+
+
+# --- headers and log lines ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-request-id", "a\r\nx-evil: 1"),
+        ("x-mlx-stack-session", "a\r\nx-evil: 1"),
+        ("x-mlx-stack-tier", "fast\nx-evil: 1"),
+        ("x-request-id", "a\rx-evil: 1"),
+    ],
+)
+async def test_a_line_end_in_a_header_makes_no_header_of_the_answer(
+    name: str, value: str, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """What an HTTP parser takes for two lines are two headers of the request, and no more."""
+    upstream.always(text_stream("Hello"))
+    content = json.dumps(body()).encode()
+    request = head(CHAT, f"127.0.0.1:{proxy.port}", content)
+    request = request.replace(b"connection:", f"{name}: {value}\r\nconnection:".encode())
+    answer = await whole_answer(proxy, request)
+    first, _, rest = answer.partition(b"\r\n")
+    assert first.split(b" ")[1] in (b"200", b"400")
+    assert b"x-evil" not in rest.partition(b"\r\n\r\n")[0].lower()
+
+
+@pytest.mark.parametrize("kind", ["console", "json"])
+async def test_no_client_writes_a_log_line_or_moves_the_cursor(
+    kind: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy()
+    written = io.StringIO()
+    log.configure(ObservabilitySettings(log_format=kind), written)  # type: ignore[arg-type]
+    upstream.always(text_stream("Hello"))
+    evil = "m\x1b[2J\x1b]0;title\x07\r\n2026-11-22 [error] forged\x9b31m\x00\u2028"
+    assert (await ask(proxy, model=evil)).status_code == 200
+    for less in (" \r\n", " \r\n\x00", " \r\n\u2028\x9b\x00"):  # renderers look for different ones
+        assert (
+            await ask(proxy, model="".join(c for c in evil if c not in less))
+        ).status_code == 200
+    text = written.getvalue()
+    assert "unknown_model" in text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029]", text), repr(text)
+    assert not any("forged" in line[:30] for line in text.split("\n"))
+
+
+# --- what may come, how much of it, and how slowly ---------------------------------------------
+
+
+async def test_a_packed_body_is_refused_before_it_is_unpacked(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    for encoding in ("gzip", "deflate", "br", "zstd", "gzip, gzip", "x-unknown"):
+        headers = {"content-type": "application/json", "content-encoding": encoding}
+        response = await proxy.client.post(CHAT, content=bomb, headers=headers)
+        checked_error(response, 415, INVALID)
+    assert upstream.calls == []
+
+
+async def test_a_packed_body_passes_through_as_it_came(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    bomb = gzip.compress(b" " * 5_000_000)
+    upstream.will(Reply.json({"ok": 1}))
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    await proxy.client.post("/v1/embeddings", content=bomb, headers=headers)
+    assert bytes(upstream.calls[0].body) == bomb
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_a_packed_reply_is_not_unpacked(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """We never ask for one; what comes all the same is no reply, and no memory of ours."""
+    packed = gzip.compress(b"data: " + b" " * 5_000_000)
+    reply = Reply.sse(packed, headers=(("content-encoding", "gzip"),))
+    upstream.always(reply)
+    response = await ask(proxy, stream=streamed)
+    assert response.status_code == 502 or b'"error"' in response.content
+    assert len(response.content) < 10_000
+
+
+@pytest.mark.parametrize("earlier", [0, 1], ids=["at once", "after a request"])
+@pytest.mark.parametrize("sent", [b"P", b"POST /v1/chat/completions HTTP/1.1\r\nhost: loc"])
+async def test_a_head_that_trickles_is_given_up(
+    sent: bytes, earlier: int, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(earlier):
+            writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            length = re.search(rb"content-length: (\d+)", await reader.readuntil(b"\r\n\r\n"))
+            assert length is not None
+            await reader.readexactly(int(length[1]))
+        writer.write(sent)
+        answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_connection_that_asks_nothing_is_given_up(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_a_head_in_time_has_no_more_limit(
+    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reply may take longer than a head, on a connection's first request and on later ones."""
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.2)
+    for _ in range(2):
+        go_on = asyncio.Event()
+        asyncio.get_running_loop().call_later(0.6, go_on.set)
+
+        async def wait(gate: asyncio.Event = go_on) -> None:
+            await gate.wait()
+
+        upstream.will(Reply.sse(wait, *text_stream("late").pieces))
+        response = await ask(proxy)
+        assert response.status_code == 200
+
+
+async def test_half_a_head_behind_a_request_breaks_no_reply(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    go_on = asyncio.Event()
+    upstream.will(Reply.sse(Wait(go_on), *text_stream("whole").pieces))
+    content = json.dumps(body(stream=True)).encode()
+    request = head(CHAT, "localhost", content).replace(b"connection: close\r\n", b"")
+    reader, writer = await proxy.raw(request + b"POST /v1/chat")
+    await upstream.next_call()
+    go_on.set()
+    async with asyncio.timeout(PATIENCE):
+        answer = await reader.read()
+    writer.close()
+    first, _, after = answer.partition(b"\r\n0\r\n\r\n")
+    assert first.startswith(b"HTTP/1.1 200 ") and b"whole" in first and b"[DONE]" in first
+    assert after == b""
+
+
+async def test_what_is_said_once_is_kept_short(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ever more names of the longest body would fill the memory, the state and the log."""
+    made: list[chat_completions.ChatCompletions] = []
+    real = chat_completions.ChatCompletions.__init__
+
+    def init(self: chat_completions.ChatCompletions, *given: object) -> None:
+        made.append(self)
+        real(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(chat_completions.ChatCompletions, "__init__", init)
+    proxy = await start_proxy()
+    upstream.always(text_stream("Hello"))
+    for first in "ab":
+        assert (await ask(proxy, model=first + "m" * 400)).status_code == 200
+    assert (await ask(proxy, model="m" * 100_000)).status_code == 400
+    (kept,) = [one._said_unknown for one in made]
+    assert len(kept) == 2
+    assert all(len(name) <= 128 for name in kept)
+
+
+async def test_patterns_and_schemas_without_end_hold_nobody_up(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Sent by a client, met by a reply: each ends with an answer, and others are served."""
+    nested: dict[str, object] = {"type": "string"}
+    for _ in range(100):
+        nested = {"type": "object", "properties": {"a": nested}}
+    parameters = [
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
+        {"type": "object", "properties": {"a": {"pattern": "(a{1000}){1000}"}}},
+        {"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"},
+        nested,
+    ]
+    arguments = json.dumps({"a": "a" * 5_000 + "!"})
+    call = {"index": 0, "id": "c", "type": "function"}
+    call["function"] = {"name": "t", "arguments": arguments}  # type: ignore[assignment]
+    upstream.always(
+        text_stream(f'<tool_call>{{"name": "t", "arguments": {arguments}}}</tool_call>')
+    )
+    async with asyncio.timeout(PATIENCE):
+        for one in parameters:
+            tools = [{"type": "function", "function": {"name": "t", "parameters": one}}]
+            assert (await ask(proxy, tools=tools)).status_code in (200, 400, 422)
+            assert (await proxy.client.get("/health")).status_code == 200
+
+
+# --- the document ------------------------------------------------------------------------------
+
+
+def test_every_test_that_the_document_names_is_there() -> None:
+    text = (ROOT / "docs" / "security.md").read_text()
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text)
+    assert len(named) > 30
+    for path, name in named:
+        assert f"def {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
+    own = re.findall(r"^(?:async )?def (test_\w+)", Path(__file__).read_text(), re.MULTILINE)
+    unnamed = (
+        set(own)
+        - {name for _, name in named}
+        - {"test_every_test_that_the_document_names_is_there"}
+    )
+    assert unnamed == set()

@@ -1,0 +1,143 @@
+"""`/mlx-stack/status`: what stands there is what has happened; and the command that shows it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.state.store import StoreError
+from tests.server.asking import ask
+from tests.server.calling import BAD, GOOD, TOOLS, calling
+from tests.server.conftest import StartProxy
+from tests.server.failing import SETTINGS
+from tests.support.replies import data, litellm_error, long_text, text_chunks, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply, ScriptedServer, Wait
+
+GENEROUS = 20  # seconds; what takes longer hangs
+CHANGES = {
+    **SETTINGS,
+    "reliability.token_budget": {"per_hour": 1000, "per_tier": {"standard": {"per_hour": 500}}},
+    "reliability.escalation.max_retries_before_escalate": 0,
+}
+
+
+async def status(proxy: RunningProxy) -> dict[str, Any]:
+    response = await proxy.client.get("/mlx-stack/status")
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
+    return found
+
+
+async def test_what_has_happened(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy(CHANGES)
+    upstream.will(text_stream())
+    await ask(proxy)
+    upstream.will(calling(BAD), calling('{"query": "quokka",}'))
+    await ask(proxy, tools=TOOLS)
+    upstream.will(litellm_error(500, "no"), calling(GOOD))
+    await ask(proxy, tools=TOOLS)
+    upstream.will(litellm_error(400, "what?"))
+    await ask(proxy)
+    found = await status(proxy)
+    fast, standard = found["tiers"]["fast"], found["tiers"]["standard"]
+    counts = ("requests", "attempts", "failed", "retries", "escalated")
+    assert [fast[name] for name in counts] == [3, 5, 2, 1, 1]
+    assert [standard[name] for name in counts] == [1, 1, 0, 0, 0]
+    assert fast["tokens_per_second"] > 0
+    totals = found["totals"]
+    assert (totals["requests"], totals["delivered"]) == (4, 3)
+    assert (totals["retries"], totals["escalations"]) == (1, 1)
+    assert (totals["invalid_calls"], totals["repairs"]) == (1, 1)
+    hour, tier = found["budgets"]
+    spent = totals["tokens_in"] + totals["tokens_out"]
+    assert hour == {"scope": "hour", "used": spent, "limit": 1000}
+    assert tier == {"scope": "tier:standard", "used": 13, "limit": 500}
+    assert (found["running"], found["sessions"], found["store"]) == (0, 1, "ok")
+
+
+async def test_what_runs_and_what_waits(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    """A reply that is on its way counts by what it has written."""
+    proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
+    rest = asyncio.Event()
+    role, text, end = (data(one) for one in text_chunks(long_text(400)))
+    upstream.will(Reply.sse(role, text, Wait(rest), end, b"data: [DONE]\n\n"), text_stream())
+    asking = [asyncio.create_task(ask(proxy, stream=True)) for _ in range(2)]
+    async with asyncio.timeout(GENEROUS):
+        while True:
+            found = await status(proxy)
+            fast = found["tiers"]["fast"]
+            if fast["waiting"] and fast["tokens_per_second"]:
+                break
+            await asyncio.sleep(0.01)
+    assert (fast["in_flight"], fast["waiting"], found["running"]) == (1, 1, 2)
+    rest.set()
+    assert [one.status_code for one in await asyncio.gather(*asking)] == [200, 200]
+    assert (await status(proxy))["running"] == 0
+
+
+async def test_to_look_changes_nothing(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"reliability.token_budget": {"per_hour": 1}})
+    for _ in range(3):
+        assert (await status(proxy))["budgets"] == [{"scope": "hour", "used": 0, "limit": 1}]
+
+
+async def test_a_store_that_fails_is_said(
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(now: float) -> int:
+        raise StoreError("no disk")
+
+    monkeypatch.setattr(proxy.services.store, "count_sessions", fails)
+    monkeypatch.setattr(type(proxy.services.store), "trouble", "no disk")
+    found = await status(proxy)
+    assert (found["sessions"], found["budgets"], found["store"]) == (None, [], "no disk")
+    assert found["tiers"]["fast"]["state"] == "ok"
+
+
+async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    """Drawn again and again on a screen of its own, which goes away with Ctrl-C."""
+    upstream.always(lambda _: text_stream())
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mlx_stack_proxy", "status", "--watch", "0.1", "--url", proxy.url),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(theirs)
+    shown = bytearray()
+
+    async def until(text: bytes) -> None:
+        async with asyncio.timeout(GENEROUS):
+            while text not in shown:
+                with contextlib.suppress(OSError):  # its end was closed: it has ended
+                    shown.extend(await asyncio.to_thread(os.read, ours, 65_536))
+
+    try:
+        await until(b"0 requests, 0 delivered")
+        assert b"\x1b[?1049h" in shown, "a screen of its own"
+        await ask(proxy)
+        await until(b"1 request, 1 delivered")
+        os.write(ours, b"\x03")
+        async with asyncio.timeout(GENEROUS):
+            assert await process.wait() == 130
+        await until(b"\x1b[?1049l")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        os.close(ours)

@@ -1,0 +1,186 @@
+"""What steers LiteLLM is not sent on, and a client's own timeout harms nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.server.asking import CHAT, ask, body, checked_error, payloads
+from tests.server.conftest import StartProxy
+from tests.support.replies import DONE, END, ROLE, TEXT, litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer, WhenWhole
+
+KEYS = {"server.api_keys": ["a-client", "another"]}
+CLIENT = {"Authorization": "Bearer a-client"}
+BREAKS_AT_THREE = {"reliability.escalation.degrade": {"failures": 3}}
+HEADER = {"x-litellm-timeout": "0.001"}
+
+
+def like_litellm(call: Call) -> Reply:
+    """It obeys what steers it, as LiteLLM does; how it fails then stands in its answers."""
+    asked = call.json()
+    if any(name.startswith("mock_") for name in asked):
+        return litellm_error(500, "litellm.InternalServerError: mocked")
+    names = {"timeout", "request_timeout", "stream_timeout"}
+    if names & set(asked) or call.header("x-litellm-timeout"):
+        return litellm_error(408, "litellm.Timeout")
+    if {"api_base", "base_url", "api_key", "fallbacks", "model_list"} & set(asked):
+        return litellm_error(500, "litellm.InternalServerError: Connection error.")
+    return text_stream()
+
+
+async def state_of(proxy: RunningProxy) -> str:
+    tiers = (await proxy.client.get("/ready")).json()["tiers"]
+    return str(tiers["fast"]["state"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers"),
+    [
+        ({"mock_response": "litellm.InternalServerError"}, {}),
+        ({"mock_timeout": True}, {}),
+        ({"timeout": 0.001}, {}),
+        ({"request_timeout": 0.001}, {}),
+        ({"stream_timeout": 0.001}, {}),
+        ({"api_base": "http://127.0.0.1:1"}, {}),
+        ({"base_url": "http://127.0.0.1:1", "api_key": "x"}, {}),
+        ({"fallbacks": ["nothing"], "model_list": []}, {}),
+        ({}, HEADER),
+    ],
+    ids=str,
+)
+async def test_three_requests_degrade_no_tier(
+    fields: dict[str, Any],
+    headers: dict[str, str],
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+) -> None:
+    proxy = await start_proxy({**KEYS, **BREAKS_AT_THREE})
+    upstream.always(WhenWhole(like_litellm))
+    for _ in range(3):
+        await ask(proxy, {**CLIENT, **headers}, **fields)
+    assert await state_of(proxy) == "ok"
+    assert (await ask(proxy, {"Authorization": "Bearer another"})).status_code == 200
+
+
+async def test_it_goes_up_by_no_field_and_no_header(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Also with a key of the client's own: the breaker is everybody's."""
+    upstream.will(text_stream())
+    said = {"x-litellm-timeout": "60", "x-litellm-num-retries": "9", "litellm-x": "1"}
+    fields = {"timeout": 60, "num_retries": 9, "api_base": "x", "top_k": 5, "user": "u"}
+    metadata = {"user_id": "u", "tags": ["cloud"]}
+    await ask(proxy, {**CLIENT, **said}, metadata=metadata, **fields)
+    (call,) = upstream.calls
+    sent = call.json()
+    assert {"top_k": 5, "user": "u", "metadata": {"user_id": "u"}}.items() <= sent.items()
+    assert (sent["num_retries"], sent["disable_fallbacks"]) == (0, True)
+    assert not {"timeout", "api_base"} & set(sent)
+    theirs = [name for name, _ in call.headers if "litellm" in name]
+    assert theirs == ["x-litellm-call-id"]
+
+
+async def test_an_operators_params_may_steer(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    tiers = {"fast": {"model": "fast", "params": {"timeout": 30}}}
+    proxy = await start_proxy({"tiers": tiers})
+    upstream.will(text_stream())
+    await ask(proxy)
+    assert upstream.calls[0].json()["timeout"] == 30
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("by", ["field", "header"])
+async def test_a_clients_timeout_is_our_deadline(
+    by: str, streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy(BREAKS_AT_THREE)
+    upstream.always(lambda _: Reply.sse(SILENCE))
+    fields = {"timeout": 0.3} if by == "field" else {}
+    headers = {"x-litellm-timeout": "0.3"} if by == "header" else {}
+    for _ in range(3):
+        response = await ask(proxy, headers, stream=streamed, **fields)
+        error = checked_error(response, 504, "all_tiers_failed")
+        assert "the request's own `timeout`" in error["message"]
+        assert [one["reason"] for one in error["attempts"]] == ["timeout"]
+    assert [await call.left_within(10) for call in upstream.calls] == [True] * 3
+    assert await state_of(proxy) == "ok"
+
+
+async def test_a_timeout_that_is_over_at_once_calls_nobody(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    error = checked_error(await ask(proxy, timeout=1e-9), 504, "all_tiers_failed")
+    assert error["attempts"] == [] and upstream.calls == []
+
+
+async def test_it_holds_in_the_queue(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    proxy = await start_proxy({"tiers": {"fast": {"model": "fast", "max_concurrency": 1}}})
+    upstream.will(Reply.sse(ROLE, SILENCE))
+    first = asyncio.create_task(ask(proxy))
+    await upstream.next_call()
+    checked_error(await ask(proxy, timeout=0.3), 504, "all_tiers_failed")
+    assert len(upstream.calls) == 1
+    first.cancel()
+
+
+async def test_after_text_it_ends_the_stream_with_an_error(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    response = await ask(proxy, stream=True, timeout=0.5)
+    errors = [one["error"] for one in payloads(response.content) if "error" in one]
+    assert [error["type"] for error in errors] == ["all_tiers_failed"]
+
+
+async def test_a_reply_that_is_finished_by_then_goes_out(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.sse(ROLE, TEXT, END, SILENCE))
+    response = await ask(proxy, timeout=0.5)
+    assert response.json()["choices"][0]["finish_reason"] == "stop"
+
+
+async def test_what_is_no_time_is_no_deadline(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    for value in (0, -1, "soon", None, [5], {"connect": 0.001}, True):
+        upstream.will(Reply.sse(ROLE, TEXT, END, DONE))
+        assert (await ask(proxy, timeout=value)).status_code == 200
+
+
+async def test_what_passes_through_has_it_too(
+    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-master")
+    proxy = await start_proxy(KEYS)
+    upstream.always(lambda _: Reply.raw(SILENCE))
+    asked = {"model": "m", "input": "x", "timeout": 0.3}
+    response = await proxy.client.post("/v1/completions", json=asked, headers=CLIENT)
+    checked_error(response, 504, "all_tiers_failed")
+    assert await upstream.calls[0].left_within(10)
+    assert "timeout" not in upstream.calls[0].json()
+
+
+async def test_with_another_key_what_passes_through_is_litellms_to_time(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(Reply.json({"ok": True}))
+    asked = {"model": "m", "input": "x", "timeout": 1e-9}
+    response = await proxy.client.post("/v1/completions", json=asked, headers={**CLIENT, **HEADER})
+    assert response.status_code == 200
+    assert upstream.calls[0].json() == asked
+    assert upstream.calls[0].header("x-litellm-timeout") == "0.001"
+
+
+async def test_chat_completions_take_no_model_of_the_query(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    upstream.will(text_stream())
+    await proxy.client.post(f"{CHAT}?model=cloud", json=body())
+    assert upstream.calls[0].target == CHAT

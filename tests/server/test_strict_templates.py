@@ -1,0 +1,320 @@
+"""A tier that takes no user message behind a tool result: words of ours go into that.
+
+Its chat template wants roles to alternate, and nobody has set its ``hint_placement``.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.server.asking import ask, checked_error, checked_error_body, payloads
+from tests.server.calling import CORRECTION, GOOD, RULES, deltas, messages_of
+from tests.server.calling import TOOLS as SEARCHING
+from tests.server.calling import calling as searching
+from tests.server.conftest import StartProxy
+from tests.server.counting import budget
+from tests.server.looping import CHAIN, Agent, calling
+from tests.server.polling import is_degraded, metric_value
+from tests.support.replies import ROLE, TEXT, USAGE, data, litellm_error, text_stream
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
+
+ALTERNATE = "Conversation roles must alternate user/assistant/user/assistant"
+ALONE = {CHAIN: ["fast"], "reliability.token_budget.downgrade_tier": "fast"}
+NO_OPINION = {"reliability.loop_detection.second_opinion": False}
+ESCALATION = "reliability.escalation"
+REFUSED = litellm_error(400, ALTERNATE)
+
+
+def roles_of(call: Call) -> list[str]:
+    return [message["role"] for message in messages_of(call)]
+
+
+def strict(status: int, model: str) -> WhenWhole:
+    """This model is strict, and looks three times; others look again and again."""
+
+    def answer(call: Call) -> Reply:
+        if call.json()["model"] != model:
+            return calling("look")
+        roles = roles_of(call)
+        if roles[-2:] == ["tool", "user"]:
+            return litellm_error(status, ALTERNATE)
+        return calling("look") if roles.count("tool") < 3 else text_stream("Done.")
+
+    return WhenWhole(answer)
+
+
+def refusing(refusal: Reply, otherwise: Reply | None = None) -> WhenWhole:
+    """A server that takes no user message behind a tool result."""
+
+    def answer(call: Call) -> Reply:
+        refuses = roles_of(call)[-2:] == ["tool", "user"]
+        return refusal if refuses else otherwise or text_stream("Done.")
+
+    return WhenWhole(answer)
+
+
+def hints_refused(capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """What the log has said of tiers that take words of ours elsewhere."""
+    return [line for line in capfd.readouterr().err.splitlines() if '"hint_refused"' in line]
+
+
+async def three_looks(proxy: RunningProxy, upstream: ScriptedServer) -> Agent:
+    """An agent that is about to be told that it goes round."""
+    agent = Agent(proxy)
+    upstream.otherwise = calling("look")
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    return agent
+
+
+@pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize("status", [400, 404, 422, 500])
+async def test_a_hint(
+    status: int, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = strict(status, "fast")
+    proxy = await start_proxy({**ALONE, **NO_OPINION})
+    agent = Agent(proxy)
+    await agent.run(3)
+    agent.follow_up(agent.responses[-1])
+    last = await agent.turn(stream=streams)
+    assert last.status_code == 200 and "Done." in last.text
+    assert last.headers["x-mlx-stack-retries"] == "1"
+    assert agent.header(4) == "warning;detector=repetition"
+    refused, taken = upstream.calls[3:]
+    assert roles_of(refused)[-1] == "user"
+    hint = messages_of(refused)[-1]["content"]
+    assert messages_of(taken)[:-1] == agent.messages[:-1]
+    result = agent.messages[-1]
+    assert messages_of(taken)[-1] == {**result, "content": f"{result['content']}\n\n{hint}"}
+    text = (await proxy.client.get("/metrics")).text
+    assert metric_value(text, "mlx_stack_retries_total", tier="fast", reason="client_error") == 1
+
+
+@pytest.mark.parametrize("status", [400, 404])
+async def test_the_hint_of_a_loop_that_another_tier_made(
+    status: int, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    upstream.otherwise = strict(status, "standard")
+    agent = Agent(await start_proxy({CHAIN: ["fast", "standard"], **NO_OPINION}))
+    last = await agent.run(4)
+    assert last.status_code == 200
+    assert last.headers["x-mlx-stack-tier"] == "standard"
+    asked = [roles_of(call) for call in upstream.calls if call.json()["model"] == "standard"]
+    assert [roles[-1] for roles in asked] == ["user", "tool"]
+
+
+@pytest.mark.parametrize("status", [400, 404])
+async def test_a_correction(status: int, upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+    def answer(call: Call) -> Reply:
+        roles = roles_of(call)
+        if roles[-2:] == ["tool", "user"]:
+            return litellm_error(status, ALTERNATE)
+        return searching(GOOD if "tool" in roles else '{"limit": 5}')
+
+    upstream.otherwise = WhenWhole(answer)
+    proxy = await start_proxy({**ALONE, f"{RULES}.max_retries": 1})
+    response = await ask(proxy, tools=SEARCHING, stream=True)
+    assert response.status_code == 200
+    (call,) = [c for one in deltas(response) for c in one.get("tool_calls", ())]
+    assert call["function"]["arguments"] == GOOD
+    assert response.headers["x-mlx-stack-attempts"] == "3"
+    result = messages_of(upstream.calls[-1])[-1]
+    assert result["role"] == "tool" and CORRECTION in result["content"]
+
+
+async def test_a_tier_that_takes_words_nowhere_has_the_client_s_own_answer(
+    upstream: ScriptedServer, start_proxy: StartProxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where the fault is the client's after all, it is told so, one call later."""
+    agent = await three_looks(await start_proxy({**ALONE, **NO_OPINION}), upstream)
+    upstream.otherwise = litellm_error(400, "no such parameter")
+    last = await agent.turn()
+    assert last.status_code == 400 and "no such parameter" in last.text
+    assert len(upstream.calls) == 5
+    assert not hints_refused(capfd), "of its template nothing is known"
+
+
+@pytest.mark.parametrize("policy", ["warn_and_continue", "hard_stop"])
+@pytest.mark.parametrize("streams", [True, False])
+async def test_what_a_refusal_counts(
+    streams: bool,
+    policy: str,
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """No failure of the tier's, no token, and one line in the log."""
+    rules = {f"{ESCALATION}.degrade": {"failures": 1}, **budget(policy=policy)}
+    proxy = await start_proxy({**ALONE, **NO_OPINION, **rules})
+    agent = await three_looks(proxy, upstream)
+    upstream.otherwise = refusing(litellm_error(500, ALTERNATE))
+    for _ in range(2):
+        assert (await agent.turn(stream=streams)).status_code == 200
+    assert not await is_degraded(proxy)
+    (said,) = hints_refused(capfd)
+    assert '"tier":"fast"' in said and "hint_placement: tool_result" in said
+    text = (await proxy.client.get("/metrics")).text
+    refused = {"tier": "fast", "result": "client_error"}
+    assert metric_value(text, "mlx_stack_attempts_total", **refused) == 2
+    tokens = metric_value(text, "mlx_stack_tokens_total", tier="fast", direction="input")
+    assert tokens == 5 * USAGE["prompt_tokens"], "of the replies alone"
+
+
+@pytest.mark.parametrize("as_parts", [True, False])
+async def test_the_last_of_several_results(
+    as_parts: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    agent = await three_looks(await start_proxy({**ALONE, **NO_OPINION}), upstream)
+    content = [{"type": "text", "text": "a"}] if as_parts else "a"
+    messages = agent.messages[:1]
+    for asked, result in zip(agent.messages[1::2], agent.messages[2::2], strict=True):
+        calls = [{**asked["tool_calls"][0], "id": name} for name in ("first", "second")]
+        calls[0]["function"] = {**calls[0]["function"], "name": "note"}
+        messages.append({**asked, "tool_calls": calls})
+        messages += [{**result, "tool_call_id": c["id"], "content": content} for c in calls]
+    agent.messages = messages
+    upstream.otherwise = refusing(REFUSED)
+    assert (await agent.turn()).status_code == 200
+    refused, taken = upstream.calls[3:]
+    hint = messages_of(refused)[-1]["content"]
+    assert messages_of(taken)[:-1] == messages[:-1]
+    told = [*content, {"type": "text", "text": hint}] if as_parts else f"a\n\n{hint}"
+    assert messages_of(taken)[-1] == {**messages[-1], "content": told}
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+async def test_a_hint_and_a_correction(
+    role: str, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Once refused, nothing is said behind a result any more; and each is said only once."""
+    rules = {f"{RULES}.max_retries": 1, f"{RULES}.correction_role": role}
+    proxy = await start_proxy({**ALONE, **NO_OPINION, **rules})
+    agent = await three_looks(proxy, upstream)
+
+    def answer(call: Call) -> Reply:
+        if roles_of(call)[-2:] == ["tool", "user"]:
+            return REFUSED
+        corrected = "invalid tool call" in str(messages_of(call))
+        return calling("look", "other") if corrected else searching("{}", name="look")
+
+    upstream.otherwise = WhenWhole(answer)
+    last = await agent.turn()
+    assert last.status_code == 200 and "other" in last.text
+    assert last.headers["x-mlx-stack-attempts"] == "3"
+    assert last.headers["x-mlx-stack-retries"] == "2"
+    said = str(messages_of(upstream.calls[-1]))
+    assert said.count("You have called look") == 1
+    assert said.count("contained an invalid tool call") == 1
+
+
+async def test_a_correction_that_is_quoted_and_taken_nowhere(
+    upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """One more call, never another: what the model did wrong is the error."""
+
+    def answer(call: Call) -> Reply:
+        corrected = "invalid tool call" in str(messages_of(call))
+        return REFUSED if corrected else searching("{no json")
+
+    agent = await three_looks(
+        await start_proxy({**ALONE, **NO_OPINION, f"{RULES}.max_retries": 5}), upstream
+    )
+    agent.messages = agent.messages[:-4]
+    upstream.otherwise = WhenWhole(answer)
+    last = await agent.turn()
+    error = checked_error(last, 422, "tool_validation_failed")
+    assert [one["status"] for one in error["attempts"]] == [200, 400, 400]
+    assert [roles_of(call)[-1] for call in upstream.calls[3:]] == ["tool", "user", "tool"]
+
+
+async def test_a_user_s_own_message_behind_a_result(
+    upstream: ScriptedServer, start_proxy: StartProxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Words of ours only went into it, so there is nowhere else to put them."""
+    proxy = await start_proxy({**ALONE, **NO_OPINION, f"{RULES}.max_retries": 5})
+    agent = await three_looks(proxy, upstream)
+    agent.messages.append({"role": "user", "content": "Go on."})
+    upstream.otherwise = None
+    upstream.will(searching("{no json", name="look"), REFUSED)
+    last = await agent.turn()
+    checked_error(last, 422, "tool_validation_failed")
+    assert "Go on.\n\nYour previous" in messages_of(upstream.calls[-1])[-1]["content"]
+    upstream.will(REFUSED)
+    assert (await agent.turn()).status_code == 400
+    assert not hints_refused(capfd)
+
+
+@pytest.mark.parametrize("chain", [["fast"], ["fast", "standard"]])
+@pytest.mark.parametrize("status", [400, 404, 500])
+async def test_where_no_call_is_left_for_it(
+    status: int, chain: list[str], upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """The calls there are go to the tiers; and no client is told that it has to alternate."""
+    bounds = {CHAIN: chain, f"{ESCALATION}.max_attempts": len(chain)}
+    proxy = await start_proxy({**ALONE, **NO_OPINION, **bounds})
+    agent = await three_looks(proxy, upstream)
+    upstream.will(litellm_error(status, ALTERNATE), *[text_stream("Done.")] * (len(chain) - 1))
+    last = await agent.turn()
+    assert [call.json()["model"] for call in upstream.calls[3:]] == chain
+    if len(chain) > 1:
+        assert last.status_code == 200
+        assert last.headers["x-mlx-stack-tier"] == "standard"
+    else:
+        checked_error(last, 502, "all_tiers_failed")
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_refusal_within_an_answer(
+    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    """Where the server had sent its head before it looked at its template."""
+    rules = {f"{ESCALATION}.degrade": {"failures": 1}}
+    proxy = await start_proxy({**ALONE, **NO_OPINION, **rules})
+    agent = await three_looks(proxy, upstream)
+    error = {"error": {"message": f"Error rendering prompt with jinja template: {ALTERNATE}"}}
+    for refusal in (Reply.sse(data(error)), Reply.json(error)):
+        upstream.otherwise = refusing(refusal)
+        last = await agent.turn(stream=streams)
+        assert last.status_code == 200 and "Done." in last.text
+        assert last.headers["x-mlx-stack-retries"] == "1"
+    assert not await is_degraded(proxy)
+    upstream.otherwise = refusing(Reply.sse(ROLE, TEXT, data(error)))
+    last = await agent.turn(stream=streams)
+    assert ALTERNATE in last.text, "what has begun to answer took the request"
+    assert await is_degraded(proxy)
+
+
+async def test_a_model_that_is_no_tier(
+    upstream: ScriptedServer, start_proxy: StartProxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody could say where it takes words of ours."""
+    upstream.models = ("fast", "standard", "other")
+    agent = Agent(await start_proxy({**ALONE, **NO_OPINION}))
+    upstream.otherwise = calling("look")
+    for _ in range(3):
+        agent.follow_up(await agent.turn(model="other"))
+    upstream.otherwise = refusing(REFUSED)
+    last = await agent.turn(model="other")
+    assert last.status_code == 200 and "Done." in last.text
+    (said,) = hints_refused(capfd)
+    assert "make it a tier" in said
+
+
+@pytest.mark.parametrize("takes_it", [True, False])
+async def test_a_correction_behind_text_that_is_out(
+    takes_it: bool, upstream: ScriptedServer, start_proxy: StartProxy
+) -> None:
+    proxy = await start_proxy({**ALONE, f"{RULES}.max_retries": 3})
+    said = {"content": "Let me look."}
+    last = searching(GOOD) if takes_it else REFUSED
+    upstream.will(searching('{"limit": 5}', said), REFUSED, last)
+    response = await ask(proxy, tools=SEARCHING, stream=True)
+    assert [roles_of(call)[-1] for call in upstream.calls] == ["user", "user", "tool"]
+    assert deltas(response).count(said) == 1
+    if takes_it:
+        (call,) = [c for one in deltas(response) for c in one.get("tool_calls", ())]
+        assert call["function"]["arguments"] == GOOD
+    else:
+        checked_error_body(payloads(response.content)[-2], "tool_validation_failed")

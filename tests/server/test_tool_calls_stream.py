@@ -1,0 +1,296 @@
+"""Streams with tools offered: prose flows at once, calls written as text come out as calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import openai
+import pytest
+
+from tests.server.asking import CHAT, MESSAGES, WITH_USAGE, ask, body, text_of, without_notes
+from tests.server.calling import delta, deltas
+from tests.support.replies import (
+    DONE,
+    chunk,
+    data,
+    stream,
+    stream_bytes,
+    text_chunks,
+    text_stream,
+    with_role,
+)
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import ARRIVAL_SECONDS, Piece, Reply, ScriptedServer, Wait
+from tests.tool_validation.calls import SEARCH
+from tests.tool_validation.test_text_samples import MARKED, SAMPLES
+from tests.tool_validation.test_text_samples import TOOLS as SCHEMAS
+
+Json = dict[str, Any]
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": schema}}
+    for name, schema in SCHEMAS.items()
+]
+CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+
+
+async def said_before_the_next(
+    proxy: RunningProxy, upstream: ScriptedServer, *texts: str
+) -> list[str]:
+    """What has reached the client after each text, the next not being sent before that is seen."""
+    events = [asyncio.Event() for _ in texts]
+    pieces: list[Piece] = [data(chunk({"role": "assistant", "content": ""}))]
+    for text, event in zip(texts, events, strict=True):
+        pieces += [data(chunk({"content": text})), Wait(event)]
+    pieces += [data(chunk({}, "stop")), DONE]
+    upstream.will(Reply.sse(*pieces))
+    seen: list[str] = []
+    came = b""
+    asked = body(tools=[SEARCH], stream=True)
+    async with proxy.client.stream("POST", CHAT, json=asked) as response:
+        parts = response.aiter_raw()
+        for event, upto in zip(events, range(1, len(texts) + 1), strict=True):
+            wanted = len("".join(texts[:upto]))
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                while len(text_of(came)) < wanted:
+                    came += await anext(parts)
+            seen.append(text_of(came))
+            event.set()
+        came += b"".join([part async for part in parts])
+    assert text_of(came) == "".join(texts)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("T", "he quokka", " is small.", "\n\nIt ", "lives", " on Rottnest."),
+        ("Sum:", " 1 < 2", " and 3 > 2, a[0] is", " {1}, `x`", " 'so'", "."),
+        ("# Title\n", "\n- one", "\n- two", "\n\n| a | b |\n", "|---|---|\n", "| 1 | 2 |"),
+        ("The Action", " is needed", ": call", " the office", " now."),
+        ("é", "🎉", " fine"),
+    ],
+    ids=["prose", "brackets", "markdown", "action", "unicode"],
+)
+async def test_prose_does_not_wait(
+    texts: tuple[str, ...], upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    seen = await said_before_the_next(proxy, upstream, *texts)
+    assert seen == ["".join(texts[: upto + 1]) for upto in range(len(texts))]
+
+
+async def test_reasoning_does_not_wait(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+    event = asyncio.Event()
+    thinks = data(chunk({"role": "assistant", "reasoning_content": f"I could {CALL}"}))
+    upstream.will(Reply.sse(thinks, Wait(event), data(chunk({"content": "No."}, "stop")), DONE))
+    asked = body(tools=[SEARCH], stream=True)
+    async with proxy.client.stream("POST", CHAT, json=asked) as response:
+        parts = response.aiter_raw()
+        assert thinks in await anext(parts)
+        event.set()
+        rest = b"".join([part async for part in parts])
+    assert text_of(rest) == "No."
+    assert b"tool_calls" not in rest
+
+
+async def test_usage_in_every_chunk_does_not_stop_a_stream(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    event = asyncio.Event()
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    one, two = ({**chunk({"content": text}), "usage": usage} for text in ("a", "b"))
+    upstream.will(Reply.sse(data(one), Wait(event), data(two), data(chunk({}, "stop")), DONE))
+    async with proxy.client.stream("POST", CHAT, json=body(**WITH_USAGE)) as response:
+        parts = response.aiter_raw()
+        assert text_of(await anext(parts)) == "a"
+        event.set()
+        assert text_of(b"".join([part async for part in parts])) == "b"
+
+
+async def test_text_before_a_call_flows_and_the_call_waits_until_it_is_whole(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    event = asyncio.Event()
+    first = data(chunk({"role": "assistant", "content": "Let me look. "}))
+    rest = [data(chunk({"content": text})) for text in (CALL[:9], CALL[9:])]
+    upstream.will(Reply.sse(first, Wait(event), *rest, data(chunk({}, "stop")), DONE))
+    asked = body(tools=[SEARCH], stream=True)
+    async with proxy.client.stream("POST", CHAT, json=asked) as response:
+        parts = response.aiter_raw()
+        assert await anext(parts) == first
+        event.set()
+        rest_of_it = b"".join([part async for part in parts])
+    assert b"<tool" not in rest_of_it
+    assert text_of(rest_of_it) == ""
+    assert rest_of_it.count(b'"tool_calls":[') == 1
+
+
+LOOKALIKES = [
+    "if a < b and c > d: print(a[0])",
+    "Write <b>bold</b>, <tool> and <tool_cal without more.",
+    "The tag `<tool_call>` opens a call.",
+    'JSON: {"a": [1, 2]} and [1, {"b": 2}].',
+    "```python\nprint({'name': 'search'})\n```\nThat is all.",
+    "Action is the word. Thought: none.",
+    "[TOOL is no marker] <|not_one|>",
+    "",
+    "   \n  leading blanks",
+]
+
+
+@pytest.mark.parametrize("step", [1, 3, 7])
+@pytest.mark.parametrize("text", LOOKALIKES)
+async def test_what_only_looks_like_a_call_keeps_its_text(
+    text: str, step: int, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    pieces = [text[at : at + step] for at in range(0, len(text), step)]
+    upstream.will(text_stream(*pieces) if pieces else text_stream(""))
+    response = await ask(proxy, tools=[SEARCH], stream=True)
+    assert text_of(response.content) == text
+    assert b"tool_calls" not in response.content
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("if a < b and", " c > d:", " a[0] = {1}"),
+        ("<b>bold</b>", " and <", "i>so</i>"),
+        ("{", '"a": 1', "} ", "was the answer"),
+        ("```py", "thon\n", "x = {}\n```", "\nThat is all."),
+    ],
+    ids=str,
+)
+async def test_held_chunks_go_out_as_the_bytes_that_came(
+    texts: tuple[str, ...], upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    whole = stream_bytes(text_chunks(*texts))
+    upstream.will(Reply.sse(whole))
+    response = await ask(proxy, tools=[SEARCH], **WITH_USAGE)
+    assert without_notes(response.content) == whole
+
+
+MARKS = ("<", "[TOOL", "｜", "Action", "```", "▁", "◁", "find_book")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(name, texts[0]) for name, texts in SAMPLES.items()], ids=list(SAMPLES)
+)
+async def test_every_format_comes_out_as_a_real_call(
+    name: str, text: str, upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    pieces = [text[at : at + 4] for at in range(0, len(text), 4)]
+    before = "I look it up.\n" if (name, text) in MARKED else ""
+    upstream.will(text_stream(before, *pieces))
+    seen = [
+        choice
+        async for one in await sdk.chat.completions.create(
+            model="fast",
+            messages=MESSAGES,
+            tools=TOOLS,  # type: ignore[arg-type]
+            stream=True,
+        )
+        for choice in one.choices
+    ]
+    (call,) = [call for choice in seen for call in choice.delta.tool_calls or ()]
+    assert (call.index, call.type) == (0, "function")
+    assert call.id
+    assert call.function is not None
+    assert call.function.name == "find_book"
+    assert json.loads(call.function.arguments or "") == {"title": "Momo", "year": 1973}
+    assert [one.finish_reason for one in seen if one.finish_reason] == ["tool_calls"]
+    said = "".join(one.delta.content or "" for one in seen)
+    assert said.startswith(before)
+    assert not any(mark in said for mark in MARKS if mark != "Action" or name != "react")
+
+
+async def test_several_calls_and_text_around_them(
+    upstream: ScriptedServer, sdk: openai.AsyncOpenAI
+) -> None:
+    upstream.will(text_stream("Both.\n", CALL, "\n", CALL.replace("x", "y"), "\nDone."))
+    reply = await sdk.chat.completions.create(model="fast", messages=MESSAGES, tools=[SEARCH])
+    (choice,) = reply.choices
+    calls = choice.message.tool_calls or []
+    assert [json.loads(call.function.arguments)["query"] for call in calls] == ["x", "y"]
+    assert len({call.id for call in calls}) == 2
+    assert (choice.message.content or "").split() == ["Both.", "Done."]
+    assert choice.finish_reason == "tool_calls"
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_arguments_that_came_as_an_object_go_out_as_its_text(
+    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    """Ollama's native spelling: every SDK expects a string there."""
+    call = delta("", id="call_1")
+    call["tool_calls"][0]["function"]["arguments"] = {"query": "quokka"}
+    upstream.will(stream(with_role(call, finish="tool_calls")))
+    response = await ask(proxy, tools=[SEARCH], stream=streamed)
+    if streamed:
+        calls = [one["tool_calls"][0] for one in deltas(response) if "tool_calls" in one]
+        arguments = "".join(call["function"]["arguments"] for call in calls)
+    else:
+        message = response.json()["choices"][0]["message"]
+        arguments = message["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(arguments) == {"query": "quokka"}
+    assert response.headers.get("x-mlx-stack-repairs", "arguments_not_text") == "arguments_not_text"
+
+
+def _called(query: str, **more: Any) -> dict[str, Any]:
+    function = {"name": "search", "arguments": json.dumps({"query": query})}
+    return {"type": "function", "function": function, **more}
+
+
+def _pieces_with_name() -> list[dict[str, Any]]:
+    whole = _called("x", id="a", index=0)
+    text = whole["function"]["arguments"]
+    cut = [{**whole["function"], "arguments": part} for part in (text[:5], text[5:])]
+    return [{"tool_calls": [{**whole, "function": function}]} for function in cut]
+
+
+def _name_in_pieces(*names: str) -> list[dict[str, Any]]:
+    """As a server sends it that cuts the name like any text."""
+    first, *rest = ({"index": 0, "function": {"name": name}} for name in names)
+    arguments = _called("x")["function"]["arguments"]
+    last = {"index": 0, "function": {"arguments": arguments}}
+    first |= {"id": "a", "type": "function"}
+    return [{"tool_calls": [piece]} for piece in (first, *rest, last)]
+
+
+ODD = {
+    "name in two": (_name_in_pieces("se", "arch"), ["x"]),
+    "name in three": (_name_in_pieces("s", "ear", "ch"), ["x"]),
+    "index from one": ([{"tool_calls": [_called("x", id="a", index=1)]}], ["x"]),
+    "name and id again": (_pieces_with_name(), ["x"]),
+    "no index": ([{"tool_calls": [_called("x", id="a"), _called("y", id="b")]}], ["x", "y"]),
+    "no type": ([{"tool_calls": [_called("x", id="a", index=0, type=None)]}], ["x"]),
+    # LiteLLM numbers what has no index anew in each chunk.
+    "one index for all": (
+        [{"tool_calls": [_called(query, id=query, index=0)]} for query in "xy"],
+        ["x", "y"],
+    ),
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("name", ODD)
+async def test_what_a_client_puts_together_is_what_was_checked(
+    name: str, streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    pieces, queries = ODD[name]
+    upstream.will(stream(with_role(*pieces, finish="tool_calls")))
+    response = await ask(proxy, tools=[SEARCH], stream=streamed)
+    if streamed:
+        calls: list[dict[str, Any]] = []
+        for one in [call for found in deltas(response) for call in found.get("tool_calls", ())]:
+            if one["index"] == len(calls):
+                calls.append(one)
+                continue
+            for key in ("name", "arguments"):  # as the SDKs do
+                calls[one["index"]]["function"][key] += one["function"].get(key, "")
+    else:
+        calls = response.json()["choices"][0]["message"]["tool_calls"]
+    assert [json.loads(call["function"]["arguments"])["query"] for call in calls] == queries
+    assert {(call["type"], call["function"]["name"]) for call in calls} == {("function", "search")}
+    assert len({call["id"] for call in calls}) == len(queries)
+    assert len(upstream.calls) == 1

@@ -1,0 +1,128 @@
+"""What a finished exchange adds to the hour's counters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
+from mlx_stack_proxy.engine.request import Route
+from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
+from mlx_stack_proxy.engine.verdicts import LoopDetected, UpstreamFailed
+from mlx_stack_proxy.telemetry.exchange_counts import WAYS, counts_of, difference, way_of
+from tests.engine.exchanges import client_request
+from tests.engine.exchanges import exchange as made
+
+LOOP = LoopDetected("repetition", 3, "round", doubt=True)
+REFUSED = UpstreamFailed("server_error", "no", refused=True)
+OK = Outcome("fast", seconds=2.0, silent=0.5, tokens_in=10, tokens_out=4)
+BAD = Outcome("fast", reason="tool_validation_failure", seconds=1.0)
+GONE = Outcome("fast", REFUSED, "server_error", status=None)
+DOUBT = Outcome("fast", LOOP, "loop_detected", seconds=1.0)
+HIGHER = Outcome("standard", seconds=1.0)
+
+
+def exchange(*attempts: Outcome, **fields: Any) -> Exchange:
+    found = made(client_request(tools=[]), **fields)
+    for before, after in pairwise([*attempts, None]):
+        found.outcomes.append(before)
+        if after is None:
+            found.steps.append(Deliver())
+        elif before.tier == after.tier:
+            found.steps.append(Retry("", 1))
+        else:
+            found.steps.append(Move(after.tier, before.reason or ""))
+    return found
+
+
+def with_repairs(attempt: Outcome, repairs: str) -> Outcome:
+    return replace(attempt, remarks=Remarks(reply_notes={"Repairs": repairs}))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "repairs", "way"),
+    [
+        ([OK], "", "right_at_once"),
+        ([OK], "comma", "repaired"),
+        ([OK], "rescued,comma", "found_in_text"),
+        ([DOUBT, OK], "", "confirmed"),
+        ([BAD, OK], "comma", "retried_right"),
+        ([BAD, HIGHER], "", "escalated_right"),
+        ([DOUBT, GONE, HIGHER], "", "escalated_right"),
+    ],
+)
+def test_each_reply_came_in_one_way(attempts: list[Outcome], repairs: str, way: str) -> None:
+    if repairs:
+        attempts = [*attempts[:-1], with_repairs(attempts[-1], repairs)]
+    one = exchange(*attempts)
+    assert way_of(one) == way
+    rows = counts_of(one, "ok")
+    assert sum(row.get(way, 0) for row in rows.values() for way in WAYS) == 1
+    assert rows[attempts[-1].tier][way] == 1
+
+
+def test_all_that_happened_stands_where_it_happened() -> None:
+    told = Incident("tool_call_invalid", ("schema",), {"tool": "edit"})
+    cut = Incident("truncated", ("max_output_tokens",))
+    one = exchange(
+        replace(BAD, waited=1.5, remarks=Remarks(incidents=[told])),
+        Outcome("fast", reason="tier_busy", called=False, waited=60.0, placed=False),
+        GONE,
+        replace(HIGHER, remarks=Remarks(incidents=[cut])),
+    )
+    assert counts_of(one, "ok") == {
+        "fast": {
+            "attempts": 2,
+            "model_seconds": 1.0,
+            "failed": 2,
+            "failed:tool_validation_failure": 1,
+            "failed:unreachable": 1,
+            "retries": 1,
+            "left": 1,
+            "left:server_error": 1,
+            "queued": 2,
+            "queue_seconds": 61.5,
+            "queue_timeouts": 1,
+            "invalid_calls": 1,
+            "invalid_calls:edit": 1,
+        },
+        "standard": {
+            "attempts": 1,
+            "model_seconds": 1.0,
+            "replies_cut": 1,
+            "requests": 1,
+            "turns": 1,
+            "escalated_right": 1,
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("outcome", "counter"),
+    [
+        ("client_left", "client_left"),
+        ("client_error", "client_errors"),
+        ("all_tiers_failed", "errors:all_tiers_failed"),
+    ],
+)
+def test_what_is_no_reply_is_no_turn(outcome: str, counter: str) -> None:
+    row = counts_of(exchange(OK), outcome)["fast"]
+    assert (row["requests"], row[counter]) == (1, 1)
+    assert "turns" not in row and not set(WAYS) & set(row)
+
+
+def test_what_passes_through_is_one_tier() -> None:
+    one = exchange(replace(OK, tier="gpt"), route=Route((), "gpt"))
+    assert list(counts_of(one, "ok")) == ["other"]
+
+
+def test_what_was_told_too_early_is_put_right() -> None:
+    one = exchange(OK)
+    before, now = counts_of(one, "ok"), counts_of(one, "client_left")
+    assert difference(now, before) == {"fast": {"turns": -1, "right_at_once": -1, "client_left": 1}}
+    assert difference(before, {}) == before
+    assert difference(before, before) == {}

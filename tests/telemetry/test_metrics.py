@@ -1,0 +1,102 @@
+"""The registry against docs/observability.md, both ways."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.main import build_services
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.telemetry.metrics import Metrics
+from tests.support.forced_memory import ForcedMemory
+from tests.support.running_proxy import proxy_config
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "observability.md").read_text("utf-8")
+ROW = re.compile(r"^\| `((?:mlx_stack|process)_\w+)` \| (\w+) \|([^|]*)\|", re.MULTILINE)
+
+# What docs/observability.md promises to those who watch.
+PROMISED = {
+    "mlx_stack_requests_total": {"tier", "outcome"},
+    "mlx_stack_attempts_total": {"tier", "result"},
+    "mlx_stack_retries_total": {"tier", "reason"},
+    "mlx_stack_escalations_total": {"from_tier", "to_tier", "reason"},
+    "mlx_stack_loops_total": {"detector", "action"},
+    "mlx_stack_tool_call_failures_total": {"tier", "kind"},
+    "mlx_stack_tool_call_repairs_total": {"kind"},
+    "mlx_stack_rescued_tool_calls_total": {"format"},
+    "mlx_stack_truncations_total": {"kind"},
+    "mlx_stack_tokens_total": {"tier", "direction"},
+    "mlx_stack_tokens_saved_total": set(),
+    "mlx_stack_overhead_seconds": set(),
+    "mlx_stack_first_token_seconds": {"tier"},
+    "mlx_stack_request_seconds": {"tier"},
+    "mlx_stack_in_flight": {"tier"},
+    "mlx_stack_queue_depth": {"tier"},
+    "mlx_stack_tier_degraded": {"tier"},
+    "mlx_stack_memory_pressure": set(),
+    "mlx_stack_sessions": set(),
+    "mlx_stack_store_errors_total": set(),
+}
+
+
+def all_metrics() -> Metrics:
+    """Those of a proxy in which nothing is missing."""
+    settings = Settings(**proxy_config("http://127.0.0.1:9"))
+    return build_services(settings, memory=ForcedMemory().probe).metrics
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return all_metrics()
+
+
+def registered(metrics: Metrics) -> dict[str, tuple[str, set[str]]]:
+    """Each metric's type and labels, by its name in a query."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for collector in metrics.registry._collector_to_names:
+        for family in collector.collect():
+            name = family.name + ("_total" if family.type == "counter" else "")
+            # Labels that have no value yet are known to the family alone.
+            given: Any = getattr(family, "_labelnames", None)
+            if given is None:
+                given = [label for sample in family.samples for label in sample.labels]
+            found[name] = (family.type, set(given))
+    return found
+
+
+def documented() -> dict[str, tuple[str, set[str]]]:
+    return {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in ROW.findall(PAGE)
+    }
+
+
+def test_every_metric_is_documented_and_every_documented_one_is_there(metrics: Metrics) -> None:
+    assert registered(metrics) == documented()
+
+
+def test_what_people_watch_is_there(metrics: Metrics) -> None:
+    found = {name: labels for name, (_, labels) in registered(metrics).items()}
+    assert {name: found.get(name) for name in PROMISED} == PROMISED
+
+
+def test_buckets_fit_local_models(metrics: Metrics) -> None:
+    metrics.request.observe(1.0, "fast")
+    text = metrics.render().decode()
+    bounds = re.findall(r'mlx_stack_request_seconds_bucket\{le="([^"]+)",tier="fast"\}', text)
+    assert (float(bounds[0]), float(bounds[-2]), bounds[-1]) == (0.05, 600.0, "+Inf")
+
+
+def test_a_part_that_may_fail_begins_at_zero() -> None:
+    """`increase()` doesn't see a first fault that comes with its series, and no alert would."""
+    observed = {"observability.capture_failures": True}
+    settings = Settings(**proxy_config("http://127.0.0.1:9", observed))
+    text = build_services(settings).metrics.render().decode()
+    found = re.findall(r'mlx_stack_stage_faults_total\{stage="(\w+)"\} (\S+)', text)
+    stages = ("loop_detection", "tool_validation", "budget", "escalation")
+    parts = (*stages, "books", "text_hold", "capture")
+    assert dict(found) == dict.fromkeys(parts, "0.0")

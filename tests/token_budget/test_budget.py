@@ -1,0 +1,220 @@
+"""The limit that is sent upstream: by whom it is set, and what lowers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.engine.exchange import Exchange
+from mlx_stack_proxy.engine.request import UpstreamRequest
+from mlx_stack_proxy.engine.verdicts import OutputTruncated
+from mlx_stack_proxy.settings_source import from_mapping
+from mlx_stack_proxy.token_budget.budgets import MIN_ROOM
+from mlx_stack_proxy.token_budget.stage import Budget
+from mlx_stack_proxy.wire.events import Usage
+from mlx_stack_proxy.wire.prompt_size import estimate_prompt_tokens
+from mlx_stack_proxy.wire.reply import Reply
+from tests.engine.exchanges import client_request, exchange
+
+Json = dict[str, Any]
+
+
+def tool(*parameters: str) -> Json:
+    properties = {name: {"type": "string"} for name in parameters}
+    function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
+    return {"type": "function", "function": function}
+
+
+CALLS = [tool("city"), tool("path", "limit")]
+WRITES = [*CALLS, tool("path", "content")]
+LIMITS = {
+    "max_output_tokens": 1000,
+    "tool_calls": {"default_max_tokens": 200, "max_tokens": 400},
+}
+
+
+def stage(apply: str = "auto", tiers: Json | None = None, limits: Json | None = None) -> Budget:
+    budget = {**LIMITS, **(limits or {})}
+    budget["tool_calls"] = {**budget["tool_calls"], "apply": apply}
+    return Budget(
+        from_mapping(
+            {
+                "tiers": tiers or {"fast": {}, "thinks": {"reasoning": True}},
+                "reliability": {"token_budget": budget},
+            }
+        )
+    )
+
+
+def sent(budget: Budget, whole: Exchange, tier: str = "fast") -> Json:
+    request = UpstreamRequest(tier, dict(whole.request.body))
+    budget.open(whole).on_request(request)
+    return request.body
+
+
+def limit_for(
+    apply: str = "auto",
+    *,
+    limits: Json | None = None,
+    **body: Any,
+) -> int:
+    whole = exchange(client_request(**body))
+    found: int = sent(stage(apply, limits=limits), whole)["max_tokens"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit"), [(None, 1000), (1, 1), (999, 999), (1000, 1000), (5000, 1000)]
+)
+@pytest.mark.parametrize("apply", ["auto", "always", "never"])
+def test_without_tools(asked: int | None, limit: int, apply: str) -> None:
+    assert limit_for(apply, max_tokens=asked) == limit
+    assert limit_for(apply, max_tokens=asked, tools=[]) == limit
+
+
+@pytest.mark.parametrize(("asked", "limit"), [(None, 1000), (100, 100), (500, 500), (5000, 1000)])
+@pytest.mark.parametrize("apply", ["auto", "always", "never"])
+@pytest.mark.parametrize("tools", [CALLS, WRITES], ids=["calls", "writes"])
+def test_with_tools_it_is_the_same(apply: str, tools: Any, asked: int | None, limit: int) -> None:
+    """A limit for calls would cut one in the midst: an agent that has only `bash` writes files."""
+    assert limit_for(apply, tools=tools, max_tokens=asked) == limit
+
+
+# Where it is written
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({}, {"max_tokens": 1000}),
+        ({"max_tokens": None}, {"max_tokens": 1000}),
+        ({"max_tokens": 5000}, {"max_tokens": 1000}),
+        ({"max_completion_tokens": 5000}, {"max_completion_tokens": 1000}),
+        (
+            {"max_tokens": 7, "max_completion_tokens": 9},
+            {"max_tokens": 7, "max_completion_tokens": 7},
+        ),
+        (
+            {"max_tokens": 5000, "max_completion_tokens": 6000},
+            {"max_tokens": 1000, "max_completion_tokens": 1000},
+        ),
+        (
+            {"max_tokens": None, "max_completion_tokens": 9},
+            {"max_tokens": None, "max_completion_tokens": 9},
+        ),
+    ],
+)
+def test_in_the_clients_own_spelling(body: Json, expected: Json) -> None:
+    found = sent(stage(), exchange(client_request(**body)))
+    assert {key: value for key, value in found.items() if key != "messages"} == expected
+
+
+# The window
+
+WINDOW = {"fast": {"context_window": 2000}}
+
+
+@pytest.mark.parametrize(
+    ("size", "limit"),
+    [
+        (100, 1000),  # the bytes alone say that there is room
+        (3500 // 2, 1000),
+        (3500 * 2 - 3500 // 2, 496),  # 1,500 tokens and the message's marks
+        (6_900, MIN_ROOM),
+        (99_000, MIN_ROOM),  # full: a little is asked for all the same
+    ],
+)
+def test_less_where_the_window_needs_it(size: int, limit: int) -> None:
+    messages = [{"role": "user", "content": "x" * size}]
+    whole = exchange(client_request(size=size + 50, messages=messages))
+    assert sent(stage(tiers=WINDOW), whole) == {"messages": messages, "max_tokens": limit}
+    room = 2000 - estimate_prompt_tokens(whole.request.body)
+    assert limit == min(1000, max(room, MIN_ROOM))
+
+
+def test_a_small_window_does_not_raise_a_small_limit() -> None:
+    messages = [{"role": "user", "content": "x" * 9000}]
+    whole = exchange(client_request(size=9050, messages=messages, max_tokens=5))
+    assert sent(stage(tiers=WINDOW), whole)["max_tokens"] == 5
+
+
+def test_a_model_that_is_no_tier_has_no_window() -> None:
+    whole = exchange(client_request(size=10**7), tiers=())
+    assert sent(stage(), whole, "other-model")["max_tokens"] == 1000
+
+
+def test_the_clients_body_is_left_alone() -> None:
+    whole = exchange(client_request(max_tokens=5000))
+    sent(stage(), whole)
+    assert whole.request.body["max_tokens"] == 5000
+
+
+# A reply that was cut
+
+
+def cut_reply(reason: str, text: str = "Here is") -> Reply:
+    reply = Reply()
+    reply.choice(0).text = text
+    reply.choice(0).finish_reason = reason
+    return reply
+
+
+@pytest.mark.parametrize("body", [{"tools": CALLS}, {"tools": CALLS, "max_tokens": 300}, {}])
+@pytest.mark.parametrize("reason", ["length", "tool_calls", "stop"])
+def test_a_reply_that_was_cut_is_delivered(body: Json, reason: str) -> None:
+    whole = exchange(client_request(**body))
+    state = stage().open(whole)
+    state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
+    assert state.judge(cut_reply(reason)) is None
+
+
+def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> None:
+    """mlx_lm.server says nothing of a call that has no end, until the limit ends it."""
+
+    def verdict(reply: Reply, **body: Any) -> OutputTruncated | None:
+        whole = exchange(client_request(**body))
+        state = stage().open(whole)
+        state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
+        found: OutputTruncated | None = state.judge(reply)
+        return found
+
+    nothing = cut_reply("length", text="")
+    assert verdict(nothing, tools=CALLS, max_tokens=300) == OutputTruncated("unseen")
+    assert verdict(nothing, tools=WRITES) == OutputTruncated("unseen")
+    assert verdict(nothing, max_tokens=300) is None
+    thought = cut_reply("length", text="")
+    thought.choice(0).add_reasoning("Let me see")
+    assert verdict(thought, tools=CALLS, max_tokens=300) is None
+
+
+def test_a_limit_that_was_not_sent_cuts_nothing() -> None:
+    """A replayed reply, say, whose request the stage never saw."""
+    reply = cut_reply("stop", text="Hello there")
+    reply.usage = Usage(9, 5)
+    state = stage().open(exchange())
+    state.mend(reply)
+    assert (reply.choices[0].text, reply.mended) == ("Hello there", set())
+    assert not state.remarks.reply_notes
+
+
+def test_next_to_nothing_is_nothing() -> None:
+    """Three bytes can't be most of 300 tokens; with a cloud's model the rest may be thoughts."""
+
+    def unseen(usage: Usage, text: str, tier: str = "fast", **body: Any) -> bool:
+        request = client_request(**{"tools": CALLS, "max_tokens": 300, **body})
+        whole = exchange(request, tiers=(tier,))
+        state = stage(tiers={"fast": {"model": "f"}, "far": {"model": "p", "local": False}}).open(
+            whole
+        )
+        state.on_request(UpstreamRequest(tier, dict(whole.request.body)))
+        reply = cut_reply("length", text=text)
+        reply.usage = usage
+        return state.judge(reply) == OutputTruncated("unseen")
+
+    usage = Usage(20, 300)
+    assert unseen(usage, '"}}\n')
+    assert not unseen(usage, "x" * 75)
+    assert not unseen(usage, '"}}\n', tools=[])
+    assert not unseen(usage, '"}}\n', tier="far")
+    assert not unseen(Usage(20, 300, counted_by_litellm=True), '"}}\n')

@@ -1,0 +1,212 @@
+"""Schemas as clients really send them: odd ones never make a good call fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.tool_validation import schemas
+from mlx_stack_proxy.tool_validation.clean_schema import (
+    MAX_DEPTH,
+    _compiles,
+    clean,
+    pattern_compiles,
+)
+from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, compile_schema
+from tests.tool_validation.calls import check, kinds, one, parameters, tool, tool_set
+
+D4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+D7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
+LONG = {f"d{i}": {"properties": {"x": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(2_000)}
+LAUGHS = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+
+
+def props(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+# schema, a good call
+ODD: list[tuple[Any, Any]] = [
+    (None, {"a": 1}),
+    ({}, {"a": 1}),
+    (True, {"a": 1}),
+    ([], {"a": 1}),
+    (5, {"a": 1}),
+    ("object", {"a": 1}),
+    ({"type": "string"}, {"a": 1}),
+    (props(a={"type": ["string", "null"]}), {"a": None}),
+    (props(a={"type": "any"}), {"a": 1}),
+    (props(a={"type": ["any", "string"]}), {"a": 1}),
+    ({"type": "dict", "properties": {"a": {"type": "float"}}}, {"a": 1.5}),
+    (props(a={"type": "tuple", "items": {"type": "float"}}), {"a": [1, 2.5]}),
+    ({"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}, {"a": "x"}),
+    (props(a={"type": "string", "nullable": True, "enum": ["x"]}), {"a": None}),
+    (props(a={"type": 5}), {"a": 1}),
+    (props(a={"type": []}), {"a": 1}),
+    (props(a=5), {"a": 1}),
+    (props(a=None), {"a": 1}),
+    (props(a={"items": True}), {"a": [1]}),
+    (props(a={"items": [{"type": "integer"}, {"type": "string"}]}), {"a": [1, "x", None]}),
+    (props(a={"items": "string"}), {"a": [1]}),
+    (props(a={"enum": "x"}), {"a": 1}),
+    (props(a={"enum": []}), {"a": 1}),
+    (props(a={"type": "integer", "enum": ["1", "2"]}), {"a": "1"}),
+    (props(a={"type": "integer", "enum": ["1", "2"]}), {"a": 1}),
+    (props(a={"type": "integer", "minimum": "1"}), {"a": 0}),
+    (props(a={"minimum": 3, "exclusiveMinimum": False}), {"a": 3}),
+    (props(a={"minLength": -1}), {"a": ""}),
+    (props(a={"pattern": "(?=x)"}), {"a": "y"}),
+    (props(a={"pattern": "("}), {"a": "y"}),
+    (props(a={"pattern": 5}), {"a": "y"}),
+    (props(a={"type": "string", "required": True}), {}),
+    ({"properties": {"a": {}}, "required": "a"}, {}),
+    ({"properties": {"a": {}}, "required": ["a", 5]}, {"a": 1}),
+    ({"properties": [1], "additionalProperties": False}, {"a": 1}),
+    ({"patternProperties": {"(?=a)": {}}, "additionalProperties": False}, {"a": 1}),
+    ({"properties": {"a": {"$ref": "#/nowhere"}}}, {"a": 1}),
+    ({"properties": {"a": {"$ref": "http://127.0.0.1:9/x.json"}}}, {"a": 1}),
+    ({"properties": {"a": {"$ref": "file:///etc/hostname"}}}, {"a": 1}),
+    ({"properties": {"a": {"$ref": 5}}}, {"a": 1}),
+    ({"$ref": "#"}, {"a": 1}),
+    ({"allOf": [{"$ref": "#"}]}, {"a": 1}),
+    ({"$defs": {**LAUGHS, "d40": {}}, "$ref": "#/$defs/d0"}, {"a": 1}),
+    ({"$defs": {**LONG, "d2000": {}}, "$ref": "#/$defs/d0"}, {"a": 1}),
+    ({"$dynamicRef": "#x"}, {"a": 1}),
+    ({"oneOf": [props(a={"type": "odd"}), props(a={})]}, {"a": 1}),
+    ({"oneOf": [props(a={"type": "odd"})], "anyOf": [{}]}, {"a": 1}),
+    ({"not": {"required": ["a"], "properties": {"a": {"type": "odd"}}}}, {"a": 1}),
+    ({"if": props(a={"type": "odd"}), "then": {"required": ["b"]}}, {"a": 1}),
+    ({**D4, **props(a={"minimum": 3, "exclusiveMinimum": True})}, {"a": 4}),
+    ({**D4, **props(a=True)}, {"a": 4}),
+    ({"$schema": "http://example.com/own", **props(a={"type": "string"})}, {"a": "x"}),
+    ({"$schema": 5, **props(a={"type": "string"})}, {"a": "x"}),
+    (props(model_config={"type": "string"}), {"model_config": "x"}),
+    (props(**{"$ref": {"type": "string"}, "type": {"type": "string"}}), {"$ref": "x"}),
+    (props(properties={"type": "object"}, required={"type": "array"}), {"required": []}),
+    (props(a={"type": "string", "format": "email"}), {"a": "no address"}),
+    (props(a={"type": "string", "contentEncoding": "base64"}), {"a": "!"}),
+    (props(a={"x-order": 1, "title": 5, "examples": "x", "deprecated": "no"}), {"a": 1}),
+]
+
+
+@pytest.mark.parametrize(("schema", "good"), ODD)
+def test_odd_schemas_let_good_calls_pass(schema: Any, good: Any) -> None:
+    tools = one(schema)
+    text = json.dumps(good)
+    checked = check(text, tools)
+    assert (checked.arguments, checked.repairs, checked.failures) == (text, (), ())
+
+
+@pytest.mark.parametrize(
+    ("schema", "bad", "kind"),
+    [
+        (props(a={"type": ["string", "null"]}), {"a": 5.5}, "wrong_type"),
+        ({"type": "dict", "properties": {"a": {"type": "float"}}}, {"a": "x"}, "wrong_type"),
+        ({"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}, {"a": []}, "wrong_type"),
+        (props(a={"items": [{"type": "integer"}]}), {"a": [[]]}, "wrong_type"),
+        (
+            props(a={"items": [{}], "additionalItems": {"type": "integer"}}),
+            {"a": [1, []]},
+            "wrong_type",
+        ),
+        (props(a={"minimum": 3, "exclusiveMinimum": True}), {"a": 3}, "schema"),
+        ({**D4, **props(a={"minimum": 3, "exclusiveMinimum": True})}, {"a": 3}, "schema"),
+        ({"dependencies": {"a": ["b"]}}, {"a": 1}, "missing_required"),
+        ({"dependencies": {"a": {"required": ["b"]}}}, {"a": 1}, "missing_required"),
+        ({**D7, "dependencies": {"a": ["b"]}}, {"a": 1}, "missing_required"),
+        (
+            {**D7, "definitions": {"x": {"type": "integer"}},
+             **props(a={"$ref": "#/definitions/x"})},
+            {"a": []},
+            "wrong_type",
+        ),
+        (
+            {"components": {"x/y": {"type": "integer"}}, **props(a={"$ref": "#/components/x~1y"})},
+            {"a": []},
+            "wrong_type",
+        ),
+        (
+            {"$id": "http://a/b", "$defs": {"x": {"type": "integer"}},
+             **props(a={"$ref": "http://a/b#/$defs/x"})},
+            {"a": []},
+            "wrong_type",
+        ),
+        ({"not": {"required": ["a"]}}, {"a": 1}, "schema"),
+        # what can be checked of an odd schema is
+        (parameters("b", a={"type": "any"}, b="string"), {"a": 1}, "missing_required"),
+        (props(a={"type": "odd"}, b={"type": "string"}), {"b": []}, "wrong_type"),
+    ],
+)  # fmt: skip
+def test_what_can_be_checked_is(schema: Any, bad: Any, kind: str) -> None:
+    assert kinds(json.dumps(bad), one(schema)) == [kind]
+
+
+def test_a_recursive_schema() -> None:
+    tree = parameters("name", name="string", children={"type": "array", "items": {"$ref": "#"}})
+    tools = one(tree)
+    good = {"name": "a", "children": [{"name": "b", "children": []}]}
+    assert kinds(json.dumps(good), tools) == []
+    assert kinds('{"name": "a", "children": [{"children": []}]}', tools) == ["missing_required"]
+
+
+def test_a_pattern_cannot_hang() -> None:
+    tools = one(props(a={"type": "string", "pattern": "^(a+)+$"}))
+    assert kinds(json.dumps({"a": "a" * 5_000 + "b"}), tools) == ["schema"]
+
+
+def test_patterns_that_cost_too_much_are_not_compiled() -> None:
+    assert not pattern_compiles("(a{1000}){1000}")
+    assert not pattern_compiles("a" * 5_000)
+    assert pattern_compiles(r"^[\w.-]+/\d{1,3}$")
+
+
+def test_a_schema_that_is_nested_without_end() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(3_000):
+        schema = {"properties": {"a": schema}}
+    assert str(clean(schema)).count("properties") == MAX_DEPTH + 1
+    assert CompiledSchema(schema).accepts({"a": {"a": {}}})
+
+
+def test_what_the_validator_dislikes_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "clean", lambda *_, **__: {"type": 5})
+    compiled = CompiledSchema(props(a={"type": "string"}))
+    assert compiled.accepts({"a": 5})
+    assert compiled.errors({"a": 5}, 5) == []
+
+
+def test_values_that_have_no_utf8() -> None:
+    tools = one(parameters("a", a={"type": "string", "maxLength": 3}))
+    assert kinds('{"a": "\\ud800"}', tools) == []
+    assert kinds('{"a": "\\ud800xxx"}', tools) == ["schema"]
+
+
+def test_tools_that_no_json_can_hold() -> None:
+    schema = props(a={"type": "integer", "maximum": 10**30})
+    assert kinds('{"a": 5}', one(schema)) == []
+    tools = tool_set([tool("f", {"properties": {1: {}}}), tool("g", {"x": {1, 2}})])
+    assert kinds("{}", tools, "f") == []
+    assert kinds("{}", tools, "g") == []
+
+
+def test_the_cache_is_bounded() -> None:
+    schemas.clear_caches()
+    large = props(a={"description": "x" * schemas.MAX_CACHED})
+    assert compile_schema(large) is not compile_schema(large)
+    for number in range(schemas.MAX_SCHEMAS + 50):
+        compile_schema(props(**{f"a{number}": {"type": "string"}}))
+    assert schemas._compiled.cache_info().currsize == schemas.MAX_SCHEMAS
+    before = _compiles.cache_info().currsize
+    assert not pattern_compiles("a" * 100_000)
+    assert _compiles.cache_info().currsize == before, "no long pattern stays in one"
+    schemas.clear_caches()
+
+
+def test_a_cached_schema_does_not_change_with_the_request() -> None:
+    schema = props(a={"type": "string"})
+    compiled = compile_schema(schema)
+    schema["properties"]["a"]["type"] = "integer"
+    assert compiled.raw == props(a={"type": "string"})
+    assert compile_schema(schema) is not compiled

@@ -1,0 +1,222 @@
+"""Texts that only look like calls come back as they are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue
+from tests.tool_validation.test_text_samples import EACH, JSON, PYTHON, SAMPLES, TOOLS
+
+TAGGED = f"<tool_call>{JSON}</tool_call>"
+IN_A_LINE = ("hermes_json", "qwen3_xml", "glm", "kimi_k2", "lfm2", "granite", "lm_studio")
+MARKED = [
+    text
+    for name in (
+        "hermes_json",
+        "qwen3_xml",
+        "glm",
+        "mistral",
+        "llama_python_tag",
+        "kimi_k2",
+        "lfm2",
+    )
+    for text in SAMPLES[name]
+]
+
+
+@pytest.mark.parametrize("call", MARKED)
+@pytest.mark.parametrize(
+    "around",
+    [
+        "The model would write `{}` here.",
+        'The tag "{}" starts a call.',
+        "Look:\n```\n{}\n```\nThat is it.",
+        "```python\ntext = '''{}'''\n```",
+        "~~~text\n{}\n~~~",
+        "<!-- {} -->",
+    ],
+)
+def test_quotes_code_and_examples(around: str, call: str) -> None:
+    text = around.replace("{}", call)
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'text = """{TAGGED}\n{JSON}\n"""\n',
+        f"> {TAGGED}",
+        "The tags <tool_call> and </tool_call> stand around a call of find_book.",
+        "Use the <tool_call> tag.",
+        "<tool_call></tool_call>",
+        "<tool_call>find a book</tool_call>",
+        "<tool_call>{}</tool_call>",
+        '<tool_call>{"arguments": {}}</tool_call>',
+        "<function_calls></function_calls>",
+        "<|tool_call_start|>[]<|tool_call_end|>",
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS][]",
+        "<tool_call",
+        "<function=find_book",
+        "<function=find_book>",
+        "The tag <function=find_book> opens it.",
+        "<function=find_book\n<b",
+        '<function name="find_book"> opens a function',
+        '<invoke name="find_book">',
+        "<|python_tag|>import os\nprint(os.name)",
+        "<|channel|>analysis<|message|>I could use functions.find_book.<|end|>",
+        "<|channel|>final<|message|>The book is find_book.<|return|>",
+        "Content with <｜tool▁calls▁",
+        "<｜tool▁output▁begin｜>find_book<｜tool▁output▁end｜>",
+    ],
+)
+def test_markers_that_are_only_spoken_of(text: str) -> None:
+    assert rescue(text, TOOLS).calls == ()
+    assert rescue(text, TOOLS).content == text
+
+
+OPEN = {"type": "object", "properties": {"title": {"type": "string"}}}
+NEEDS = {**OPEN, "required": ["title"]}
+DEFINED = [
+    {"type": "function", "function": {"name": "find_book", "parameters": OPEN}},
+    {"type": "function", "function": {"name": "find_book", "parameters": NEEDS}},
+    {"type": "function", "function": {"name": "find_book", "description": "By its title."}},
+    {"name": "find_book", "parameters": NEEDS},
+    {"name": "find_book", "parameters": {"type": "object", "properties": {}}},
+]
+
+
+@pytest.mark.parametrize("defined", DEFINED, ids=json.dumps)
+@pytest.mark.parametrize(
+    "around", ["{}", "[{}]", "These are my tools:\n{}", "```json\n{}\n```", "<tools>\n{}\n</tools>"]
+)
+def test_what_a_tool_is_declared_as_calls_none(defined: object, around: str) -> None:
+    text = around.replace("{}", json.dumps(defined))
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+def test_a_tool_that_takes_a_schema_is_given_one() -> None:
+    tools = {"make_form": OPEN | {"properties": {"type": {}, "properties": {"type": "object"}}}}
+    call = json.dumps({"name": "make_form", "arguments": NEEDS})
+    assert [json.loads(found.arguments) for found in rescue(call, tools).calls] == [NEEDS]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Here is the JSON you asked for:\n```json\n{JSON}\n```",
+        f"The request body:\n```json\n{JSON}\n```",
+        f"## find_book\n\n**Request**\n\n```json\n{JSON}\n```\n\n**Response**\n\nA book.",
+        f"Here are the payloads you asked for:\n\n```json\n{JSON}\n```\n\n```json\n{JSON}\n```",
+        f"The two request bodies:\n```json\n{JSON}\n```\nand\n```json\n{JSON}\n```\n",
+        f"The JSON would be:\n\n{JSON}\n\n{JSON}",
+        f"Shall I run this?\n\n```json\n{JSON}\n```",
+        f"Once you confirm, I'll run:\n{JSON}",
+        f"```json\n{JSON}\n```\n\nWould you like me to run this?",
+        f"{JSON}\n\nShall I proceed?",
+        f"{JSON}\n\nIs that okay?",
+        f"I'd look this up, if that's okay:\n{JSON}",
+        f"I would run this if it's fine with you:\n{JSON}",
+        f"{JSON}\n\nPlease confirm before I run it.",
+        f"{JSON}\n\nPlease confirm.",
+        f"{JSON}\n\nProceed? (y/n)",
+        f"{JSON}\n\nJust say yes and I'll run it.",
+        f"{JSON}\n\nSoll ich das ausführen?",
+        f"{JSON}\n\nVoulez-vous que je l'exécute ?",
+        f"{JSON}\n\n¿Quieres que lo ejecute?",
+        f"{JSON}\n\nVuoi che lo esegua?",
+        f"{JSON}\n\nQuer que eu execute isso?",
+        f"{JSON}\n\n要我执行吗？",
+        f"{JSON}\n\n実行してもよろしいですか？",
+        f"{JSON}\n\nВыполнить?",
+        f"{JSON}\n\n실행할까요?",
+        f"With your permission I would run:\n{JSON}",
+        f"Wenn du zustimmst, führe ich Folgendes aus:\n{JSON}",
+        f"Si vous confirmez, j'exécuterai :\n{JSON}",
+        f"如果你同意，我将执行：\n{JSON}",
+        f"Hier ist das gewünschte Objekt:\n{JSON}",
+        f"以下のJSONを送信してください:\n\n{JSON}",
+        f"```json\n{JSON}\n```\nThis looks the book up.",
+        f"```json\n{JSON}\n{{}}\n```",
+        f"def books():\n    return [{PYTHON}]",
+        f"books = [{PYTHON}]",
+        f"You can write [{PYTHON}] in the config.",
+        f"The format looks like [{PYTHON}]",
+        f"It is as good as [{PYTHON}]",
+        f"for book in [{PYTHON}]",
+        f"for example: [{PYTHON}]",
+        f"```python\n{PYTHON}\n```",
+        f"```python\n[{PYTHON}]\n```",
+        f"Here is an example of the format:\n{JSON}",
+        f"You could send {JSON} to the server.",
+        f"payload = {JSON}",
+        f"    return {JSON}",
+        f'"{JSON}"',
+        f"`{JSON}`",
+        f"call({JSON})",
+        f'{{"plan": [{JSON}]}}',
+        f'{{"first": {JSON}, "done": false}}',
+        f"[1, {JSON}]",
+        '{"name": "find_book", "price": 12}',
+        '{"name": "find_book"}',
+        '{"name": "Momo", "arguments": {}}',
+        '{"answer": {"name": "find_book", "arguments": {}}}',
+        '{"title": "Momo", "year": 1973}',
+        '{"arguments": {"title": "Momo"}}',
+    ],
+)
+def test_json_that_is_data(text: str) -> None:
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PYTHON,
+        f"I would use {PYTHON} here.",
+        f"[{PYTHON}](https://example.org)",
+        "[find_book](https://example.org)",
+        "[find_book(title=name)]",
+        "[find_book(title=open('x'))]",
+        "```tool_code\nfor i in range(3):\n    find_book(title='a')\n```",
+        "tool_code = 5",
+        "Action: I will find the book.\nAction Input: none",
+        "The next Action: find_book\nAction Input: {}",
+        "Action: find_book for me",
+        ">>> find_book\n{}",
+        "[Calling tool: find_book]",
+        "functools[0]",
+        "⏺ find_book: Momo",
+    ],
+)
+def test_python_and_prose(text: str) -> None:
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize("call", [text for name, text in EACH if name in IN_A_LINE])
+@pytest.mark.parametrize(
+    "around",
+    [
+        "For example: {}",
+        "A call looks like this:\n{}\nand the server reads it.",
+        "Ein Aufruf sieht so aus: {}",
+        "调用格式为：\n{}",
+        "Shall I run this? {} Just say yes.",
+        'The column is called "id. {}',
+        "Don't worry about the `shelf {}",
+        "| Hermes | {} |",
+    ],
+)
+def test_words_around_a_marked_call_say_nothing(around: str, call: str) -> None:
+    found = rescue(around.replace("{}", call), TOOLS)
+    assert [one.name for one in found.calls] == ["find_book"]
+    assert found.content.startswith(around.partition("{")[0])
+
+
+def test_a_marked_call_behind_json_that_is_shown() -> None:
+    before = f"Here is the JSON for the call:\n\n```json\n{JSON}\n```\n\n"
+    found = rescue(before + TAGGED, TOOLS)
+    assert [one.name for one in found.calls] == ["find_book"]
+    assert found.content == before

@@ -1,0 +1,130 @@
+"""What is one format's own: its slips, its tokens left out, its idea of a text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue
+from tests.tool_validation.calls import tool
+from tests.tool_validation.test_text_samples import JSON, MOMO, TOOLS, calls
+
+
+@pytest.mark.parametrize("between", ["", "</tool_calls>\n", "<|observation|>\n", "And:\n"])
+def test_a_glm_call_that_lacks_its_end_takes_nothing_of_the_next(between: str) -> None:
+    one = "<tool_call>find_book\n<arg_key>title</arg_key>\n<arg_value>Momo</arg_value>\n"
+    found = rescue(f"{one}{between}{one}</tool_call>", TOOLS)
+    assert calls(found) == [("find_book", {"title": "Momo"})] * 2
+
+
+@pytest.mark.parametrize("kind", [{}, {"type": "function"}])
+@pytest.mark.parametrize("around", ["{}", "[{}]", '{"tool_calls": [{}]}', "```json\n[{}]\n```"])
+def test_a_call_as_openai_answers_with_it(around: str, kind: dict[str, str]) -> None:
+    function = {"name": "find_book", "arguments": json.dumps(MOMO[1])}
+    call = json.dumps({"id": "call_1", **kind, "function": function})
+    assert calls(rescue(around.replace("{}", call), TOOLS)) == [MOMO]
+
+
+def test_an_invented_observation_ends_the_actions() -> None:
+    text = (
+        "Action: find_book\nAction Input: {}\nObservation: found\n"
+        "Action: list_shelves\nAction Input: {}"
+    )
+    assert [call.name for call in rescue(text, TOOLS).calls] == ["find_book"]
+
+
+def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
+    text = (
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary"
+        "<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary "
+        "to=functions.list_shelves<|constrain|>json<|message|>{}<|call|>"
+        "<|start|>assistant<|channel|>final<|message|>Done.<|return|>"
+    )
+    found = rescue(text, TOOLS)
+    assert calls(found) == [("list_shelves", {})]
+    assert found.content == "I will look.\n\nDone."
+
+
+def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
+    text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>"
+    assert calls(rescue(f"{text}<tool_call>{JSON}</tool_call>", TOOLS)) == [
+        ("find_book", json.loads(JSON)["arguments"])
+    ]
+
+
+TITLE = {"find_book": {"properties": {"title": {"type": "string"}, "note": {"type": "string"}}}}
+
+
+@pytest.mark.parametrize("written", ["{title:'Momo'}", "{'title':'Momo'}", '{"title":"Momo",}'])
+def test_gemma_with_other_quotes_is_read_leniently(written: str) -> None:
+    (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
+    tools = tool_set([tool("find_book", {"type": "object", **TITLE["find_book"]})])
+    assert check_call(call.name, call.arguments, tools).arguments == '{"title": "Momo"}'
+
+
+@pytest.mark.parametrize(
+    "written", ['{title:<|"|>Momo,note:c}', '{title:<|"|>Momo', "{title:'Momo", "{title:a, b"]
+)
+def test_a_gemma_text_whose_end_is_unclear_is_refused(written: str) -> None:
+    (call,) = rescue(f"<|tool_call>call:find_book{written}<tool_call|>", TITLE).calls
+    tools = tool_set([tool("find_book", {"type": "object", **TITLE["find_book"]})])
+    assert check_call(call.name, call.arguments, tools).failures
+
+
+WRITTEN_OTHERWISE = [
+    " to=functions.find_book<|channel|>commentary <|constrain|>json<|message|>{}",
+    "to=functions.find_book <|constrain|>json<|message|>{}<|call|>",
+    "commentary to=functions.find_book json{}",
+    "<｜tool▁calls｜>function<｜tool▁sep｜>find_book\n```json\n{}\n```<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁begin｜>find_book<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "<｜tool calls begin｜><｜tool call begin｜>find_book<｜tool sep｜>{}<｜tool call end｜>",
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpt-oss writes commentary to=functions.find_book json{}",
+        "In the log:\nassistantcommentary to=functions.find_book json{}",
+    ],
+)
+def test_a_header_without_its_tokens_counts_as_a_lines_beginning_only(text: str) -> None:
+    text = text.replace("{}", '{"title": "Momo"}')
+    assert rescue(text, TOOLS) == Rescued((), text)
+
+
+@pytest.mark.parametrize("text", WRITTEN_OTHERWISE)
+def test_a_marker_that_is_half_there(text: str) -> None:
+    found = rescue(text.replace("{}", '{"title": "Momo"}'), TOOLS)
+    assert calls(found) == [("find_book", {"title": "Momo"})]
+
+
+def test_minicpm_reads_well_formed_values_as_xml() -> None:
+    tools = {"find_book": {"properties": {"title": {"type": "string"}}}}
+    for written, value in {
+        "a &amp; b &#33;": "a & b !",
+        "a & b &amp; c": "a & b &amp; c",
+        "<![CDATA[a &amp; b]]>": "a &amp; b",
+        "a &lt;b&gt; <c>": "a &lt;b&gt; <c>",
+    }.items():
+        call = f'<param name="title">{written}</param>'
+        for text in (call, f"<arguments>{call}</arguments>"):
+            found = rescue(f'<function name="find_book">{text}</function>', tools)
+            assert calls(found) == [("find_book", {"title": value})]
+
+
+def test_minicpm_leaves_out_parameters_that_the_tool_does_not_have() -> None:
+    text = '<function name="find_book"><param name="title">a</param>'
+    text += '<param name="x">1</param></function>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]
+
+
+def test_unfenced_tool_code() -> None:
+    for text in (
+        "tool_code\nfind_book(title='a')",
+        "tool_code\nprint(default_api.find_book(title='a'))",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a"})]

@@ -1,0 +1,192 @@
+"""Names and values of calls written as text: what they keep, whatever they look like."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.schemas import tool_set
+from mlx_stack_proxy.tool_validation.text_calls import rescue
+from tests.tool_validation.calls import tool
+from tests.tool_validation.test_text_samples import TOOLS, calls
+
+
+def test_values_keep_what_looks_like_markup() -> None:
+    title = 'a "b" <tool_call>{"name": "list_shelves", "arguments": {}}</tool_call>\n\t{x}] é 🎉'
+    body = json.dumps({"name": "find_book", "arguments": {"title": title}}, ensure_ascii=False)
+    for text in (
+        f"<tool_call>{body}</tool_call>",
+        f"[TOOL_CALLS][{body}]",
+        f"<|python_tag|>{body}",
+        body,
+        f"<tool_call>\n<function=find_book>\n<parameter=title>\n{title}\n</parameter>\n</function>",
+        f"<tool_call>find_book\n<arg_key>title</arg_key><arg_value>{title}</arg_value></tool_call>",
+        f'<｜DSML｜function_calls><｜DSML｜invoke name="find_book"><｜DSML｜parameter name="title" '
+        f'string="true">{title}</｜DSML｜parameter></｜DSML｜invoke></｜DSML｜function_calls>',
+        f'<|tool_call>call:find_book{{title:<|"|>{title}<|"|>}}<tool_call|>',
+        f"[find_book(title={title!r})]",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("find_book", {"title": title})], text
+
+
+def test_leading_spaces_of_a_text_value_are_kept_and_one_line_break_around_it_goes() -> None:
+    text = (
+        "<function=find_book>\n<parameter=title>\n    if x:\n        y\n</parameter>\n</function>"
+    )
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "    if x:\n        y"})]
+    text = "<tool_call>find_book<arg_key>title</arg_key><arg_value>  a\n</arg_value></tool_call>"
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "  a\n"})]
+
+
+def test_nested_values_of_every_type() -> None:
+    arguments = {
+        "title": "T",
+        "tags": ["a", "b"],
+        "place": {"row": 3},
+        "rare": False,
+        "price": None,
+    }
+    xml = "<parameter=title>T</parameter>\n" + "".join(
+        f"<parameter={key}>\n{json.dumps(value)}\n</parameter>\n"
+        for key, value in arguments.items()
+        if key != "title"
+    )
+    gemma = 'title:<|"|>T<|"|>,tags:[<|"|>a<|"|>,<|"|>b<|"|>],place:{row:3},rare:false,price:null'
+    m3 = "]<]minimax[>["
+    tags = "".join(f"{m3}<item>{tag}{m3}</item>" for tag in "ab")
+    for text in (
+        f"<tool_call>\n<function=shelve>\n{xml}</function>\n</tool_call>",
+        f"<tool_call>{json.dumps({'name': 'shelve', 'arguments': arguments})}</tool_call>",
+        "[shelve(title='T', tags=['a', 'b'], place={'row': 3}, rare=False, price=None)]",
+        '[shelve(title="T", tags=["a", "b"], place={"row": 3}, rare=false, price=null)]',
+        f"<|tool_call>call:shelve{{{gemma}}}<tool_call|>",
+        f'{m3}<tool_call>{m3}<invoke name="shelve">{m3}<title>T{m3}</title>'
+        f"{m3}<tags>{tags}{m3}</tags>"
+        f"{m3}<place>{m3}<row>3{m3}</row>{m3}</place>{m3}<rare>false{m3}</rare>"
+        f"{m3}<price>null{m3}</price>{m3}</invoke>{m3}</tool_call>",
+    ):
+        assert calls(rescue(text, TOOLS)) == [("shelve", arguments)], text
+
+
+def test_keys_without_quotes_are_read_in_a_marked_call() -> None:
+    text = '<tool_call>\n{name: "find_book", arguments: {title: "Momo"}}\n</tool_call>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
+
+
+def test_what_a_tag_calls_text_is_text_where_it_may_be() -> None:
+    schema = {"title": {"type": ["string", "integer"]}, "row": {"type": "integer"}, "note": {}}
+    values = "".join(
+        f'<｜DSML｜parameter name="{key}" string="{said}">5</｜DSML｜parameter>'
+        for key, said in (("title", "true"), ("row", "true"), ("note", "true"), ("other", "false"))
+    )
+    text = f'<｜DSML｜invoke name="shelve">{values}</｜DSML｜invoke>'
+    found = rescue(text, {"shelve": {"type": "object", "properties": schema}})
+    assert calls(found) == [("shelve", {"title": "5", "row": 5, "note": "5", "other": 5})]
+
+
+def test_arguments_that_do_not_parse_are_passed_on_raw() -> None:
+    for raw in ('{"title": "a "b" c"}', '{"path": "C:\\new\\d"}'):
+        text = f'<tool_call>\n{{"name": "find_book", "arguments": {raw}}}\n</tool_call>'
+        assert [call.arguments for call in rescue(text, TOOLS).calls] == [raw]
+        marked = f"[TOOL_CALLS]find_book[ARGS]{raw}"
+        assert [call.arguments for call in rescue(marked, TOOLS).calls] == [raw]
+    cut = '{"title": "cut of'
+    text = f'<tool_call>{{"name": "find_book", "arguments": {cut}'
+    assert [call.arguments for call in rescue(text, TOOLS).calls] == [cut]
+
+
+def test_single_quotes_and_raw_line_breaks_in_json_are_read() -> None:
+    text = (
+        "<tool_call>{'name': 'find_book', 'arguments': {'title': \"it's\", 'year': 1}}</tool_call>"
+    )
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "it's", "year": 1})]
+    text = '<tool_call>{"name": "find_book", "arguments": {"title": "a\nb"}}</tool_call>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "a\nb"})]
+
+
+def test_the_values_of_good_arguments_stay() -> None:
+    raw = '{"title":  "x",\n "year": 1E3, "a": 1.50, "b": 12345678901234567890}'
+    text = f'<tool_call>{{"name": "find_book", "arguments": {raw}}}</tool_call>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", json.loads(raw))]
+
+
+def test_one_key_with_two_values_is_left_to_the_check() -> None:
+    raw = '{"title": "a", "title": "b"}'
+    text = f'<tool_call>{{"name": "find_book", "arguments": {raw}}}</tool_call>'
+    assert rescue(text, TOOLS).calls[0].arguments == raw
+
+
+def test_line_ends_of_windows_around_a_value() -> None:
+    text = "<function=find_book>\r\n<parameter=title>\r\nMomo\r\n</parameter>\r\n</function>"
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
+
+
+def test_quotes_that_belong_to_a_name() -> None:
+    tools = {'"find"': {"properties": {'"title"': {"type": "string"}}}}
+    text = '<function="find">\n<parameter="title">\n"Momo"\n</parameter>\n</function>'
+    assert calls(rescue(text, tools)) == [('"find"', {'"title"': '"Momo"'})]
+
+
+def test_two_commas_too_many() -> None:
+    text = '<tool_call>{"name": "find_book", "arguments": {"title": "Momo",},}</tool_call>'
+    assert calls(rescue(text, TOOLS)) == [("find_book", {"title": "Momo"})]
+
+
+def test_parameters_named_like_python_keywords() -> None:
+    fly = {"fly": {"properties": {"from": {}, "max-stops": {}}}}
+    text = "<|tool_call_start|>[fly(from='SFO, to=LAX', max-stops=2)]<|tool_call_end|>"
+    assert calls(rescue(text, fly)) == [("fly", {"from": "SFO, to=LAX", "max-stops": 2})]
+
+
+PAGE = {"write": {"properties": {"path": {"type": "string"}, "content": {"type": "string"}}}}
+WRITTEN = {
+    "qwen3_xml": "<function=write>\n<parameter=path>\na.md\n</parameter>\n<parameter=content>\n{}\n"
+    "</parameter>\n</function>",
+    "invoke_xml": '<function_calls>\n<invoke name="write">\n<parameter name="path">a.md</parameter>'
+    '\n<parameter name="content">{}</parameter>\n</invoke>\n</function_calls>',
+    "glm": "<tool_call>write\n<arg_key>path</arg_key>\n<arg_value>a.md</arg_value>\n"
+    "<arg_key>content</arg_key>\n<arg_value>{}</arg_value>\n</tool_call>",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<parameter>y</parameter>",
+        "<a>\n  <parameter>1</parameter>\n  <parameter>2</parameter>\n</a>",
+        "See:\n<function=f>\n<parameter=query>\nx\n</parameter>\n</function>\nThat is all.",
+        '<invoke name="f"><parameter name="query">x</parameter></invoke>',
+        "</function>",
+        "re.compile('</arg_value>')",
+        "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+    ],
+)
+def test_a_file_may_hold_the_tags_of_its_own_format(text: str, content: str) -> None:
+    found = rescue(text.replace("{}", content), PAGE)
+    assert calls(found) == [("write", {"path": "a.md", "content": content})]
+    assert found.content == ""
+
+
+@pytest.mark.parametrize(
+    ("format_name", "content"),
+    [
+        ("qwen3_xml", "<parameter=path>z</parameter>"),
+        ("invoke_xml", '<parameter name="path">z</parameter>'),
+        ("glm", "a call ends with </arg_value>\n</tool_call>, as a rule"),
+    ],
+)
+def test_a_value_whose_end_is_unclear_is_refused(format_name: str, content: str) -> None:
+    """Neither half a file nor another file's path is written: the model is asked again."""
+    (call,) = rescue(WRITTEN[format_name].replace("{}", content), PAGE).calls
+    tools = tool_set([tool("write", {"type": "object", **PAGE["write"]})])
+    assert check_call("write", call.arguments, tools).failures
+
+
+def test_a_pair_that_comes_twice_stays_twice() -> None:
+    pairs = "<arg_key>path</arg_key><arg_value>{}</arg_value>"
+    text = f"<tool_call>write{pairs.format('a')}{pairs.format('b')}</tool_call>"
+    (call,) = rescue(text, PAGE).calls
+    assert call.arguments == '{"path": "a", "path": "b"}'

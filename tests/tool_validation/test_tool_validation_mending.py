@@ -1,0 +1,314 @@
+"""The stage on whole replies: its switches, what it mends, and what it must not touch."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlx_stack_proxy.engine.request import Controls
+from mlx_stack_proxy.engine.verdicts import InvalidToolCall
+from mlx_stack_proxy.tool_validation import stage as stage_module
+from tests.engine.exchanges import Faults, attempt, relayed
+from tests.support.replies import stream_bytes, text_chunks, with_role
+from tests.tool_validation.calls import tool
+from tests.tool_validation.tool_replies import (
+    FORMATS,
+    GOOD,
+    LIST,
+    UNKNOWN,
+    Json,
+    asked,
+    call,
+    ids,
+    judged,
+    message,
+    stage,
+)
+
+# Every switch
+
+
+@pytest.mark.parametrize(
+    ("switched_off", "reply"),
+    [
+        ({"validate_json": False}, message(call("search", "{query: quokka, [}"))),
+        ({"validate_json": False}, message(finish="tool_calls")),
+        ({"validate_schema": False}, message(call("search", '{"query": 5}'))),
+        ({"validate_tool_names": False}, message(call("delete_all", "{}"))),
+        ({"validate_tool_names": False}, message(text=UNKNOWN)),
+        ({"validate_plausibility": False}, message(call("search", '{"query": ""}'))),
+    ],
+    ids=str,
+)
+def test_a_check_that_is_switched_off(switched_off: Json, reply: Json) -> None:
+    # Without repair, so that what passes passes for want of the check.
+    assert judged(reply, repair="off").verdict is not None
+    outcome = judged(reply, repair="off", **switched_off)
+    assert outcome.verdict is None
+    assert outcome.repairs is None
+
+
+def test_tool_choice_is_checked_with_the_names() -> None:
+    outcome = judged(message(call()), asked(tool_choice="none"), validate_tool_names=False)
+    assert outcome.verdict is None
+
+
+def test_repair_off() -> None:
+    trailing = message(call("search", '{"query": "x",}'))
+    assert judged(trailing).repairs == "trailing_comma"
+    assert judged(trailing, repair="off").kinds == ["invalid_json"]
+
+
+def test_rescue_off() -> None:
+    said = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+    assert judged(message(text=said)).calls == [("search", {"query": "x"})]
+    outcome = judged(message(text=said), rescue_text_calls=False)
+    assert outcome.choice["message"]["content"] == said
+
+
+def test_response_format_off() -> None:
+    whole = asked(tools=[], response_format=FORMATS[0])
+    assert judged(message(text="no"), whole, response_format=False).verdict is None
+
+
+# Rescue
+
+
+def test_a_rescued_call() -> None:
+    said = 'On it.\n<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
+    outcome = judged(message(text=said))
+    assert outcome.calls == [("search", {"query": "x"})]
+    assert outcome.choice["message"]["content"].strip() == "On it."
+    assert outcome.choice["finish_reason"] == "tool_calls"
+    assert outcome.repairs == "rescued"
+    assert outcome.incidents == [("tool_call_rescued", ("hermes_json",))]
+    assert ids(outcome)[0].startswith("call_")
+
+
+def test_a_rescued_call_is_checked_and_mended_too() -> None:
+    said = "<tool_call>{'name': 'search', 'arguments': {'query': 'x', 'limit': '5'}}</tool_call>"
+    outcome = judged(message(text=said))
+    assert outcome.calls == [("search", {"query": "x", "limit": 5})]
+    assert "rescued" in (outcome.repairs or "")
+    bad = '<tool_call>{"name": "search", "arguments": {"limit": 5}}</tool_call>'
+    assert judged(message(text=bad)).kinds == ["missing_required"]
+
+
+def test_a_bad_call_written_as_text_stays_as_it_came_for_the_retry() -> None:
+    bad = '<tool_call>{"name": "search", "arguments": {"limit": 5}}</tool_call>'
+    outcome = judged(message(text=bad))
+    choice = outcome.attempt.reply.choices[0]
+    assert (choice.text, choice.tool_calls) == (bad, [])
+    assert isinstance(outcome.verdict, InvalidToolCall)
+    assert outcome.verdict.response == {
+        "role": "assistant",
+        "content": bad,
+        "tool_calls": [],
+    }
+    assert outcome.incidents == [("tool_call_invalid", ("missing_required",))]
+
+
+# Several choices
+
+
+def test_one_bad_choice_makes_the_reply_bad_and_mends_none() -> None:
+    reply = message(call("search", '{"query": "x",}'))
+    other = message(call("search", "{}"))["choices"][0]
+    reply["choices"].append({**other, "index": 1})
+    outcome = judged(reply, asked(n=2))
+    assert [(one.kind, one.choice) for one in outcome.failures] == [("missing_required", 1)]
+    assert outcome.repairs is None
+    assert outcome.incidents == [("tool_call_invalid", ("missing_required",))]
+
+
+def test_choices_are_mended_each_on_its_own() -> None:
+    reply = message(call("search", '{"query": "x",}'))
+    text = message(text="Nothing to call.")["choices"][0]
+    reply["choices"].append({**text, "index": 1})
+    outcome = judged(reply, asked(n=2))
+    first, second = outcome.attempt.completion()["choices"]
+    assert first["message"]["tool_calls"][0]["function"]["arguments"] == '{"query": "x"}'
+    assert second == {**text, "index": 1}
+
+
+# What is right is never touched
+
+ODD_SCHEMAS: list[Any] = [
+    None,
+    True,
+    {},
+    [],
+    "any",
+    {"type": "any"},
+    {"type": ["object", "null"], "properties": {"query": {"type": ["string", "null"]}}},
+    {"type": "object", "properties": {"query": True, "limit": {"items": False}}},
+    {"type": "object", "properties": {"query": {"$ref": "#/$defs/q"}}, "$defs": {"q": {}}},
+    {"type": "object", "properties": {"query": {"$ref": "http://127.0.0.1:9/q.json"}}},
+    {"type": "object", "properties": {"query": {"type": "text", "pattern": "(a+)+$"}}},
+    {"type": "object", "properties": {"query": {"pattern": "["}}, "required": "query"},
+    {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object", "minimum": "x"},
+    {"type": "object", "properties": {"model_config": {"type": "string"}}},
+]
+SPELLINGS = [GOOD, '{"query":"quokka"}', '{\n  "query" : "quokka"\n}', '{"query": "qu\\u006fkka"}']
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("schema", ODD_SCHEMAS, ids=str)
+def test_a_right_call_goes_out_as_the_bytes_that_came(schema: Any, spelling: str) -> None:
+    faults = Faults()
+    whole = asked(tools=[tool("search", schema), LIST], stream=True)
+    one = attempt(whole, stages=[stage()], faults=faults)
+    pieces = [
+        {"tool_calls": [{"index": 0, **call("search", "")}]},
+        *({"tool_calls": [{"index": 0, "function": {"arguments": c}}]} for c in spelling),
+    ]
+    stream = stream_bytes(with_role({"content": "Let me < see."}, *pieces, finish="tool_calls"))
+    assert relayed(one, [stream]) == stream
+    assert faults == []
+    assert one.remarks().reply_notes == {}
+
+
+PROSE = st.text(st.sampled_from("ab <>{}[]|`\"'\n:_/\\tolcaun=e.…é"), max_size=120)
+
+
+@given(PROSE, st.lists(st.integers(0, 120), max_size=6))
+def test_prose_goes_out_as_it_came(prose: str, cuts: list[int]) -> None:
+    places = sorted({0, len(prose), *(at for at in cuts if at < len(prose))})
+    parts = [prose[a:b] for a, b in itertools.pairwise(places)]
+    stream = stream_bytes(text_chunks(*parts))
+    one = attempt(asked(stream=True), stages=[stage()])
+    out = bytearray(one.feed(stream, 0.0))
+    if one.settle() is None and not one.reply.mended:
+        out += one.rest()
+        said = [
+            json.loads(line[6:])["choices"][0]["delta"].get("content") or ""
+            for line in bytes(out).decode().split("\n\n")
+            if line.startswith('data: {"id"') and '"choices": []' not in line
+            if json.loads(line[6:])["choices"]
+        ]
+        assert "".join(said) == prose
+
+
+# A stage that faults, and one that is left out
+
+
+def test_a_stage_that_faults_lets_the_reply_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(stage_module, "check_call", broken)
+    stream = stream_bytes(with_role({"tool_calls": [{"index": 0, **call("search", "{}")}]}))
+    faults = Faults()
+    assert relayed(attempt(asked(stream=True), stages=[stage()], faults=faults), [stream]) == stream
+    assert [(name, str(error)) for name, error in faults] == [
+        ("tool_validation", "a fault of ours")
+    ]
+
+
+def test_bypass() -> None:
+    whole = asked(Controls(bypass=frozenset({"validation"})))
+    assert judged(message(call("delete_all", "{")), whole).verdict is None
+    whole = asked(Controls(bypass=frozenset({"loop", "budget"})))
+    assert judged(message(call("delete_all", "{")), whole).verdict is not None
+
+
+# The client's own history
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sent"),
+    [
+        ('{"query": ', '{"_unparsed":"{\\"query\\": "}'),
+        ("plain words", '{"_unparsed":"plain words"}'),
+        ("[1]", '{"_unparsed":"[1]"}'),
+        (["a"], '{"_unparsed":"[\\"a\\"]"}'),
+        ("", "{}"),
+        (None, "{}"),
+    ],
+)
+def test_unparsable_arguments_of_the_history(arguments: Any, sent: str) -> None:
+    history = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": None, "tool_calls": [call("search", arguments)]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "?"},
+    ]
+    whole = asked(messages=history)
+    one = attempt(whole, stages=[stage()])
+    assert one.on_request() is None
+    messages = one.request.body["messages"]
+    assert messages[1]["tool_calls"][0]["function"] == {"name": "search", "arguments": sent}
+    assert (messages[0], messages[2]) == (history[0], history[2])
+    assert history[1]["tool_calls"][0]["function"]["arguments"] == arguments, "ours is a copy"
+    assert [(said.kind, said.labels) for said in one.remarks().incidents] == [
+        ("tool_call_repaired", ("unparsed_history",))
+    ]
+
+
+@pytest.mark.parametrize("arguments", [GOOD, "{}", {"query": "x"}])
+def test_a_readable_history_is_sent_as_it_came(arguments: Any) -> None:
+    history = [{"role": "assistant", "tool_calls": [call("search", arguments)]}]
+    whole = asked(messages=history)
+    one = attempt(whole, stages=[stage()])
+    one.on_request()
+    assert one.request.body["messages"][0] is history[0]
+    assert one.remarks().incidents == []
+
+
+def test_unparsable_arguments_deep_in_a_history_are_mended_in_every_request() -> None:
+    bad = {"role": "assistant", "content": None, "tool_calls": [call("search", "plain words")]}
+    history = [{"role": "user", "content": str(number)} for number in range(70)]
+    history[40] = bad
+    for more in range(3):
+        whole = asked(messages=[*history, *([{"role": "user", "content": "go on"}] * more)])
+        one = attempt(whole, stages=[stage()])
+        one.on_request()
+        sent = one.request.body["messages"]
+        assert json.loads(sent[40]["tool_calls"][0]["function"]["arguments"]) == {
+            "_unparsed": "plain words"
+        }
+        assert [sent[:40], sent[41:]] == [
+            whole.request.body["messages"][:40],
+            whole.request.body["messages"][41:],
+        ]
+
+
+def test_a_long_unparsable_text_is_shortened() -> None:
+    whole = asked(messages=[{"role": "assistant", "tool_calls": [call("search", "x" * 9000)]}])
+    one = attempt(whole, stages=[stage()])
+    one.on_request()
+    sent = one.request.body["messages"][0]["tool_calls"][0]["function"]["arguments"]
+    assert len(json.loads(sent)["_unparsed"]) == 2000
+
+
+FINISHES = (None, "stop", "length", "tool_calls", "function_call", "content_filter")
+TEXTS = (None, "", "Hello.", "{}", "{no json", UNKNOWN, f"```json\n{GOOD}\n```")
+
+
+@given(
+    text=st.sampled_from(TEXTS),
+    finish=st.sampled_from(FINISHES),
+    calls=st.lists(st.sampled_from([call(), call("search", "{no"), call(id=None)]), max_size=2),
+    tools=st.sampled_from([[], [LIST]]),
+    more=st.sampled_from([{}, *({"response_format": one} for one in FORMATS)]),
+    choice=st.sampled_from(["none", "auto", "required"]),
+)
+def test_what_is_not_looked_at_would_stay_as_it_is(
+    *, text: str | None, finish: str | None, calls: list[Json], tools: Any, more: Json, choice: str
+) -> None:
+    """Text alone, where no tool and no format was asked for."""
+    reply = message(*calls, text=text)
+    reply["choices"][0]["finish_reason"] = finish
+    found = []
+    for looks in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stage_module, "call_id", lambda: "call_new")
+            if looks:
+                patch.setattr(stage_module._State, "_is_asked_for", lambda *_: False)
+            outcome = judged(reply, asked(tools=tools, tool_choice=choice, **more))
+        found.append((outcome.verdict or outcome.choice, outcome.repairs))
+    assert found[0] == found[1]

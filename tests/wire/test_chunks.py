@@ -1,0 +1,228 @@
+"""What chunks mean, in all the spellings that servers use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from mlx_stack_proxy.wire.chunks import (
+    MalformedChunk,
+    chunks_of_completion,
+    read_events,
+    read_frame,
+    text_of,
+)
+from mlx_stack_proxy.wire.events import (
+    Event,
+    Finish,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UpstreamErrorEvent,
+    Usage,
+)
+from mlx_stack_proxy.wire.sse import Frame, data_frame
+from tests.engine.exchanges import ODD
+from tests.support.replies import KINDS, chunk, usage_chunk
+
+
+def frame(data: bytes) -> Frame:
+    return Frame(data_frame(data), data)
+
+
+@pytest.mark.parametrize(
+    ("delta", "events"),
+    [
+        ({"role": "assistant"}, []),
+        ({"role": "assistant", "content": ""}, []),
+        ({"content": None}, []),
+        ({"content": "hi"}, [TextDelta(0, "hi")]),
+        ({"content": [{"type": "text", "text": "hi"}, " you"]}, [TextDelta(0, "hi you")]),
+        ({"content": "hi", "role": "assistant"}, [TextDelta(0, "hi")]),
+        ({"reasoning": "so"}, [ReasoningDelta(0, "so")]),
+        ({"reasoning_content": "so"}, [ReasoningDelta(0, "so")]),
+        ({"thinking": "so"}, [ReasoningDelta(0, "so")]),
+        ({"reasoning": {"effort": 1}}, []),
+        # LiteLLM sends one thought in two fields: it counts once.
+        ({"reasoning": "so", "reasoning_content": "so"}, [ReasoningDelta(0, "so")]),
+        ({"reasoning": "", "thinking": "so"}, [ReasoningDelta(0, "so")]),
+        ({"reasoning": "so", "content": "hi"}, [ReasoningDelta(0, "so"), TextDelta(0, "hi")]),
+        ({"refusal": "no"}, [RefusalDelta(0, "no")]),
+        ({"content": "hi", "refusal": "no"}, [TextDelta(0, "hi"), RefusalDelta(0, "no")]),
+        ({"tool_calls": []}, []),
+        ({"tool_calls": None}, []),
+        ({"tool_calls": [None, 3]}, []),
+        (
+            {"tool_calls": [{"index": 2, "id": "i", "function": {"name": "f", "arguments": "{"}}]},
+            [ToolCallDelta(0, 2, "i", "f", "{", odd=True)],  # it has no type
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f"}}, {"function": {"name": "g"}}]},
+            [
+                ToolCallDelta(0, 0, "", "f", "", odd=True),
+                ToolCallDelta(0, 1, "", "g", "", odd=True),
+            ],
+        ),
+        (
+            {"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]},
+            [ToolCallDelta(0, 0, "", "f", '{"a":1}', was_object=True, odd=True)],
+        ),
+        (
+            {"tool_calls": [{"index": 0, "type": "function", "function": {"name": "f"}}]},
+            [ToolCallDelta(0, 0, "", "f", "")],
+        ),
+        (
+            {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
+            [ToolCallDelta(0, 0, "", "", "{")],
+        ),
+        (
+            {"tool_calls": [{"index": 0, "function": None}]},
+            [ToolCallDelta(0, 0, "", "", "", odd=True)],
+        ),
+        ({"function_call": {"name": "f"}}, [ToolCallDelta(0, 0, "", "f", "")]),
+        ({"function_call": {"arguments": "{}"}}, [ToolCallDelta(0, 0, "", "", "{}")]),
+    ],
+)
+def test_a_delta_is_these_events(delta: dict[str, Any], events: list[Event]) -> None:
+    assert read_events(chunk(delta)) == events
+
+
+def test_a_choice_without_an_index_is_known_by_its_place() -> None:
+    payload = {"choices": [{"delta": {"content": "a"}}, {"delta": {"content": "b"}}]}
+    assert read_events(payload) == [TextDelta(0, "a"), TextDelta(1, "b")]
+
+
+def test_a_finish_comes_after_what_it_finishes() -> None:
+    assert read_events(chunk({"content": "a"}, "stop", index=1)) == [
+        TextDelta(1, "a"),
+        Finish(1, "stop"),
+    ]
+    assert read_events(chunk({}, "")) == []
+
+
+@pytest.mark.parametrize(
+    ("usage", "event"),
+    [
+        ({"prompt_tokens": 9, "completion_tokens": 4}, Usage(9, 4)),
+        ({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 5}}, Usage(9, 0, 5)),
+        ({"prompt_tokens": None, "completion_tokens": -1}, Usage(0, 0)),
+        ({"prompt_tokens": "9", "prompt_tokens_details": None}, Usage(0, 0)),
+        ({}, Usage(0, 0)),
+    ],
+)
+def test_usage(usage: dict[str, Any], event: Usage) -> None:
+    payload = {"choices": [], "usage": usage}
+    assert read_events(payload) == [event]
+    assert read_events({"choices": [], "usage": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        ("out of memory", UpstreamErrorEvent("out of memory", "error", None)),
+        ({"message": "m", "type": "t", "code": 500}, UpstreamErrorEvent("m", "t", "500")),
+        ({"message": "m", "type": None}, UpstreamErrorEvent("m", "error", None)),
+        ({"detail": "m"}, UpstreamErrorEvent("", "error", None)),
+    ],
+)
+def test_an_error_inside_the_stream(error: Any, event: UpstreamErrorEvent) -> None:
+    assert read_events({"error": error}) == [event]
+
+
+@pytest.mark.parametrize("none", [None, "", {}, False])
+def test_no_error(none: Any) -> None:
+    assert read_events({**chunk({"content": "a"}), "error": none}) == [TextDelta(0, "a")]
+
+
+@pytest.mark.parametrize("data", [b"[DONE]", b" [DONE] "])
+def test_done(data: bytes) -> None:
+    read = read_frame(frame(data))
+    assert read.done and read.raw == b"data: [DONE]\n\n"  # no client knows it by another spelling
+
+
+def test_comments_mean_nothing_and_stay() -> None:
+    one = Frame(b": keepalive 1/2\n\n", None)
+    read = read_frame(one)
+    assert (read.raw, read.payload, list(read.events), read.done) == (one.raw, None, [], False)
+
+
+@pytest.mark.parametrize("data", [b"", b"  "])
+def test_empty_data_is_left_out(data: bytes) -> None:
+    """OpenAI's SDKs take it for broken JSON."""
+    read = read_frame(frame(data))
+    assert (read.raw, read.payload, list(read.events), read.done) == (b"", None, [], False)
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"7", b"DONE", b'{"a": NaN}', b"\xff"])
+def test_what_is_no_object_is_malformed(data: bytes) -> None:
+    with pytest.raises(MalformedChunk):
+        read_frame(frame(data))
+
+
+@given(ODD)
+def test_no_object_however_odd_raises(payload: Any) -> None:
+    if isinstance(payload, dict):
+        read_events(payload)
+        list(chunks_of_completion(payload))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("a", "a"),
+        ([{"type": "text", "text": "a"}, {"type": "image_url"}, "b", 3], "ab"),
+        (None, ""),
+        ({"text": "a"}, ""),
+    ],
+)
+def test_the_text_of_a_content(content: Any, text: str) -> None:
+    assert text_of(content) == text
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_completion_means_what_its_stream_means(name: str) -> None:
+    kind = KINDS[name]
+    whole = chunks_of_completion(kind.completion)
+    streamed = [e for payload in [*kind.chunks, usage_chunk()] for e in read_events(payload)]
+    assert _told(e for one in whole for e in one.events) == _told(streamed)
+
+
+def test_choices_of_a_completion_without_an_index_stay_apart() -> None:
+    choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in ("a", "b")]
+    events = [event for one in chunks_of_completion({"choices": choices}) for event in one.events]
+    assert events == [TextDelta(0, "a"), Finish(0, "stop"), TextDelta(1, "b"), Finish(1, "stop")]
+
+
+def test_the_chunks_of_a_completion_end_with_done_and_are_what_they_say() -> None:
+    chunks = list(chunks_of_completion(KINDS["n_two"].completion))
+    assert [one.done for one in chunks] == [False] * (len(chunks) - 1) + [True]
+    for one in chunks[:-1]:
+        assert one.raw == data_frame(json.dumps(one.payload, separators=(",", ":")).encode())
+        assert one.payload is not None and one.payload["object"] == "chat.completion.chunk"
+
+
+def test_an_error_in_a_json_answer_is_an_event() -> None:
+    chunks = list(chunks_of_completion({"error": {"message": "m"}}))
+    assert chunks[0].events == [UpstreamErrorEvent("m", "error", None)]
+
+
+def _told(events: Any) -> dict[tuple[str, int, int], list[Any]]:
+    """What the events say, without how it was cut in pieces."""
+    told: dict[tuple[str, int, int], list[Any]] = {}
+    for event in events:
+        place = (type(event).__name__, getattr(event, "choice", 0), getattr(event, "index", 0))
+        match event:
+            case TextDelta() | ReasoningDelta() | RefusalDelta():
+                pieces = ["".join([*told.get(place, []), event.text])]
+            case ToolCallDelta():
+                old = told.get(place, ["", "", ""])
+                new = (event.id, event.name, event.arguments)
+                pieces = [a + b for a, b in zip(old, new, strict=True)]
+            case _:
+                pieces = [*told.get(place, []), event]
+        told[place] = pieces
+    return told

@@ -1,0 +1,135 @@
+"""The older spelling of tools, turned both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mlx_stack_proxy.wire import legacy
+from tests.engine.exchanges import USER
+from tests.support.replies import FUNCTIONS, KINDS, TIME, TOOLS, WEATHER, chunk
+
+Json = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("body", "used"),
+    [
+        ({"functions": FUNCTIONS}, True),
+        ({"functions": FUNCTIONS, "tools": []}, True),
+        ({"functions": FUNCTIONS, "tools": TOOLS}, False),
+        ({"functions": []}, False),
+        ({"tools": TOOLS}, False),
+        ({}, False),
+    ],
+)
+def test_which_requests_are_in_the_older_form(body: Json, used: bool) -> None:
+    assert legacy.is_used(body) is used
+
+
+@pytest.mark.parametrize(
+    ("function_call", "tool_choice"),
+    [
+        ("auto", {"tool_choice": "auto"}),
+        ("none", {"tool_choice": "none"}),
+        (
+            {"name": "get_time"},
+            {"tool_choice": {"type": "function", "function": {"name": "get_time"}}},
+        ),
+        (None, {}),
+    ],
+)
+def test_a_request_to_tools(function_call: Any, tool_choice: Json) -> None:
+    body = {
+        "messages": [USER],
+        "functions": FUNCTIONS,
+        "function_call": function_call,
+        "temperature": 0.5,
+    }
+    new = legacy.to_tools(body)
+    assert new == {"messages": [USER], "tools": TOOLS, "temperature": 0.5, **tool_choice}
+    assert "functions" in body  # the client's own body is left alone
+
+
+def test_the_history_to_tool_messages() -> None:
+    weather, time = WEATHER["function"], TIME["function"]
+    messages = [
+        USER,
+        {"role": "assistant", "content": None, "function_call": weather},
+        {"role": "function", "name": "get_weather", "content": "rain"},
+        {"role": "assistant", "content": "And?", "function_call": time},
+        {"role": "function", "name": "get_time", "content": "noon"},
+    ]
+    new = legacy.to_tools({"messages": messages, "functions": FUNCTIONS})["messages"]
+    call = {"type": "function", "function": weather}
+    other = {"type": "function", "function": time}
+    assert new == [
+        USER,
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_function_1", **call}],
+        },
+        {"role": "tool", "tool_call_id": "call_function_1", "content": "rain"},
+        {
+            "role": "assistant",
+            "content": "And?",
+            "tool_calls": [{"id": "call_function_2", **other}],
+        },
+        {"role": "tool", "tool_call_id": "call_function_2", "content": "noon"},
+    ]
+
+
+def test_a_result_without_a_call_still_has_an_id() -> None:
+    message = {"role": "function", "name": "f", "content": "1"}
+    new = legacy.to_tools({"messages": [message], "functions": FUNCTIONS})["messages"]
+    assert new == [{"role": "tool", "tool_call_id": "call_function_1", "content": "1"}]
+
+
+def test_a_completion_back_to_functions() -> None:
+    whole = KINDS["tool_call_whole"].completion
+    assert legacy.has_tools(whole, "message")
+    assert legacy.to_functions(whole, "message") == KINDS["function_call"].completion
+    assert "tool_calls" in whole["choices"][0]["message"]
+
+
+def test_only_the_first_call_goes_back() -> None:
+    whole = KINDS["tool_calls_split"].completion
+    message = legacy.to_functions(whole, "message")["choices"][0]["message"]
+    assert message == {
+        "role": "assistant",
+        "content": None,
+        "function_call": WEATHER["function"],
+    }
+
+
+def test_the_pieces_of_a_stream_back_to_functions() -> None:
+    chunks = [legacy.to_functions(c, "delta") for c in KINDS["tool_calls_split"].chunks]
+    deltas = [one["choices"][0]["delta"] for one in chunks]
+    calls = [delta["function_call"] for delta in deltas if "function_call" in delta]
+    assert calls[0]["name"] == "get_weather"
+    assert "".join(call["arguments"] for call in calls) == WEATHER["function"]["arguments"]
+    assert not any("tool_calls" in delta for delta in deltas)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "function_call"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        chunk({"content": "a"}),
+        chunk({}, "stop"),
+        {"choices": []},
+        {"error": {"message": "m"}},
+        {"choices": [None, {"delta": None}]},
+    ],
+)
+def test_what_has_no_tools_stays(payload: Json) -> None:
+    assert not legacy.has_tools(payload, "delta")
+    assert legacy.to_functions(payload, "delta") == payload
+
+
+@pytest.mark.parametrize("calls", [None, [], [None], [{"index": 0}], [{"function": None}]])
+def test_odd_calls_do_not_raise(calls: Any) -> None:
+    delta = legacy.to_functions(chunk({"tool_calls": calls}), "delta")["choices"][0]["delta"]
+    assert delta == {}

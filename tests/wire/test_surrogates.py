@@ -1,0 +1,106 @@
+"""Half characters in JSON: joined where the other half comes, replaced where it doesn't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from mlx_stack_proxy.wire import surrogates
+from tests.engine.exchanges import attempt, client_request, exchange, relayed
+from tests.server.asking import payloads, text_of
+from tests.support.replies import DONE, chunk, data
+
+FIRST, SECOND = "\\ud83d", "\\ude00"  # as they stand in JSON: the halves of 😀
+END = data(chunk({}, "stop")) + DONE
+
+
+def piece(text: str, **more: Any) -> bytes:
+    """A chunk whose text stands in the JSON as it is given here."""
+    return data(chunk({"content": "TEXT", **more})).replace(b"TEXT", text.encode())
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["a" + FIRST, SECOND + "b"], "a😀b"),
+        (["a", FIRST, SECOND, "b"], "a😀b"),
+        ([FIRST, SECOND + FIRST, SECOND], "😀😀"),
+        (["a" + FIRST + "b"], "a\ufffdb"),
+        (["a" + SECOND, "b"], "a\ufffdb"),
+        (["a" + FIRST, "b"], "ab"),  # the other half never comes
+        (["a" + FIRST], "a"),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_text_that_is_cut_inside_a_character(texts: list[str], expected: str, stream: bool) -> None:
+    one = attempt(exchange(client_request(stream=stream)))
+    pieces = [*map(piece, texts), END]
+    if stream:
+        assert text_of(relayed(one, pieces)) == expected
+        return
+    for each in pieces:
+        one.feed(each, 0.0)
+    assert one.settle() is None
+    assert one.completion()["choices"][0]["message"]["content"] == expected
+
+
+def test_arguments_of_a_call_that_are_cut_inside_a_character() -> None:
+    def calling(arguments: str) -> bytes:
+        function = {"name": "say", "arguments": "TEXT"}
+        call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+        return data(chunk({"tool_calls": [call]})).replace(b"TEXT", arguments.encode())
+
+    pieces = [calling('{\\"x\\": \\"' + FIRST), calling(SECOND + '\\"}')]
+    out = relayed(attempt(), [*pieces, data(chunk({}, "tool_calls")) + DONE])
+    said = [
+        call["function"]["arguments"]
+        for payload in payloads(out)
+        if payload != "[DONE]"
+        for call in payload["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    assert "".join(said) == '{"x": "😀"}'
+
+
+@pytest.mark.parametrize("index", [{}, {"index": None}, {"index": "0"}])
+def test_a_choice_without_an_index_is_told_by_its_place(index: dict[str, Any]) -> None:
+    def both(*texts: str) -> bytes:
+        choices = [{**index, "delta": {"content": f"TEXT{n}"}} for n in range(len(texts))]
+        raw = data({**chunk({}), "choices": choices})
+        for n, text in enumerate(texts):
+            raw = raw.replace(f"TEXT{n}".encode(), text.encode())
+        return raw
+
+    one = attempt(exchange(client_request(n=2, stream=False)))
+    for piece_of_both in (both("a" + FIRST, "b" + FIRST), both(SECOND, "c" + SECOND), END):
+        one.feed(piece_of_both, 0.0)
+    one.settle()
+    said = [choice["message"]["content"] for choice in one.completion()["choices"]]
+    assert said == ["a😀", "b\ufffdc\ufffd"]
+
+
+def test_the_rest_of_such_a_chunk_stays() -> None:
+    one = attempt()
+    out = relayed(one, [piece(FIRST + "!", role="assistant"), END])
+    first = orjson.loads(out.split(b"\n\n")[0].removeprefix(b"data: "))
+    assert first == chunk({"role": "assistant", "content": "\ufffd!"})
+
+
+def test_a_whole_body() -> None:
+    assert surrogates.read(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}
+    assert surrogates.read(b'{"a": "x\\ud83d", "b": ["\\ude00"]}') == {
+        "a": "x\ufffd",
+        "b": ["\ufffd"],
+    }
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b'{"a": NaN}', b"\\ud83d", b'["\\ud83d", NaN]'])
+def test_what_is_no_json_stays_none(body: bytes) -> None:
+    with pytest.raises(ValueError):
+        surrogates.read(body)
+
+
+def test_floods_of_brackets() -> None:
+    with pytest.raises(ValueError):
+        surrogates.read(b'["\\ud83d", ' + b"[" * 100_000)
