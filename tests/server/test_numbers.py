@@ -107,6 +107,7 @@ async def test_each_failure_is_counted_once(
         "tool_call_repaired": 2,
         "loop_break": 1,
         "escalated": 7,
+        "recovered": 8,
     }
 
 
@@ -142,6 +143,7 @@ async def test_budgets_and_breakers_are_told(
         "tier_degraded": 1,
         "escalated": 1,
         "tier_recovered": 1,
+        "recovered": 1,
         "budget_warning": 1,
         "budget_exceeded": 1,
     }

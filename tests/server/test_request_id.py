@@ -36,9 +36,12 @@ async def test_the_clients_id_is_everywhere(
     assert response.headers["x-mlx-stack-request-id"] == response.headers["x-request-id"] == ID
     assert [call.header("x-litellm-call-id") for call in upstream.calls] == [ID, ID]
     kept = (await proxy.client.get("/mlx-stack/events")).json()["events"]
-    assert {one["kind"] for one in kept} == {"tier_degraded", "escalated", "budget_exceeded"} | {
-        "budget_warning"
-    }
+    assert {one["kind"] for one in kept} == {
+        "tier_degraded",
+        "escalated",
+        "budget_exceeded",
+        "recovered",
+    } | {"budget_warning"}
     assert {one["request_id"] for one in kept} == {ID}
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     written = {line["event"]: line.get("request_id") for line in lines}

@@ -227,16 +227,20 @@ class Upstream:
         try:
             response = Response(await self._ask(method, url, said, content))
         except (aiohttp.ClientError, OSError) as error:
-            failure = translated(error)
-            if failure.refused:
-                self.reach.refused(failure.message)
-            raise failure from error
+            # In no variable of this frame, or the two would hold each other: see test_garbage.py.
+            raise self._failure(error) from error
         if self.reach.why:
             self.reach.answered()
         if response.header(b"transfer-encoding").lower() not in _UNDERSTOOD:
             await response.aclose()
             raise UpstreamError("an answer in a transfer coding that nobody asked for")
         return response
+
+    def _failure(self, error: Exception) -> UpstreamError:
+        failure = translated(error)
+        if failure.refused:
+            self.reach.refused(failure.message)
+        return failure
 
     async def _ask(
         self, method: str, url: URL, headers: CIMultiDict[str], content: bytes | Pieces | None
