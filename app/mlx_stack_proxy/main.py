@@ -67,10 +67,17 @@ def build_services(
         metrics=Metrics(queues.readings, tier_states.degraded),
         wall_clock=wall_clock,
     )
+    _connect(services)
+    return services
+
+
+def _connect(services: Services) -> None:
+    """Let the parts tell one another what happens; add those that the settings ask for."""
+    settings, journal = services.settings, services.journal
     journal.on_failure = partial(accounts.store_failed, services)
     journal.on_events = services.feed.told
     tell = partial(lifetime.upstream_down, services), partial(lifetime.upstream_up, services)
-    upstream.reach.watch(*tell)
+    services.upstream.reach.watch(*tell)
     services.capture = _capture(services)
     if services.capture is not None:
         services.observers = (*services.observers, services.capture.of)
@@ -83,7 +90,6 @@ def build_services(
     _count_from_zero(services)
     services.memory.on_change = partial(_pressure_changed, services)
     services.metrics.watch_pressure(lambda: services.memory.level)
-    return services
 
 
 # What may have a fault beside the stages, and is always there.

@@ -160,6 +160,23 @@ def build(services: Services) -> APIRouter:
         admin.check(request)
         return as_json(await status(services))
 
+    _add_sessions(router, admin, services)
+    _add_events(router, admin, services)
+
+    @router.get("/report")
+    async def report(request: Request) -> Response:
+        admin.check(request)
+        return as_json(await report_of(services, admin.report_asked(request)))
+
+    @router.get("/exchanges/{request_id}")
+    async def exchange(request_id: str, request: Request) -> Response:
+        admin.check(request)
+        return as_json(await exchange_details(services, request_id))
+
+    return router
+
+
+def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
     @router.get("/sessions")
     async def sessions(request: Request) -> Response:
         admin.check(request)
@@ -180,6 +197,8 @@ def build(services: Services) -> APIRouter:
         admin.check(request)
         return as_json({"session": await admin.reset(name), "reset": True})
 
+
+def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
     @router.get("/events")
     async def events(request: Request) -> Response:
         admin.check(request)
@@ -190,18 +209,6 @@ def build(services: Services) -> APIRouter:
         total = await services.store.count_events(query)
         shown = [{"number": number, **event} for number, event in found]
         return as_json({"total": total, "events": shown})
-
-    @router.get("/report")
-    async def report(request: Request) -> Response:
-        admin.check(request)
-        return as_json(await report_of(services, admin.report_asked(request)))
-
-    @router.get("/exchanges/{request_id}")
-    async def exchange(request_id: str, request: Request) -> Response:
-        admin.check(request)
-        return as_json(await exchange_details(services, request_id))
-
-    return router
 
 
 def store_failed(error: StoreError) -> ProxyError:

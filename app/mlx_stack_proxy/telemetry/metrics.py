@@ -63,6 +63,12 @@ class Metrics:
         self.refused = self._counter(
             "refused", "Requests answered with an error before they were an exchange", "status"
         )
+        self._add_times()
+        self.sessions = self.gauge("sessions", "Sessions in the store")
+        self.registry.register(_TierCollector(queues, degraded))
+        self.registry.register(_ProcessCollector())
+
+    def _add_times(self) -> None:
         self.overhead = self._histogram(
             "overhead_seconds",
             "From the whole request to its first upstream call, the tier's queue left out",
@@ -74,9 +80,6 @@ class Metrics:
         self.request = self._histogram(
             "request_seconds", "Duration of an exchange", _SECONDS, "tier"
         )
-        self.sessions = self.gauge("sessions", "Sessions in the store")
-        self.registry.register(_TierCollector(queues, degraded))
-        self.registry.register(_ProcessCollector())
 
     def watch_pressure(self, read: ReadPressure) -> None:
         """Show the memory pressure."""

@@ -55,23 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "mlx-community/Qwen3-4B-4bit) as this tier; `NAME=` leaves a tier out; may be repeated "
         "(default: the two demo models, as fast and standard)",
     )
-    parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="the proxy's port (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--litellm-port",
-        type=int,
-        default=DEFAULT_LITELLM_PORT,
-        metavar="PORT",
-        help="LiteLLM's port (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--model-port",
-        type=int,
-        default=DEFAULT_MODEL_PORT,
-        metavar="PORT",
-        help="the first model server's port; the others follow (default: %(default)s)",
-    )
+    _add_ports(parser)
     parser.add_argument(
         "--inside",
         action="store_true",
@@ -90,6 +74,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long a child may take to become ready; downloads may take longer "
         "(default: %(default).0f)",
+    )
+
+
+def _add_ports(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="the proxy's port (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--litellm-port",
+        type=int,
+        default=DEFAULT_LITELLM_PORT,
+        metavar="PORT",
+        help="LiteLLM's port (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--model-port",
+        type=int,
+        default=DEFAULT_MODEL_PORT,
+        metavar="PORT",
+        help="the first model server's port; the others follow (default: %(default)s)",
     )
 
 
