@@ -88,14 +88,6 @@ async def test_parallel_clients(async_client: openai.AsyncOpenAI, stack: Running
         assert stack.metric("mlx_stack_in_flight", tier=tier) == 0
 
 
-def test_the_curl_line_it_prints_works(stack: RunningStack) -> None:
-    (line,) = (line for line in stack.said.splitlines() if line.startswith("  curl "))
-    done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.startswith("data: {")
-    assert done.stdout.rstrip().endswith("data: [DONE]")
-    assert "error" not in done.stdout
-
-
 def test_the_two_exports_it_prints_are_enough(
     stack: RunningStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

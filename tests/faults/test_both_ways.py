@@ -169,7 +169,7 @@ async def test_what_an_operator_sees(
     asked = {"request_id": raw.headers["x-mlx-stack-request-id"]}
     events = (await front.client.get("/mlx-stack/events", params=asked)).json()["events"]
     kinds = [event["kind"] for event in events]
-    assert kinds == ["tool_call_invalid", "tool_call_invalid", "escalated"]
+    assert kinds == ["tool_call_invalid", "tool_call_invalid", "escalated", "recovered"]
     models = (await front.client.get("/v1/models")).json()["data"]
     assert [one["id"] for one in models] == ["auto", "fast", "standard"]
     assert (await front.client.get("/v1/models/auto")).json()["id"] == "auto"

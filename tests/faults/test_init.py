@@ -28,7 +28,6 @@ def model_server(call: Call) -> Reply:
 
 def test_init_before_a_real_litellm(
     litellm: LiteLLM,
-    behind_ports: dict[str, int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -44,15 +43,13 @@ def test_init_before_a_real_litellm(
     }
     text = (tmp_path / "config.yaml").read_text(encoding="utf-8")
     for tier in ("fast", "standard"):  # where its server is: LiteLLM tells it, we were not told
-        assert (
-            f"localhost:{behind_ports[tier]}" in text or f"127.0.0.1:{behind_ports[tier]}" in text
-        )
+        port = litellm.ports[tier]
+        assert f"localhost:{port}" in text or f"127.0.0.1:{port}" in text
     assert check.run("config.yaml", probe=False) == 0, capsys.readouterr().out
 
 
 async def test_check_asks_the_tiers_through_a_real_litellm(
     litellm: LiteLLM,
-    behind_ports: dict[str, int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -61,7 +58,7 @@ async def test_check_asks_the_tiers_through_a_real_litellm(
     file = tmp_path / "config.yaml"
     file.write_text(f"upstream: {{base_url: '{litellm.url}'}}\ntiers: {{fast: , standard: }}")
     server = ScriptedServer()
-    server.port = behind_ports["fast"]  # nobody serves the other tier
+    server.port = litellm.ports["fast"]  # nobody serves the other tier
     async with server:
         server.always(WhenWhole(model_server))
         code = await asyncio.to_thread(check.run, str(file))
