@@ -145,6 +145,13 @@ def test_advice(rule: str, sums: dict[str, float], line: str) -> None:
     assert advice({"fast": {name: number / 20 for name, number in sums.items()}}, SETTINGS) == []
 
 
+def test_no_advice_names_a_tool_that_was_not_offered() -> None:
+    assert (
+        advice({"fast": {"attempts": 40, "calls:other": 40, "invalid_calls:other": 40}}, SETTINGS)
+        == []
+    )
+
+
 def test_every_rule_of_advice_is_tested() -> None:
     marks = [mark for mark in test_advice.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     assert [case[0] for case in marks[0].args[1]] == [rule.__name__ for rule in RULES]
