@@ -157,6 +157,11 @@ def test_every_rule_of_advice_is_tested() -> None:
     assert [case[0] for case in marks[0].args[1]] == [rule.__name__ for rule in RULES]
 
 
+def test_a_used_up_budget_names_its_command() -> None:
+    said = words(report({FAST: {"requests": 2, "errors": 2, "errors:budget_exceeded": 2}}))
+    assert "mlx-stack-proxy events --kind budget_exceeded" in said
+
+
 def test_the_line_of_advice_is_a_line_of_the_file() -> None:
     import yaml
 

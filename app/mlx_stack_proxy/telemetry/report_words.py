@@ -137,6 +137,8 @@ def _failed(report: Report) -> list[str]:
         tried = _some(one["attempts"], "attempt")
         lines.append(f"{at(one['time'])} {one['agent']}: {kind} after {tried}:")
         lines.append(f"  {one['command']}")
+    if "budget_exceeded" in errors:
+        lines += ["Which budgets are used up:", "  mlx-stack-proxy events --kind budget_exceeded"]
     return lines
 
 
