@@ -147,7 +147,10 @@ def words(event: Event) -> tuple[str, str]:
         case "budget_exceeded":
             limit = f"{detail.get('limit') or 0:,}"
             used_up = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"
-            return "A token budget is used up", f"{event['agent']}: {used_up}: {_command(event)}"
+            return (
+                "A token budget is used up",
+                f"{event['agent'] or 'unnamed'}: {used_up}: {_command(event)}",
+            )
     return kind, kind
 
 
