@@ -50,6 +50,20 @@ def test_the_key_of_the_litellm_that_it_started_is_taken(running: RunDirectory) 
     assert running.key.stat().st_mode & 0o777 == 0o600
 
 
+def test_the_key_of_another_run_directory_is_taken_with_its_configuration(
+    home: Path, tmp_path: Path
+) -> None:
+    directory = open_run_directory(tmp_path / "elsewhere")
+    tier = LocalTier("fast", "/model", 8081, True)
+    given = configs.proxy_config([tier], 4100, 4000, directory.state)
+    configs.write_yaml(directory.proxy_config, given)
+    directory.keep_key(configs.KEY_VARIABLE, "sk-made-anew")
+    assert beside.take_key({}, LITELLM) is None
+    assert beside.take_key({}, LITELLM, directory.proxy_config) == directory.key
+    directory.close()
+    assert beside.take_key({}, LITELLM, directory.proxy_config) is None
+
+
 @pytest.mark.parametrize(
     ("environ", "url"),
     [({configs.KEY_VARIABLE: "mine"}, LITELLM), ({}, "http://127.0.0.1:4001")],

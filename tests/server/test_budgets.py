@@ -61,6 +61,8 @@ async def test_hard_stop_refuses_before_any_call(
     assert response.headers["retry-after"] == str(error["retry_after"])
     assert response.headers["x-mlx-stack-attempts"] == "0"
     assert len(upstream.calls) == 1
+    found = await proxy.client.get("/mlx-stack/events?kind=budget_exceeded&agent=agent-one")
+    assert found.json()["total"] == 2  # it was reached, and a request refused
     assert (await ask(proxy, OTHER, max_tokens=4)).status_code == 200
 
 

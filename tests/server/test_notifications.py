@@ -154,5 +154,7 @@ def test_the_next_morning() -> None:
 
 def test_words_of_a_budget() -> None:
     detail = {"scope": "session", "limit": 500_000}
-    _, said = words({"kind": "budget_exceeded", "detail": detail})
-    assert said == "The token budget of a session is used up: 500,000 tokens"
+    whose = {"agent": "claude-cli", "request_id": "req_1"}
+    _, said = words({"kind": "budget_exceeded", "detail": detail, **whose})
+    used_up = "claude-cli: the token budget (session, 500,000 tokens) is used up"
+    assert said == f"{used_up}: mlx-stack-proxy events --request req_1"

@@ -136,3 +136,16 @@ async def test_what_can_not_be_reached_is_said_at_the_start(tmp_path: Path) -> N
         await until(lambda: "not_ready" in said.read_text())
         [line] = [line for line in said.read_text().splitlines() if "not_ready" in line]
         assert "refused" in line and "mlx-stack-proxy check" in line
+
+
+async def test_a_server_that_is_gone_is_said_at_the_start(
+    upstream: ScriptedServer, tmp_path: Path
+) -> None:
+    said = tmp_path / "log"
+    gone = {"tiers": {"fast": {"health_url": f"http://127.0.0.1:{free_port()}/health"}}}
+    async with ProxyProcess(tmp_path, upstream.url, gone) as process:
+        with said.open("wb") as log:
+            await process.start(log.fileno())
+        await until(lambda: "tiers_unreachable" in said.read_text())
+        [line] = [line for line in said.read_text().splitlines() if "tiers_unreachable" in line]
+        assert '["fast"]' in line and "mlx-stack-proxy check" in line

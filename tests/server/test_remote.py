@@ -259,6 +259,6 @@ async def test_report(
     _, out, _ = await said(capsys, proxy, "report", "--night", "--json")
     assert json.loads(out)["agent"] is None
     _, out, _ = await said(capsys, proxy, "report", "--agent", "nobody", "--markdown")
-    assert "- Nobody asked for anything." in out
+    assert "\n\n## Requests\n\n- Nobody asked for anything.\n" in out
     code, _, err = await said(capsys, proxy, "report", "--since", "yesterday")
     assert code == 1 and "`since`" in err

@@ -27,7 +27,7 @@ HIGHER = Outcome("standard", seconds=1.0)
 
 
 def exchange(*attempts: Outcome, **fields: Any) -> Exchange:
-    found = made(client_request(tools=[]), **fields)
+    found = made(client_request(tools=[{"function": {"name": "edit"}}]), **fields)
     for before, after in pairwise([*attempts, None]):
         found.outcomes.append(before)
         if after is None:
@@ -67,9 +67,10 @@ def test_each_reply_came_in_one_way(attempts: list[Outcome], repairs: str, way: 
 
 def test_all_that_happened_stands_where_it_happened() -> None:
     told = Incident("tool_call_invalid", ("schema",), {"tool": "edit"})
+    unknown = Incident("tool_call_invalid", ("unknown_tool",), {"tool": "a model's own words"})
     cut = Incident("truncated", ("max_output_tokens",))
     one = exchange(
-        replace(BAD, waited=1.5, remarks=Remarks(incidents=[told])),
+        replace(BAD, waited=1.5, remarks=Remarks(incidents=[told, unknown])),
         Outcome("fast", reason="tier_busy", called=False, waited=60.0, placed=False),
         GONE,
         replace(HIGHER, remarks=Remarks(incidents=[cut])),
@@ -87,8 +88,9 @@ def test_all_that_happened_stands_where_it_happened() -> None:
             "queued": 2,
             "queue_seconds": 61.5,
             "queue_timeouts": 1,
-            "invalid_calls": 1,
+            "invalid_calls": 2,
             "invalid_calls:edit": 1,
+            "invalid_calls:other": 1,
         },
         "standard": {
             "attempts": 1,

@@ -100,7 +100,7 @@ class _Question:
         rules = settings.reliability.token_budget
         own = budgets.tier_limits(asked, asked.tier, rules)
         self._limits = budgets.limits_for(asked, rules) + own
-        self._reservation = Reservation(services, asked.id, asked.session.hash)
+        self._reservation = Reservation(services, asked.id, asked.session.hash, asked.request.agent)
         self._attempt = Attempt(
             asked,
             build(asked, settings),

@@ -66,7 +66,7 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
         if sources.path is None and (running := beside.running_config()) is not None:
             sources = read(str(running))
         settings = sources.settings()
-        beside.take_key(os.environ, settings.upstream.base_url)
+        beside.take_key(os.environ, settings.upstream.base_url, sources.path)
         workers.check_state(settings)
         return settings, sources
     except SettingsError as error:

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import Final
 
 from .. import __version__
 from ..engine.services import Services
 from ..state.store import EventQuery, StoreError
 from ..telemetry import accounts, log
 from .operations import readiness
+
+# What the log says at the start of tiers that /ready finds in a state.
+_TOLD_OF_TIERS: Final = {
+    "unknown_model": "tiers_without_a_model",
+    "unreachable": "tiers_unreachable",
+}
 
 
 def upstream_down(services: Services, why: str) -> None:
@@ -49,9 +56,10 @@ async def _look_around(services: Services, *, was_down: bool) -> None:
             log.get().warning("not_ready", litellm=found["litellm"], next="mlx-stack-proxy check")
         elif was_down:  # the process before saw it go
             upstream_up(services, 0.0)
-        missing = [n for n, tier in found["tiers"].items() if tier["state"] == "unknown_model"]
-        if missing:
-            log.get().warning("tiers_without_a_model", tiers=missing, next="mlx-stack-proxy check")
+        for state, said in _TOLD_OF_TIERS.items() if found["litellm"] == "ok" else ():
+            tiers = [name for name, tier in found["tiers"].items() if tier["state"] == state]
+            if tiers:
+                log.get().warning(said, tiers=tiers, next="mlx-stack-proxy check")
     except Exception as error:
         log.fault("start_fault", error)
 

@@ -141,12 +141,18 @@ def words(event: Event) -> tuple[str, str]:
             tried = len(detail.get("attempts") or ())
             tries = f"{tried} attempt{'' if tried == 1 else 's'}"
             said = f"{event['agent']}: {detail.get('type')} after {tries}"
-            command = f"mlx-stack-proxy events --request {event['request_id']}"
-            return "A request failed", f"{said}: {command}"
+            return "A request failed", f"{said}: {_command(event)}"
         case "upstream_down":
             return "LiteLLM is out of reach", f"LiteLLM is out of reach: {detail.get('why')}"
         case "budget_exceeded":
             limit = f"{detail.get('limit') or 0:,}"
-            said = f"The token budget of a {detail.get('scope')} is used up: {limit} tokens"
-            return "A token budget is used up", said
+            used_up = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"
+            return (
+                "A token budget is used up",
+                f"{event['agent'] or 'unnamed'}: {used_up}: {_command(event)}",
+            )
     return kind, kind
+
+
+def _command(event: Event) -> str:
+    return f"mlx-stack-proxy events --request {event['request_id']}"

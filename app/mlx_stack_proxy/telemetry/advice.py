@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ..frozen import frozen
 from ..settings import Settings
+from .metrics import OTHER
 
 ENOUGH: Final = 10  # calls
 OFTEN: Final = 0.2
@@ -53,7 +54,7 @@ def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
     shares = {
         tool: (wrong, calls)
         for tool, wrong in invalid.items()
-        if (calls := tier[f"calls:{tool}"]) >= ENOUGH and wrong / calls > OFTEN
+        if tool != OTHER and (calls := tier[f"calls:{tool}"]) >= ENOUGH and wrong / calls > OFTEN
     }
     if not shares:
         return None

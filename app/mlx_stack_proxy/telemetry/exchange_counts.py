@@ -42,9 +42,10 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
     """By tier. ``outcome``: as in ``mlx_stack_requests_total``."""
     rows: defaultdict[str, Row] = defaultdict(lambda: defaultdict(float))
     passes_through = not exchange.route.tiers
+    offered = exchange.request.offered()  # what else a model calls a tool is its own text
     for attempt in exchange.attempts:
         row = rows[OTHER if passes_through else attempt.tier]
-        _add_attempt(row, attempt, exchange.request.offered())
+        _add_attempt(row, attempt, offered)
     for before, after in pairwise(exchange.attempts):
         row = rows[OTHER if passes_through else before.tier]
         if before.tier == after.tier:
@@ -60,7 +61,7 @@ def counts_of(exchange: Exchange, outcome: str) -> dict[str, Counts]:
             row["queue_timeouts"] += not ended.placed
         if ended.reason != "client_left":  # what was said of a reply that was judged
             for incident in ended.remarks.incidents:
-                _add_incident(rows[OTHER if passes_through else ended.tier], incident)
+                _add_incident(rows[OTHER if passes_through else ended.tier], incident, offered)
     _add_outcome(rows[OTHER if passes_through else exchange.tier], exchange, outcome)
     return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
 
@@ -89,14 +90,14 @@ def _add_attempt(row: Row, attempt: Outcome, offered: Collection[str]) -> None:
     choices = attempt.reply.choices.values() if attempt.reply is not None else ()
     for call in [call for choice in choices for call in choice.tool_calls]:
         row["calls"] += 1
-        row[f"calls:{call.name if call.name in offered else OTHER}"] += 1
+        row[f"calls:{_tool(call.name, offered)}"] += 1
 
 
-def _add_incident(row: Row, incident: Incident) -> None:
+def _add_incident(row: Row, incident: Incident, offered: Collection[str]) -> None:
     match incident.kind:
         case "tool_call_invalid":
             row["invalid_calls"] += 1
-            row[f"invalid_calls:{incident.detail.get('tool') or OTHER}"] += 1
+            row[f"invalid_calls:{_tool(incident.detail.get('tool'), offered)}"] += 1
         case "tool_call_repaired":
             row["repairs"] += 1
         case "tool_call_rescued":
@@ -107,6 +108,10 @@ def _add_incident(row: Row, incident: Incident) -> None:
             row["replies_cut" if incident.labels == ("max_output_tokens",) else "loops_cut"] += 1
         case "tokens_saved":
             row["tokens_saved"] += incident.detail["tokens"]
+
+
+def _tool(name: str | None, offered: Collection[str]) -> str:
+    return name if name and name in offered else OTHER
 
 
 def _add_outcome(row: Row, exchange: Exchange, outcome: str) -> None:

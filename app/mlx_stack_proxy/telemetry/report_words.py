@@ -64,7 +64,8 @@ def _replies(report: Report) -> list[str]:
         return [f"{fine} right at once."]
     were = "was" if broken == 1 else "were"
     whom = f"you saw {_n(seen)} of them" if seen else "you saw none"
-    lines = [f"{_n(broken)} of {_n(turns + seen)} replies {were} broken; {whom}."]
+    of_all = _some(turns + seen, "reply", "replies")
+    lines = [f"{_n(broken)} of {of_all} {were} broken; {whom}."]
     ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
     if ways:
         lines.append(f"Put right: {', '.join(ways)}.")
@@ -137,6 +138,8 @@ def _failed(report: Report) -> list[str]:
         tried = _some(one["attempts"], "attempt")
         lines.append(f"{at(one['time'])} {one['agent']}: {kind} after {tried}:")
         lines.append(f"  {one['command']}")
+    if "budget_exceeded" in errors:
+        lines += ["Which budgets are used up:", "  mlx-stack-proxy events --kind budget_exceeded"]
     return lines
 
 

@@ -44,7 +44,7 @@ class Books:
         self._rules = services.settings.reliability.token_budget
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
-        self._reservation = Reservation(services, exchange.id, exchange.session.hash)
+        self._reservation = self._new_reservation()
         self._in_cloud = 0  # tokens that its attempt has used there
         self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
         self._here = self._limits  # with those of the tier of the attempt that is not counted,
@@ -66,7 +66,11 @@ class Books:
     @cached_property
     def _of_cap(self) -> Reservation:
         """Of the cloud's cap: only where there is a cloud."""
-        return Reservation(self._services, self._exchange.id, self._exchange.session.hash)
+        return self._new_reservation()
+
+    def _new_reservation(self) -> Reservation:
+        one = self._exchange
+        return Reservation(self._services, one.id, one.session.hash, one.request.agent)
 
     # At its start
 

@@ -22,15 +22,16 @@ SPARE_SECONDS = 60.0  # a reservation outlives its request by this much
 
 
 class Reservation:
-    """``session``: the hash that its events carry. ``waited``: seconds, for others.
+    """``session``, ``agent``: the hash and the name that its events carry.
 
-    ``held``: the store may have tokens set aside for it.
+    ``held``: the store may have tokens set aside for it. ``waited``: seconds, for others.
     """
 
-    def __init__(self, services: Services, request_id: str, session: str) -> None:
+    def __init__(self, services: Services, request_id: str, session: str, agent: str = "") -> None:
         self._services = services
         self._id = request_id
         self._session = session
+        self._agent = agent
         self._named = ""
         self.held = False
         self.waited = 0.0
@@ -184,7 +185,7 @@ class Reservation:
                 self._keep(tier, kind, detail)
 
     def _keep(self, tier: str, kind: str, detail: dict[str, Any]) -> None:
-        who = (self._id, self._session, "")
+        who = (self._id, self._session, self._agent)
         accounts.keep_of(self._services, who, tier, [(kind, detail)])
 
 

@@ -145,9 +145,21 @@ def test_advice(rule: str, sums: dict[str, float], line: str) -> None:
     assert advice({"fast": {name: number / 20 for name, number in sums.items()}}, SETTINGS) == []
 
 
+def test_no_advice_names_a_tool_that_was_not_offered() -> None:
+    assert (
+        advice({"fast": {"attempts": 40, "calls:other": 40, "invalid_calls:other": 40}}, SETTINGS)
+        == []
+    )
+
+
 def test_every_rule_of_advice_is_tested() -> None:
     marks = [mark for mark in test_advice.pytestmark if mark.name == "parametrize"]  # type: ignore[attr-defined]
     assert [case[0] for case in marks[0].args[1]] == [rule.__name__ for rule in RULES]
+
+
+def test_a_used_up_budget_names_its_command() -> None:
+    said = words(report({FAST: {"requests": 2, "errors": 2, "errors:budget_exceeded": 2}}))
+    assert "mlx-stack-proxy events --kind budget_exceeded" in said
 
 
 def test_the_line_of_advice_is_a_line_of_the_file() -> None:

@@ -22,6 +22,21 @@ Json = dict[str, Any]
 COMMA = '{"query": "quokka",}'
 RETRIES = {"reliability.tool_validation.max_retries": 2}
 
+# Of the first plot: the most points of the bars' colour one above the other.
+HIGHEST_BAR = """
+    const canvas = document.querySelector(".plot canvas");
+    if (!canvas) return false;
+    const paint = canvas.getContext("2d");
+    const { data } = paint.getImageData(0, 0, canvas.width, canvas.height);
+    const style = getComputedStyle(document.documentElement);
+    paint.fillStyle = style.getPropertyValue("--plot-in").trim();
+    const wanted = [1, 3, 5].map((at) => parseInt(paint.fillStyle.slice(at, at + 2), 16));
+    const columns = new Array(canvas.width).fill(0);
+    for (let at = 0; at < data.length; at += 4)
+      columns[(at / 4) % canvas.width] += wanted.every((value, n) => data[at + n] === value);
+    const highest = Math.max(...columns);
+"""
+
 
 async def put_right(proxy: RunningProxy, upstream: ScriptedServer) -> str:
     """An exchange whose first call is bad and whose second is mended. Its id."""
@@ -46,6 +61,16 @@ async def test_the_root_leads_to_the_tiers(
     await ask(proxy)
     await browser.until(f"return {served} === '2'")
     assert await browser.complaints() == []
+
+
+async def test_the_tokens_of_this_hour_are_drawn(
+    upstream: ScriptedServer, proxy: RunningProxy, browser: Browser
+) -> None:
+    upstream.will(text_stream("hello"))
+    await ask(proxy)
+    await browser.open(f"{proxy.url}/mlx-stack/")
+    await browser.until("return document.querySelector('.overview:not([aria-busy])')")
+    await browser.until(HIGHEST_BAR + "return highest > canvas.height / 4")
 
 
 async def test_from_the_list_to_each_attempt_and_back_by_keyboard(
@@ -112,6 +137,7 @@ async def test_a_night_is_told_by_the_hour_and_by_agent(
     assert f"{mended} mended" in legend and f"{totals['errors']} failed" in legend
     text = await browser.text()
     assert "LiteLLM down, 24 min" in text and "fast down, 12 min" in text
+    assert "Failed after all: " in text and "events --request" not in text
     # The hour that is chosen by key is told in words.
     await browser.run("document.querySelector('.timeline svg').focus()")
     await browser.press("ArrowLeft", "ArrowLeft")

@@ -24,12 +24,16 @@ def running_config() -> Path | None:
     return folder / PROXY_CONFIG if is_running(folder) else None
 
 
-def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
+def take_key(
+    environ: MutableMapping[str, str], base_url: str, given: Path | None = None
+) -> Path | None:
     """Put in the key of the LiteLLM at this address, if `up` started it and none is there.
 
-    The file it came from; None where nothing was taken.
+    ``given``: the configuration in use, which may be that of an `up` with a `--run-dir` of its own.
+    The file the key came from; None where nothing was taken.
     """
-    config = running_config()
+    in_use = given is not None and given.name == PROXY_CONFIG and is_running(given.parent)
+    config = given if in_use else running_config()
     if config is None or environ.get(KEY_VARIABLE) or _litellm_of(config) != base_url:
         return None
     file = config.with_name(KEY_FILE)

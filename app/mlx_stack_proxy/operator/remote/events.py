@@ -159,10 +159,17 @@ def _told(event: dict[str, Any]) -> str:
     shown = {
         name: value
         for name, value in detail.items()
-        if name not in _LEFT_OUT and value not in (None, "", *_SAID_BY_KIND.get(name, ()))
+        if name not in _LEFT_OUT and value not in (None, "", [], *_SAID_BY_KIND.get(name, ()))
     }
     return " ".join(f"{name}={_short(value)}" for name, value in shown.items())
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    match value:
+        case float():
+            return f"{value:g}"
+        case bool():
+            return "yes" if value else "no"
+        case list():
+            return ",".join(map(str, value))
+    return str(value)

@@ -79,11 +79,11 @@ def _advice(one: Found) -> list[str]:
 def markdown(found: Found) -> Iterator[str]:
     yield f"# {_title(found)}"
     for part in found["said"]:
-        yield f"\n## {part['about'].capitalize()}\n"
+        yield from ("", f"## {part['about'].capitalize()}", "")
         for line in part["lines"]:
             yield f"      {line.strip()}" if line.startswith(" ") else f"- {line}"
     if found["advice"]:
-        yield "\n## Advice\n"
+        yield from ("", "## Advice", "")
     for one in found["advice"]:
         yield f"- {one['says']} In `{one['setting'].rpartition('.')[0]}`: `{one['line']}`"
 

@@ -128,6 +128,7 @@ export function ending(events) {
   if (kinds.has("recovered")) return ["good", "Recovered"];
   if (kinds.has("loop_break")) return ["warn", "Loop broken"];
   if (kinds.has("tool_call_repaired")) return ["good", "Mended"];
+  if (kinds.has("budget_exceeded")) return ["warn", "Budget used up"];
   return ["", "Noted"];
 }
 

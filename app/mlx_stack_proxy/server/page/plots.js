@@ -65,7 +65,8 @@ export class TokensPlot extends Plot {
     const row = (label, name) => ({ label, stroke: colour(name), fill: colour(name), paths: bars, points: { show: false }, value: (_, v) => count(v) });
     return {
       cursor: CURSOR,
-      scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(10, most * 1.1)] } },
+      // A bar begins at its hour: the last one needs that hour's room.
+      scales: { x: { time: true, range: (_, first, last) => [first, last + 3600] }, y: { range: (_, __, most) => [0, Math.max(10, most * 1.1)] } },
       axes: [TIME(axis()), axis({ size: 56, values: (_, all) => all.map(count) })],
       series: [{ label: "Hour", value: "{HH}:{mm}" }, row("in and out", "--plot-in"), row("out", "--plot-out")],
     };

@@ -23,9 +23,9 @@ export class Report {
   }
 
   show(report) {
-    // The first two sentences on the replies are the headline; what failed has a list of its own.
-    const rest = (one) => (one.about === "replies" ? { ...one, lines: one.lines.slice(2) } : one);
-    const said = report.said.map(rest).filter((one) => one.about !== "failed" && one.lines.length);
+    // The first two sentences on the replies are the headline; single failures have a list of their own.
+    const rest = (one) => (one.about === "replies" ? { ...one, lines: one.lines.slice(2) } : { ...one, lines: sentences(one.lines) });
+    const said = report.said.map(rest).filter((one) => one.lines.length);
     fill(this.saidPanel, this.said, said.map((one) => h("div", null,
       h("dt", null, word(one.about)), one.lines.map((line) => h("dd", null, line)))));
     fill(this.advicePanel, this.advice, report.advice.map((one) => h("li", null,
@@ -48,6 +48,12 @@ export class Report {
         " · ", h("a", { href: changed("agent", "") }, "All agents")));
     }
   }
+}
+
+/** The lines without the commands for a shell, and without what leads to one. */
+function sentences(lines) {
+  const command = (line) => line?.startsWith(" ");
+  return lines.filter((line, place) => !command(line) && !command(lines[place + 1]));
 }
 
 function panel(id, title, body) {

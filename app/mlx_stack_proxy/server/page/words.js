@@ -25,15 +25,16 @@ export function reason(word) {
 
 const tool = (detail) => (detail.tool ? `${detail.tool}: ` : "");
 const word = (text) => String(text ?? "").replaceAll("_", " ");
+// A loop within a reply has no count.
+const loop = (d) => `${tool(d)}${word(d.detector)}${d.repeats ? `, ${counted(d.repeats, "time")}` : ""}`;
 
 const TOLD = {
   loop_warning(d) {
     if (d.truncated) return ["warn", "Reply cut short", word(d.truncated)];
-    const seen = `${tool(d)}${word(d.detector)}, ${d.repeats ?? "?"} times`;
-    if (d.action === "second_opinion") return ["warn", "Second opinion", seen];
-    return ["warn", "Loop: model told", seen];
+    if (d.action === "second_opinion") return ["warn", "Second opinion", loop(d)];
+    return ["warn", "Loop: model told", loop(d)];
   },
-  loop_break: (d) => ["bad", "Loop broken", `${tool(d)}${word(d.detector)}, ${d.repeats ?? "?"} times`],
+  loop_break: (d) => ["bad", "Loop broken", loop(d)],
   tool_call_invalid: (d) => ["warn", "Invalid call", `${tool(d)}${word(d.failure)}`],
   tool_call_repaired: (d) =>
     d.format
