@@ -27,7 +27,7 @@ def _broken_off(use: Use, arguments: str) -> Reply:
     """Killed while it writes the call."""
     function = {"name": use.tool, "arguments": arguments[: len(arguments) // 2]}
     call = {"index": 0, "id": "bad_1", "type": "function", "function": function}
-    return Reply.sse(data(with_role({"tool_calls": [call]})[0]), READ, RESET)
+    return Reply.sse(*map(data, with_role({"tool_calls": [call]})[:-1]), READ, RESET)
 
 
 def _as_text(use: Use, arguments: str) -> Reply:

@@ -10,7 +10,8 @@ from typing import Any
 import openai
 import pytest
 
-from tests.support.replies import chunk, litellm_error, stream, text_stream
+from tests.faults.catalogue import READ
+from tests.support.replies import chunk, data, litellm_error, stream, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
 from tests.wire.responses.made import call, events
@@ -102,6 +103,17 @@ async def test_a_failure_behind_a_sign_of_life_ends_the_stream_as_one(
     found = events(came)
     assert found[-1]["type"] == "response.failed"
     assert found[-1]["response"]["error"]["code"] == "invalid_prompt"
+
+
+async def test_a_server_that_breaks_off_within_a_text_is_asked_again_by_the_client(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    half = text_chunks("It is cold ", "in Oslo, ")[:-1]
+    upstream.will(Reply.sse(*map(data, half), READ, RESET))
+    response = await proxy.client.post("/v1/responses", json={**ASKED, "stream": True})
+    last = events(response.content)[-1]["response"]
+    assert (last["status"], last["error"]["code"]) == ("failed", "server_error")
+    assert len(upstream.calls) == 1, "text that is out can't be taken back"
 
 
 async def test_a_prompt_that_fits_nowhere(upstream: ScriptedServer, proxy: RunningProxy) -> None:

@@ -56,13 +56,13 @@ def read(raw: bytes) -> dict[str, Any]:
     so). LiteLLM refuses that, with this turn and all after it: it becomes U+FFFD.
     """
     if not raw or raw.isspace():
-        raise invalid("the request body is empty; send a JSON object with `messages`")
+        raise invalid("the request body is empty; send a JSON object")
     try:
         body = surrogates.read(raw)
     except ValueError as error:
         raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
-        raise invalid("the request body must be a JSON object, with `messages`")
+        raise invalid("the request body must be a JSON object")
     return body
 
 

@@ -44,6 +44,23 @@ def test_each_final_error_costs_one_try(type_: str, given: int, status: int, cod
     assert (failed["type"], failed["used"]) == (type_, 7), "as in the response's own error"
 
 
+@pytest.mark.parametrize(
+    ("type_", "status", "code"),
+    [
+        ("all_tiers_failed", 502, "server_error"),
+        ("all_tiers_failed", 504, "invalid_prompt"),  # it would cost six times the silence
+        ("tool_validation_failed", 422, "invalid_prompt"),
+        ("loop_detected", 422, "invalid_prompt"),
+    ],
+)
+def test_a_server_that_broke_off_within_a_text_is_asked_again(
+    type_: str, status: int, code: str
+) -> None:
+    """The proxy can't do it once text is out, and Codex (0.169) would end its task."""
+    error = ProxyError(status, type_, "a sentence")
+    assert failure_of(error, text_is_out=True)["code"] == code
+
+
 def test_codex_shows_the_sentence_of_a_spent_budget() -> None:
     error = ProxyError(429, "budget_exceeded", "30 of 30 are used …", retry_after=9)
     reply = RESPONSES.error(error, "req_1")

@@ -67,9 +67,10 @@ def test_what_wants_a_store_is_refused(body: Json, code: str) -> None:
     assert chat(**dict.fromkeys(body)) == {}
 
 
-def test_a_request_without_input_is_refused() -> None:
+@pytest.mark.parametrize("given", [{}, {"input": None}, {"input": []}])
+def test_a_request_without_input_is_refused(given: Json) -> None:
     with pytest.raises(ProxyError) as refused:
-        to_chat({"model": "fast"}, {})
+        to_chat({"model": "fast", **given}, {})
     assert (refused.value.status, refused.value.param) == (400, "input")
 
 

@@ -241,6 +241,17 @@ def test_an_error_ends_the_stream_as_one(error: ProxyError, code: str) -> None:
     assert (found["code"], found["message"]) == (code, error.message)
 
 
+@pytest.mark.parametrize(
+    ("field", "code"), [("content", "server_error"), ("reasoning_content", "invalid_prompt")]
+)
+def test_only_text_makes_a_broken_server_the_clients_affair(field: str, code: str) -> None:
+    """After reasoning alone, the proxy has tried again itself, on every tier."""
+    stream = ResponseStream(context())
+    broken = ProxyError(502, "all_tiers_failed", "broke off")
+    data = stream.chunk(chunk({field: "Half"})) + stream.error(broken)
+    assert events(data)[-1]["response"]["error"]["code"] == code
+
+
 def test_an_error_before_anything_has_a_beginning_too() -> None:
     found = events(ResponseStream(context()).error(unreachable("refused")))
     assert types(found) == ["created", "in_progress", "failed"]

@@ -14,6 +14,7 @@ from ...errors import OVERFLOW, ProxyError
 from ..dialect import ErrorReply
 
 _UPSTREAM_GONE: Final = "upstream_unavailable"
+_BROKEN: Final = ("all_tiers_failed", 502)
 _BUDGET: Final = "budget_exceeded"
 _LATER: Final = frozenset({_BUDGET, "tier_busy", "memory_pressure"})
 
@@ -46,13 +47,16 @@ def status_of(error: ProxyError) -> int:
     return 400 if error.status == 422 or error.status >= 500 else error.status
 
 
-def failure_of(error: ProxyError) -> dict[str, Any]:
+def failure_of(error: ProxyError, *, text_is_out: bool = False) -> dict[str, Any]:
     """The error of a response that fails after its stream has begun.
 
-    Codex tries again after each code but ``invalid_prompt`` and that of an overflow.
+    Codex tries again after each code but ``invalid_prompt`` and that of an overflow. A server that
+    broke off in the midst of a text has to be asked again, and only the client can do that.
     """
+    broke_off = text_is_out and (error.type, error.status) == _BROKEN
     if error.code == OVERFLOW:
         code = OVERFLOW
     else:
-        code = "server_error" if error.type == _UPSTREAM_GONE else "invalid_prompt"
+        passing = broke_off or error.type == _UPSTREAM_GONE
+        code = "server_error" if passing else "invalid_prompt"
     return {**error.body()["error"], "code": code}

@@ -40,8 +40,8 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
     for name, (code, sentence) in _REFUSED.items():
         if body.get(name):
             raise ProxyError(400, INVALID_REQUEST, sentence, param=name, code=code)
-    if body.get("input") is None and not body.get("instructions"):
-        raise invalid("`input` is missing; send a string or an array of items", "input")
+    if body.get("input") in (None, []) and not body.get("instructions"):
+        raise invalid("`input` is missing or empty; send a string or an array of items", "input")
     tools = tools_of(body)
     chat = {key: body[key] for key in _COPIED if body.get(key) is not None}
     chat["messages"] = messages_of(body)

@@ -42,6 +42,7 @@ class ResponseStream:
         self._sequence = 0
         self._output: list[Item] = []
         self._open: Growing | None = None
+        self._text_is_out = False
         self._item_id = ""
         self._pieces: list[str] = []
         self._calls = Calls()
@@ -67,7 +68,8 @@ class ResponseStream:
         return self._begin() or self._about("response.in_progress", self._response("in_progress"))
 
     def error(self, error: ProxyError) -> bytes:
-        failed = self._response("failed", error=failure_of(error))
+        told = failure_of(error, text_is_out=self._text_is_out)
+        failed = self._response("failed", error=told)
         return self._begin() + self._about("response.failed", failed) + DONE_FRAME
 
     def end(self) -> bytes:
@@ -106,6 +108,7 @@ class ResponseStream:
 
     def _open_item(self, kind: Growing) -> bytes:
         self._open = kind
+        self._text_is_out = self._text_is_out or kind is not REASONING
         self._item_id = f"{kind.prefix}_{self._next_id()}"
         added = kind.item(self._item_id, [], "in_progress")
         return self._item("added", added) + self._event(
