@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mlx_stack_proxy.loop_detection.detectors import DETECTORS, NUMBERS
+from mlx_stack_proxy.loop_detection.detectors import DETECTORS, NUMERIC_LAP_FACTOR
 from mlx_stack_proxy.section import keys_of
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
@@ -39,7 +39,11 @@ def test_every_setting() -> None:
     ("row", "warn", "hard"),
     [
         ("`repetition", LoopDetectionSettings().warn_threshold, 3),
-        ("… `numbers", LoopDetectionSettings().warn_threshold * NUMBERS, 3 * NUMBERS),
+        (
+            "… `numbers",
+            LoopDetectionSettings().warn_threshold * NUMERIC_LAP_FACTOR,
+            3 * NUMERIC_LAP_FACTOR,
+        ),
     ],
 )
 def test_the_numbers_are_the_defaults(row: str, warn: int, hard: int | None) -> None:

@@ -45,7 +45,7 @@ class Answer:
         self._metadata = metadata
         self._said: dict[str, str] = {}
         self._late_writes: list[asyncio.Task[None]] = []
-        self._unsent = b""  # what a time limit took the turn of, while the client read slowly
+        self._unsent = b""  # bytes whose write a timer interrupted; they go out first
         self.running: Attempt | None = None
         self.headers_sent = False
 

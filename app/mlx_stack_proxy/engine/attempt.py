@@ -150,7 +150,7 @@ class Attempt:
             return verdict
         try:
             self._content = orjson.dumps(self.request.body)
-        except orjson.JSONEncodeError:  # which reads four times the depth that it writes
+        except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
             return Rejected(400, INVALID_REQUEST, "the request is nested too deeply")
         return None
 

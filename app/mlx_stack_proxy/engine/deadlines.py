@@ -128,7 +128,7 @@ class Deadlines:
             return LeftOpen()
         if over:
             message = f"no end of the reply within {self._total:g} s"
-            # Who wrote to the end would write as long again.
+            # A model that still writes at the limit would write as long again: no retry.
             writes = now < self._last + self._long
             return UpstreamFailed("timeout", message, final=writes)
         if self._asks:

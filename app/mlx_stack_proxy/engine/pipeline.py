@@ -24,8 +24,9 @@ FaultReport = Callable[[str, Exception], None]
 class StageState:
     """What a stage keeps during one attempt. Override what the stage needs.
 
-    Beside its verdicts a stage has :attr:`remarks` to make. It writes them into this object, and
-    changes nothing else; the loop reads them when a header is due, and when the attempt has ended.
+    A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`; all
+    else that it changes is its own. What it has to say beside a verdict it adds to :attr:`remarks`,
+    which the loop reads when a header is due, and when the attempt has ended.
     """
 
     @cached_property

@@ -37,7 +37,7 @@ class Retry:
     last: bool = False  # no other retry will follow this one
     hint: str = ""  # a sentence that goes to the end of the request
     hint_in_tool_result: bool = False  # from here on the tier gets words of ours in a tool result
-    after: float = 0.0  # seconds to wait, to which the runner adds up to `next_step.JITTER` of them
+    after: float = 0.0  # seconds to wait; the runner adds up to `tries.JITTER` of them
 
 
 @frozen

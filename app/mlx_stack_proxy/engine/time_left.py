@@ -16,8 +16,8 @@ from .verdicts import UpstreamFailed
 # A second opinion is not worth more, for a reply is there. Judgement: twice the time for which a
 # place in a tier's queue is waited for.
 OPINION_SECONDS = 120.0
-# How much of an exchange's time a tier that says nothing may take, though its server answers. What
-# is left has to do for a wait in the next tier's queue: of 540 s it is 54, where 60 are waited for.
+# The share of an exchange's time that a silent tier may take, though its server answers. Of the
+# default 540 s it leaves 54 s for the next tier, a little less than its queue is waited for (60 s).
 SILENT_SHARE = 0.9
 
 
@@ -47,7 +47,7 @@ def time_to_ask(exchange: Exchange, settings: Settings, now: float) -> float | N
 def silent_until(exchange: Exchange, settings: Settings) -> float:
     """When to ask for the first time whether a silent call is left (``leaves_silent()``).
 
-    On the clock of ``exchange.started``. Not much later no other call could begin.
+    On the clock of ``exchange.started``. Later, another tier would have too little time.
     """
     return exchange.started + SILENT_SHARE * _time_for(exchange, settings)
 

@@ -182,7 +182,7 @@ def retry_later(at: Failure) -> Retry | None:
 def retry_hung(at: Failure) -> Retry | None:
     """The same tier once more, if it has answered before and failed only now.
 
-    Then that call hung, not the server. Who waits for one that is dead waits once.
+    Then that call hung, not the server. A dead server costs the client one timeout, not two.
     """
     failed = at.failed
     if failed.blameless or failed.final or at.exchange.tier not in at.view.proven:

@@ -65,7 +65,7 @@ class InvalidToolCall:
 
 @frozen
 class OutputTruncated:
-    """The reply was cut by a limit that was not the client's; or there is nothing in it."""
+    """A limit that was not the client's cut the reply before anything usable came."""
 
     limit: str  # `reasoning`; `unseen`: next to all that the model wrote is lost
 
@@ -98,7 +98,10 @@ class Rejected:
 
 @frozen
 class UpstreamFailed:
-    """The attempt brought no reply. Found by the engine, never by a stage."""
+    """The attempt brought no reply.
+
+    The engine finds it; and the stage of escalation, where LiteLLM made up a reply's end.
+    """
 
     reason: FailureReason
     message: str

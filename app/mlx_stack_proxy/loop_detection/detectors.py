@@ -22,8 +22,9 @@ from .call_keys import digest
 from .history import History
 from .turn import Turn
 
-# So many laps whose results differ in numbers alone count as one: it may be a poll that moves.
-NUMBERS: Final = 4
+# Where results differ in numbers alone, it takes so many times the laps: it may be a poll that
+# gets on.
+NUMERIC_LAP_FACTOR: Final = 4
 # Characters of a result that may be a page, and how many times longer than its call it is.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
@@ -65,7 +66,7 @@ def repetition(history: History, rules: LoopDetectionSettings) -> Finding | None
 def numbers(history: History, rules: LoopDetectionSettings) -> Finding | None:
     """The same, where the results differ in their numbers, and for longer."""
     run = runs.newest(history, runs.but_for_numbers, rules)
-    return _going_round(history, run, rules, NUMBERS)
+    return _going_round(history, run, rules, NUMERIC_LAP_FACTOR)
 
 
 DETECTORS: Final[dict[str, Detector]] = {
@@ -88,7 +89,7 @@ def breaks(closed: History, rules: LoopDetectionSettings) -> Finding | None:
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply may be one that has to be broken."""
-    for came, factor in ((runs.exactly, 1), (runs.but_for_numbers, NUMBERS)):
+    for came, factor in ((runs.exactly, 1), (runs.but_for_numbers, NUMERIC_LAP_FACTOR)):
         run = runs.newest(history, came, rules)
         _, hard = laps_of(run.tools, rules)
         if run.circle(factor * hard, rules.max_period, foreseen=True):

@@ -23,7 +23,8 @@ class Remembered:
 
     ``began``: when the store first saw it; None: not known yet.
     By a turn of the run, ``told``: the transcript as it stood when the detector's hint was given;
-    ``broken``: how long it was when it was broken; ``asked``: another tier was, about its calls.
+    ``broken``: how long it was when it was broken; ``asked``: whether a second tier has been asked
+    about its calls.
     ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
     one, until it is broken.
     """

@@ -204,15 +204,15 @@ class _State(StageState):
         if not self._history.turns:
             return None
         found = detectors.breaks(closed, self._rules)
-        if found is not None and not found.sure and not self._may_doubt:
+        if found is not None and not found.sure and not self._may_break_uncertain:
             found = None
         if found is None and not judge.ends_it(closed):
             found = self._judged
         return found
 
     @property
-    def _may_doubt(self) -> bool:
-        """Whether a loop that may be a poll is broken: once an exchange, and never for good."""
+    def _may_break_uncertain(self) -> bool:
+        """Whether a loop that may be a poll is broken: once an exchange, if a tier follows."""
         before = self._exchange.model_failure
         return self._rules.on_break == "escalate" and not isinstance(before, LoopDetected)
 

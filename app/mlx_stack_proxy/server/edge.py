@@ -156,7 +156,7 @@ class Edge:
 
 
 def _refuse_websocket(request: Incoming) -> None:
-    """Who offers another protocol may have HTTP all the same; who wants a WebSocket wants no HTTP.
+    """Refuse a WebSocket; a client that only offers another protocol is answered in HTTP.
 
     Raises :class:`ProxyError` (400, 426).
     """

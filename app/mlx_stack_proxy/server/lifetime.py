@@ -54,7 +54,7 @@ async def _look_around(services: Services, *, was_down: bool) -> None:
         found = await readiness(services)
         if not found["ready"]:
             log.get().warning("not_ready", litellm=found["litellm"], next="mlx-stack-proxy check")
-        elif was_down:  # the process before saw it go
+        elif was_down:  # it was down when the process before this one stopped
             upstream_up(services, 0.0)
         for state, said in _TOLD_OF_TIERS.items() if found["litellm"] == "ok" else ():
             tiers = [name for name, tier in found["tiers"].items() if tier["state"] == state]

@@ -38,8 +38,8 @@ _COUNTED = {
     "upstream_down": "down",
     "tier_degraded": "down",
 }
-# Whose detail an event holds: figures, a tool's name, a digest.
-_TOLD = ("loop_warning", "loop_break")
+# These events hold the incident's whole detail: figures, a tool's name, a digest.
+_WITH_DETAIL = ("loop_warning", "loop_break")
 
 
 def tier_label(exchange: Exchange) -> str:
@@ -57,9 +57,9 @@ class HourlyCount:
         self._counted_as = ""
 
     def told(self, outcome: str) -> Deltas:
-        """What to add, as the exchange ends like this; its last events are kept.
+        """What to add to the counters for this end; it also keeps the exchange's last events.
 
-        Told again, what puts right what was told before.
+        A second call with another outcome gives the correction of the first.
         """
         if self._counted_as == outcome:
             return {}
@@ -182,7 +182,7 @@ def settle_incidents(services: Services, exchange: Exchange, incidents: Sequence
                 metrics.rescued_tool_calls.inc(*incident.labels)
         kind, names = _EVENTS[incident.kind]
         detail = dict(zip(names, incident.labels, strict=True))
-        if incident.kind in _TOLD:
+        if incident.kind in _WITH_DETAIL:
             detail |= incident.detail
         elif (tool := incident.detail.get("tool")) in tools:
             detail["tool"] = tool

@@ -1,7 +1,7 @@
 """What looks on while an exchange runs: captured failures, traces.
 
-A observer changes nothing of the exchange, and a fault in one is reported and ends its looking on.
-Where none is wanted there is none, and nothing is done for it.
+An observer changes nothing of the exchange. One that fails is reported, and told nothing more of
+that exchange. Without observers nothing is done for them.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from ..wire.reply import Reply
 from . import budgets
 from .budgets import Spent
 from .prompt_costs import Measured, measured
-from .reservation import Reservation, no_truth
+from .reservation import Reservation, budgets_unreadable
 
 _NO_COUNTS: Deltas = {}  # never changed
 
@@ -47,8 +47,8 @@ class Books:
         self._reservation = self._new_reservation()
         self._in_cloud = 0  # tokens that its attempt has used there
         self._used: dict[str, int] = {}  # tokens by scope, as far as it is known here
-        self._here = self._limits  # with those of the tier of the attempt that is not counted,
-        self._spent: Spent | None = None  # and what that has used
+        self._here = self._limits  # with those of the tier that runs now
+        self._spent: Spent | None = None  # what its attempt has used, as long as it isn't settled
         self._amounts: dict[Limit, int] = {}  # what is to be settled
         self._prompt: Measured | None = None  # the attempt's, where its cost matters before
         self._closed = False
@@ -144,7 +144,7 @@ class Books:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            return no_truth()
+            return budgets_unreadable()
         if found is None:
             return None
         return self._reservation.refused(found, tier, tier_only=found.limit in own)

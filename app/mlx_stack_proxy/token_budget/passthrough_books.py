@@ -20,7 +20,7 @@ from ..wire.usage_tail import UsageTail
 from . import budgets
 from .budgets import Spent
 from .prompt_costs import Measured, measured
-from .reservation import Reservation, no_truth
+from .reservation import Reservation, budgets_unreadable
 
 SECONDS = 3600.0  # that one may take; after them what it has set aside is forgotten
 _NO_TIER = ""
@@ -89,7 +89,7 @@ class PassthroughBooks:
             )
         except StoreError as error:
             accounts.store_failed(self._services, error)
-            raise rejection(no_truth()) from None
+            raise rejection(budgets_unreadable()) from None
         if found is not None:
             raise rejection(self._reservation.refused(found, _NO_TIER))
 

@@ -189,7 +189,7 @@ class Reservation:
         accounts.keep_of(self._services, who, tier, [(kind, detail)])
 
 
-def no_truth() -> Rejected:
+def budgets_unreadable() -> Rejected:
     """The refusal of ``policy: hard_stop`` while nobody can tell what is used."""
     message = "the token budgets can't be read now, and policy hard_stop needs them"
     return Rejected(429, "budget_exceeded", message, {"scope": "store"}, retry_after=5)
