@@ -59,7 +59,7 @@ class WithOpenAI(Agent):
     """Asks for tool calls, whole."""
 
     def __init__(self, url: str) -> None:
-        super().__init__("asyncopenai-python")
+        super().__init__("openai-python")
         self._client = openai.AsyncOpenAI(
             base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=TIMEOUT
         )
@@ -83,7 +83,7 @@ class WithAnthropic(Agent):
     """Asks in the words of the Messages API."""
 
     def __init__(self, url: str) -> None:
-        super().__init__("asyncanthropic-python")
+        super().__init__("anthropic-python")
         self._client = anthropic.AsyncAnthropic(
             base_url=url, api_key="none", max_retries=0, timeout=TIMEOUT
         )

@@ -17,11 +17,12 @@ def named(key_label: str = "", **headers: str) -> str:
 @pytest.mark.parametrize(
     ("user_agent", "name"),
     [
-        ("claude-cli/2.0.14 (external, cli)", "claude-cli"),
-        ("codex_cli_rs/0.46.0 (Debian 13; x86_64) xterm", "codex_cli_rs"),
+        ("claude-cli/2.0.14 (external, cli)", "claude-code"),
+        ("codex_cli_rs/0.46.0 (Debian 13; x86_64) xterm", "codex"),
+        ("codex_exec/0.169.0 (Linux; x86_64) dumb (codex_exec; 0.169.0)", "codex"),
         ("opencode/1.0.2 ai-sdk/provider-utils/3.0", "opencode"),
         ("OpenAI/Python 1.109.1", "openai-python"),
-        ("AsyncOpenAI/Python 1.109.1", "asyncopenai-python"),
+        ("AsyncOpenAI/Python 1.109.1", "openai-python"),
         ("Mozilla/5.0 (X11; Linux x86_64)", "mozilla"),
         ("curl/8.14.1", "curl"),
         ("python-httpx/0.28.1", "python-httpx"),

@@ -17,6 +17,15 @@ UNNAMED: Final = "unnamed"
 _ODD = re.compile(r"[^\w.@+-]+")
 _UUID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 # `OpenAI/Python 1.109`: what follows a product is its version, which begins with a digit.
+# Programs whose product has another name than people know: as recorded of Claude Code 2.1.332 and
+# Codex 0.169.0 (`codex_cli_rs` is its terminal's), and the async clients of two SDKs.
+_KNOWN_AS: Final = {
+    "claude-cli": "claude-code",
+    "codex_exec": "codex",
+    "codex_cli_rs": "codex",
+    "asyncopenai-python": "openai-python",
+    "asyncanthropic-python": "anthropic-python",
+}
 _PRODUCT = re.compile(r"\s*([^\s/()]+)(?:/([^\W\d][^\s/()]*))?")
 
 
@@ -39,7 +48,10 @@ def _of_session(given: str) -> str:
 @lru_cache(256)  # an agent sends the same with every request
 def _product(user_agent: str) -> str:
     found = _PRODUCT.match(user_agent)
-    return _short("-".join(part for part in found.groups() if part).lower()) if found else ""
+    if found is None:
+        return ""
+    product = "-".join(part for part in found.groups() if part).lower()
+    return _KNOWN_AS.get(product) or _short(product)
 
 
 def _short(given: str) -> str:
