@@ -13,12 +13,11 @@ from typing import Any
 from ...frozen import frozen
 from ...tool_validation.check import Options, check_call
 from ...tool_validation.schemas import tool_set
+from ..remote.client import OPENER
 
 MAX_TOKENS = 400  # ends a reply that would go round for ever
 SECONDS = 120.0
 _AS_IT_CAME = Options(repair=False)
-# Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @frozen
@@ -67,7 +66,7 @@ def ask(
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)  # noqa: S310
     began = time.monotonic()
     try:
-        with _OPENER.open(request, timeout=SECONDS) as answer:
+        with OPENER.open(request, timeout=SECONDS) as answer:
             found, given = json.load(answer), answer.headers
     except urllib.error.HTTPError as error:
         said = error.read(2000).decode(errors="replace")

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 SECONDS = 5.0
 # Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoAnswer(Exception):
@@ -56,7 +56,7 @@ class Remote:
             sent["Authorization"] = f"Bearer {self._key}"
         try:
             request = urllib.request.Request(url, method=method, headers=sent)  # noqa: S310
-            found: IO[bytes] = _OPENER.open(request, timeout=patience)
+            found: IO[bytes] = OPENER.open(request, timeout=patience)
         except urllib.error.HTTPError as error:
             kind = Refused if error.code < 500 else NoAnswer
             raise kind(_sentence(error) or f"{url} answers with status {error.code}") from None

@@ -7,11 +7,11 @@ import shlex
 import subprocess
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from ...frozen import frozen
+from ..remote.client import OPENER
 
 
 class ServiceError(Exception):
@@ -86,8 +86,6 @@ class UntilAnswers:
 Step = MakeFolder | WriteFile | Remove | Run | UntilFails | Silent | UntilAnswers
 TRIES = 5  # of what fails as `again_on` says
 PAUSE_SECONDS = 0.5  # between two looks or tries
-# Straight there: the environment's HTTP proxy knows nothing of this machine's addresses.
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def show(steps: Iterable[Step]) -> str:
@@ -186,7 +184,7 @@ def _comes(true: Callable[[], bool], seconds: float) -> bool:
 
 def _answers(url: str) -> bool:
     try:
-        with _OPENER.open(url, timeout=5) as response:
+        with OPENER.open(url, timeout=5) as response:
             return bool(response.status == 200)
     except OSError:
         return False
