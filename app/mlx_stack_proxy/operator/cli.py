@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..settings_source import SettingsError, load, read
+from ..settings_source import SCHEMA, SettingsError, load, read
 
 if TYPE_CHECKING:
     from ..reload import Given
@@ -194,9 +194,7 @@ def _add_config(commands: Any) -> None:
 
 
 def _config_schema(_: argparse.Namespace) -> int:
-    from .. import settings_schema
-
-    print(settings_schema.shipped(), end="")
+    print(SCHEMA.read_text(encoding="utf-8"), end="")
     return 0
 
 
