@@ -21,7 +21,7 @@ from ..server import workers
 from ..settings import Settings
 from ..settings_source import SettingsError, Sources, read
 from . import settings_shown
-from .local_stack import beside
+from .local_stack import run_directory
 from .tier_probe import Mark, Probe
 
 NEXT: Final = "→"  # the mark of a line that says what to do about the one before
@@ -63,10 +63,10 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
     """
     try:
         sources = read(config)
-        if sources.path is None and (running := beside.running_config()) is not None:
+        if sources.path is None and (running := run_directory.running_config()) is not None:
             sources = read(str(running))
         settings = sources.settings()
-        beside.take_key(os.environ, settings.upstream.base_url, sources.path)
+        run_directory.take_key(os.environ, settings.upstream.base_url)
         workers.check_state(settings)
         return settings, sources
     except SettingsError as error:

@@ -115,14 +115,14 @@ def _serve(args: argparse.Namespace) -> int:
 
 def _taken(settings: Settings) -> str:
     """Who has the port, in a sentence; "" where it is free, or only uvicorn can tell."""
-    from .local_stack import ports
+    from .local_stack import console, ports
 
     server = settings.server
     if server.port == 0 or server.host not in _ON_LOOPBACK:
         return ""
     try:
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
-    except ports.PortTaken as error:
+    except console.UpError as error:
         return str(error)
     return ""
 
