@@ -70,10 +70,9 @@ class Answer:
         await self._write(data)
         self._unsent = b""
 
-    def send_later(self, data: bytes, now: float) -> None:
-        """Send what a timer let out; ``data`` empty: a sign of life."""
+    def send_sign_of_life(self, now: float) -> None:
         self.last_write = now
-        write = asyncio.ensure_future(self._write(data or self._sign_of_life()))
+        write = asyncio.ensure_future(self._write(self._sign_of_life()))
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
@@ -91,7 +90,7 @@ class Answer:
             await self._pass_on(step)
 
     async def _late_writes_end(self) -> None:
-        """What a timer let out was there first, and must go out first."""
+        """A sign of life was there first, and must go out first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 

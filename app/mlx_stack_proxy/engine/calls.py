@@ -65,9 +65,7 @@ class Calls:
         self._watch = watch
         self._observer = observer
         self._clock = clock = asyncio.get_running_loop().time
-        self.timers = Timers(
-            services, exchange, answer=answer, decisions=decisions, watch=watch, clock=clock
-        )
+        self.timers = Timers(services, exchange, answer=answer, decisions=decisions, clock=clock)
         self._response: Response | None = None
         self._whole = False  # the response's last event has come
         # When the request was whole, later by the wait in a queue; None: our part is measured.
@@ -194,7 +192,7 @@ class Calls:
             verdict = await self._read(attempt, response)
         except UpstreamError as error:
             # A reply that has its finish_reason is as whole as one that is left open.
-            verdict = None if attempt.timing[1] else _failed(error)
+            verdict = None if attempt.finished else _failed(error)
         self._whole = verdict is None
         if verdict is not None:
             await self.close()  # the model must stop now, not when the client is told
@@ -232,11 +230,11 @@ class Calls:
             if first and data:
                 first = False
                 self._observe_first_byte(now)
-            out = attempt.feed(data, now) if data else attempt.end(now)
+            out = attempt.feed(data) if data else attempt.end()
             if out:
                 await self._answer.send(out)
                 now = self._answer.last_write  # a slow client is not a silent model
-            self.timers.heard(attempt, now)
+            self.timers.heard(now)
             del data, out  # what has gone by is not to be held until the next comes
         return attempt.verdict
 

@@ -81,7 +81,7 @@ class Run:
 
     async def run(self) -> None:
         """From the first attempt to the last byte."""
-        self._calls.timers.start()
+        self._watch.start(self._calls.timers.tick)
         self._services.exchanges.add(self)
         try:
             try:
@@ -104,6 +104,7 @@ class Run:
             self._note_client_left()
         finally:
             self._services.exchanges.discard(self)
+            self._watch.stop()
             self._calls.timers.close()
             self._calls.end_for_tier()
             await self._calls.close()
@@ -155,7 +156,6 @@ class Run:
             self._services.stages,
             self._report,
             hold_whole=exchange.hold_whole or not exchange.request.stream,
-            hold_seconds=settings.stream.hold_seconds if exchange.request.tools else 0.0,
         )
         verdict = attempt.on_request()
         if verdict is not None:

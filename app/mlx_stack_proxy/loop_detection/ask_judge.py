@@ -107,7 +107,6 @@ class _Question:
             (),
             lambda stage, error: None,  # there are no stages
             hold_whole=True,
-            hold_seconds=0.0,
         )
         self._spent: Spent | None = None
 
@@ -198,6 +197,6 @@ class _Question:
         while not attempt.over:
             data = await response.next_bytes()
             if data:
-                attempt.feed(data, 0.0)
+                attempt.feed(data)
             else:
-                attempt.end(0.0)
+                attempt.end()
