@@ -36,21 +36,16 @@ _MAX_ERROR_BODY = 1024 * 1024
 
 
 class Calls:
-    """``headers``: those for LiteLLM. ``our_key``: we put the key in. Times are the event loop's.
-
-    ``began``: when the call that runs did, None where none does. ``of_tier``: the same for the
-    tier's breaker. ``first_byte``: when its reply did. ``waited``: seconds for a place on the tier;
-    ``placed``: that place came.
-    """
+    """The calls of one exchange, one after the other. Times are the event loop's."""
 
     def __init__(
         self,
         services: Services,
         exchange: Exchange,
-        headers: RawHeaders,
+        headers: RawHeaders,  # for LiteLLM
         *,
-        our_key: bool,
-        arrived: float,
+        our_key: bool,  # the key in them is ours
+        arrived: float,  # when the request was whole
         answer: Answer,
         books: Books,
         decisions: Decisions,
@@ -72,11 +67,11 @@ class Calls:
         self._whole = False  # the response's last event has come
         # When the request was whole, later by the wait in a queue; None: our part is measured.
         self._ours: float | None = arrived
-        self.began: float | None = None
-        self.of_tier: TierCall | None = None
-        self.first_byte: float | None = None
-        self.waited = 0.0
-        self.placed = True
+        self.began: float | None = None  # when the call that runs began; None: none runs
+        self.of_tier: TierCall | None = None  # that call, for the tier's breaker
+        self.first_byte: float | None = None  # when its reply began
+        self.waited = 0.0  # seconds for a place on the tier
+        self.placed = True  # that place came
 
     async def make(self, attempt: Attempt, after: float) -> Verdict | None:
         """Make an attempt's call, and read its answer to the end. ``after``: seconds to wait."""

@@ -9,7 +9,7 @@ from .exchange import Exchange
 from .verdicts import LeftOpen, UpstreamFailed
 
 # After its finish_reason a reply has only its usage and ``[DONE]`` to come. LiteLLM may take
-# seconds to count a long text; who neither sends them nor closes keeps nobody waiting for longer.
+# seconds to count a long text. After that the reply goes out without them.
 AFTER_FINISH_SECONDS = 10.0
 # Where a tier has a health_url: silence after which the server is asked, and how many questions in
 # a row it may leave unanswered.

@@ -31,12 +31,7 @@ _LAST_BLOCKS: Final = 2
 
 
 class History:
-    """``turns``: oldest first, the last 512 at most. ``pending``: what the next reply answers.
-
-    ``place``: names the transcript as it stands, the pending input included. ``task_start``: the
-    first turn of what the user asked for last; one past the end if nothing came yet. Nobody changes
-    one.
-    """
+    """The turns of a session, and what the next reply answers. Nobody changes one."""
 
     __slots__ = ("_repeats", "pending", "place", "task_start", "turns")
 
@@ -47,9 +42,10 @@ class History:
         place: int = 0,
         task_start: int = 0,
     ) -> None:
-        self.turns = turns
+        self.turns = turns  # oldest first, the last 512 at most
         self.pending = pending
-        self.place = place
+        self.place = place  # names the transcript as it stands, the pending input included
+        # The first turn of what the user asked for last; one past the end if none came yet.
         self.task_start = len(turns) if pending.starts_task else task_start
         self._repeats: bool | None = None  # once somebody has asked
 

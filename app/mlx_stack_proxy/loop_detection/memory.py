@@ -19,21 +19,17 @@ from .seen import Recent
 
 @dataclass(slots=True)
 class Remembered:
-    """One session. ``has_transcript``: its client resends what was said.
+    """One session."""
 
-    ``began``: when the store first saw it; None: not known yet.
-    By a turn of the run, ``told``: the transcript as it stood when the detector's hint was given;
-    ``broken``: how long it was when it was broken; ``asked``: whether a second tier has been asked
-    about its calls.
-    ``schedules``: when the judge is asked again about a task. ``judged``: the loop that it found in
-    one, until it is broken.
-    """
-
-    has_transcript: bool = False
-    began: float | None = None
+    has_transcript: bool = False  # its client resends what was said
+    began: float | None = None  # when the store first saw it; None: not known yet
+    # By detector and turn of the run: the transcript as it stood when the hint was given.
     told: Recent[tuple[str, int], int] = field(default_factory=Recent)
+    # By turn of the run: how long it was when it was broken.
     broken: Recent[int, int] = field(default_factory=Recent)
+    # By turn of the run: whether a second tier has been asked about its calls.
     asked: Recent[int, bool] = field(default_factory=Recent)
+    # By task: when the judge is asked again, and the loop that it found, until that is broken.
     schedules: Recent[int, Schedule] = field(default_factory=Recent)
     judged: Recent[int, Finding] = field(default_factory=Recent)
 
