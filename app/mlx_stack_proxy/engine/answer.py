@@ -76,11 +76,6 @@ class Answer:
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
 
-    async def deliver(self, attempt: Attempt) -> None:
-        """Send what is left of a reply."""
-        await self._late_writes_end()
-        await self._deliver(attempt)
-
     async def refuse(self, step: PassOn | Fail) -> None:
         """Send an error, ours or upstream's own."""
         await self._late_writes_end()
@@ -110,7 +105,9 @@ class Answer:
         self._said = response_headers.values(self._exchange, running, self._memory.pressure)
         return response_headers.encode(self._said)
 
-    async def _deliver(self, attempt: Attempt) -> None:
+    async def deliver(self, attempt: Attempt) -> None:
+        """Send what is left of a reply."""
+        await self._late_writes_end()
         if not self._exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
             metadata = response_headers.as_fields(self._said) if self._metadata else None

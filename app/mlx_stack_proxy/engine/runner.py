@@ -120,7 +120,7 @@ class Run:
             verdict = await self._make_attempt(after)
             self._note_outcome(verdict)
             await self._books.leave()
-            step = await self._decisions.next_step(self._clock())
+            step = await self._decisions.next_step(exchange, self._clock())
             exchange.steps.append(step)
             accounts.note_step(self._services, exchange, step)
             if not isinstance(step, (Retry, Move)):
