@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from ..engine.exchange import Began
 from .detectors import Finding
 from .history import History
-from .judge import Schedule
 from .seen import Recent
 
 
@@ -29,8 +28,9 @@ class Remembered:
     broken: Recent[int, int] = field(default_factory=Recent)
     # By turn of the run: whether a second tier has been asked about its calls.
     asked: Recent[int, bool] = field(default_factory=Recent)
-    # By task: when the judge is asked again, and the loop that it found, until that is broken.
-    schedules: Recent[int, Schedule] = field(default_factory=Recent)
+    # By task: its turns when the judge is asked again, and the loop that it found, until that is
+    # broken.
+    next_looks: Recent[int, int] = field(default_factory=Recent)
     judged: Recent[int, Finding] = field(default_factory=Recent)
 
     def tell(self, found: Finding, history: History) -> tuple[bool, bool]:

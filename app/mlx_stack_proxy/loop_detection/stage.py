@@ -88,16 +88,15 @@ class LoopDetection:
         if not rules.enabled or not _has_assistant(exchange):
             return None
         remembered = self.remembered(exchange)
-        known = remembered.schedules.get(judge.task_of(history))
-        schedule = judge.scheduled(history, known, rules)
-        if not judge.is_due(history, schedule):
+        task = judge.task_of(history)
+        if not judge.is_due(history, remembered.next_looks.get(task), rules):
             return None
 
         def take(text: str | None) -> bool:
             answer = None if text is None else judge.read_answer(text)
-            remembered.schedules[schedule.task] = judge.after(schedule, history, answer, rules)
+            remembered.next_looks[task] = judge.next_look(history, answer, rules)
             if (found := judge.found(answer, history, rules, quotes=self._quotes)) is not None:
-                remembered.judged[schedule.task] = found
+                remembered.judged[task] = found
             return answer is not None
 
         take(None)  # so that nobody asks a second time meanwhile
