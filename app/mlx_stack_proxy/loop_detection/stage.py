@@ -7,7 +7,7 @@ refuses a request: the model is asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from ..engine import hints
 from ..engine.exchange import Exchange
@@ -167,7 +167,7 @@ class _State(StageState):
             if (found := self._broken_by(closed)) is None:
                 doubted = self._doubted(choice, closed) or doubted
             elif asked:  # no opinion: the reply that is there goes out
-                return LoopDetected(found.detector, found.repeats, _message(found))
+                return _verdict(found)
             elif self._rules.on_break != "stop":
                 return self._break(choice, closed, found)
             else:
@@ -225,17 +225,9 @@ class _State(StageState):
         else:
             self._note_break(found)
             self.remarks.notes["Loop"] = f"circuit_break;detector={found.detector}"
-        return LoopDetected(
-            found.detector,
-            found.repeats,
-            _message(found),
-            hint=found.hint,
-            pattern=found.pattern,
-            confirmable=confirmable,
-            confirmed=confirmed,
-            calls=tuple(
-                sorted((c.name, call_keys.canonical(c.arguments)) for c in choice.tool_calls)
-            ),
+        calls = [(call.name, call_keys.canonical(call.arguments)) for call in choice.tool_calls]
+        return _verdict(
+            found, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
         )
 
     def _is_exhausted(self, closed: History, found: Finding) -> bool:
@@ -254,14 +246,7 @@ class _State(StageState):
         asked = self._stage.remembered(self._exchange).asked
         if self._exchange.second_opinion_on is None and asked.of(found.run):
             return None
-        return LoopDetected(
-            found.detector,
-            found.repeats,
-            _message(found),
-            pattern=found.pattern,
-            doubt=True,
-            place=found.run[-1],
-        )
+        return _verdict(found, doubt=True, place=found.run[-1])
 
     def _stop(self, reply: Reply, index: int, found: Finding) -> None:
         choice = reply.choices[index]
@@ -297,9 +282,12 @@ def _has_assistant(exchange: Exchange) -> bool:
     return any(m.get("role") == "assistant" for m in exchange.request.body["messages"])
 
 
-def _message(found: Finding) -> str:
+def _verdict(found: Finding, **more: Any) -> LoopDetected:
     words = judge.MESSAGE if found.detector == "judge" else MESSAGE
-    return words.format(repeats=found.repeats)
+    message = words.format(repeats=found.repeats)
+    return LoopDetected(
+        found.detector, found.repeats, message, hint=found.hint, pattern=found.pattern, **more
+    )
 
 
 def _take_out(choice: ChoiceReply, found: Finding) -> None:
