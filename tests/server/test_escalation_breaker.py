@@ -251,7 +251,7 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
-    monkeypatch.setattr(timers, "HEALTH_SECONDS", 1.0)
+    monkeypatch.setattr(timers, "HEALTH_SECONDS", 0.2)
     async with ScriptedServer() as server:
         changes = {
             "tiers.fast.first_token_timeout": 0.2,
