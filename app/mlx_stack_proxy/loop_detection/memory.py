@@ -17,7 +17,7 @@ from .seen import Recent
 
 
 @dataclass(slots=True)
-class Remembered:
+class SessionMemory:
     """One session."""
 
     has_transcript: bool = False  # its client resends what was said
@@ -59,9 +59,9 @@ class Sessions:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._sessions: OrderedDict[str, Remembered] = OrderedDict()
+        self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
 
-    def get(self, session: str, began: Began | None = None) -> Remembered:
+    def get(self, session: str, began: Began | None = None) -> SessionMemory:
         """What is remembered. ``began``: as the store has it; None: it could not be asked.
 
         A session that began anew for the store, which another process may have told to forget it,
@@ -71,7 +71,7 @@ class Sessions:
         if found and began and found.began is not None and began.time > found.began:
             found = None
         if found is None:
-            found = self._sessions[session] = Remembered()
+            found = self._sessions[session] = SessionMemory()
             while len(self._sessions) > self._most:
                 self._sessions.popitem(last=False)
         if began is not None and began.stored:

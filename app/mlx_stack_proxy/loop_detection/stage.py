@@ -22,7 +22,7 @@ from . import call_keys, detectors, judge
 from .detectors import Finding
 from .generation.reply_watch import ReplyWatch, watch_maker
 from .history import History, HistoryReader, encoded, of_window
-from .memory import Remembered, Sessions
+from .memory import SessionMemory, Sessions
 
 MESSAGE: Final = (
     "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
@@ -57,7 +57,7 @@ class LoopDetection:
         self.reader.forget(session)
         self._sessions.forget(session)
 
-    def remembered(self, exchange: Exchange) -> Remembered:
+    def remembered(self, exchange: Exchange) -> SessionMemory:
         return self._sessions.get(exchange.session.hash, exchange.began)
 
     def history(self, exchange: Exchange) -> History:
