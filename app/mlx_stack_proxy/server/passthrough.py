@@ -68,12 +68,10 @@ class _Deadline:
     def set(self, seconds: float | None) -> None:
         self._seconds = seconds
 
-    def due(self) -> float | None:
-        return None if self._seconds is None else self._started + self._seconds
-
-    def on_time(self, now: float) -> Verdict | None:
-        due = self.due()
-        return None if due is None or now < due else impatient(self._seconds)
+    def tick(self, now: float) -> Verdict | None:
+        if self._seconds is None or now < self._started + self._seconds:
+            return None
+        return impatient(self._seconds)
 
 
 class Passthrough:
@@ -105,7 +103,7 @@ class Passthrough:
         deadline = _Deadline()
 
         def whole() -> None:
-            watch.start(deadline.due, deadline.on_time)
+            watch.start(deadline.tick)
 
         body = Upload(receive, most, held, whole, books.sent) if _has_body(request) else None
         if body is None:
@@ -113,7 +111,6 @@ class Passthrough:
         response: Response | None = None
         try:
             content = await self._read(request, way, body, books, deadline)
-            watch.rearm()
             await books.admit(content)
             response = await self._open(request, way, body)
             metrics = self._services.metrics
