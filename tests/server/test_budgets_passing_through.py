@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.memory import MemoryStore
+from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import StoreError
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
@@ -79,7 +79,7 @@ async def test_a_hard_stop_wants_the_truth(
         raise StoreError("away")
 
     proxy = await start_proxy(hard())
-    monkeypatch.setattr(MemoryStore, "reserve", fails)
+    monkeypatch.setattr(SqliteStore, "reserve", fails)
     error = checked_error(await embed(proxy), 429, "budget_exceeded")
     assert error["scope"] == "store"
     assert upstream.calls == []

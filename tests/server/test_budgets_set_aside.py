@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 
 def reserved(proxy: RunningProxy) -> int:
     """Over all sessions, those that nobody has finished an exchange in too."""
-    ledger = proxy.services.store._ledger  # type: ignore[attr-defined]
+    ledger = proxy.services.store._image.ledger  # type: ignore[attr-defined]
     return sum(tokens for scope, tokens in ledger._reserved.items() if scope == "hour")
 
 

@@ -58,14 +58,6 @@ async def test_a_session_that_makes_no_sense_is_left_out_and_counted(
     await store.close()
 
 
-async def test_an_index_that_is_none(store: RedisStore, redis_server: RedisServer) -> None:
-    write(redis_server, ("SET", "sessions", "x"))
-    found = await store.sessions(NOW)
-    assert (list(found), found.unreadable) == ([], 1)
-    assert await store.count_sessions(NOW) == 0
-    await store.close()
-
-
 async def test_breakers_and_events_that_make_no_sense(
     store: RedisStore, redis_server: RedisServer
 ) -> None:

@@ -125,7 +125,7 @@ class Keeper:
             self._wanted.set()
         else:
             self._in_flight, self._waiting = self._waiting, []
-        if batch.entries or batch.gone or batch.events or batch.counts:
+        if batch:
             try:
                 await self._do(partial(self._file.write, batch))
             except BaseException:
@@ -153,7 +153,10 @@ class Keeper:
             log.get().error("state_file_set_aside", reason=str(self._error), now=str(aside))
         new = await self._do(self._file.open)
         if not self.known:
-            self._image.restore(await self._do(self._file.read))
+            contents, last_event = await self._do(self._file.read)
+            for kind, table in self._image.ledger.tables.items():
+                table.restore(contents[kind])
+            self._image.next_event = last_event + 1
             hour = hour_of(self._clock())
             counts = await self._do(partial(self._file.find_counts, hour - 1, hour))
             self._image.hourly.restore(counts, hour - 1)
@@ -191,7 +194,7 @@ class Keeper:
             return True
         self._image.ledger.forget_empty_hours(now)
         before = now - self._events_ttl
-        self._image.forget_counts(hour_of(now) - 1)
+        self._image.hourly.forget(hour_of(now) - 1)
         await self._do(partial(self._file.forget_counts, hour_of(before)))
         forget = partial(self._file.forget_events, before, self._max_events, STEP)
         return await self._do(forget) == STEP

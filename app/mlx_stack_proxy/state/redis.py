@@ -24,8 +24,7 @@ from .. import tasks
 from ..frozen import frozen
 from . import redis_link
 from .hourly import MOST_AGENTS, MOST_COUNTERS, Counts, Deltas, HourKey
-from .redis_link import RedisLink, Script
-from .rows import pack, unpack
+from .redis_link import RedisLink
 from .store import (
     MOST_TOKENS,
     BreakerState,
@@ -86,7 +85,7 @@ class RedisStore:
         clock: Callable[[], float] = time.time,
         prefix: str = PREFIX,
     ) -> None:
-        self._link = RedisLink(url, prefix)
+        self._link = RedisLink(url, prefix, _SCRIPTS)
         self._prefix = prefix
         self._max_sessions = max_sessions
         self._window_size = window_size
@@ -94,7 +93,6 @@ class RedisStore:
         self._events_ttl = repr(float(events_ttl))
         self._max_events = max_events
         self._clock = clock
-        self._scripts = {name: Script(name) for name in _SCRIPTS}
         me = secrets.token_hex(8)
         self._calls = (f"{me}:{n}" for n in itertools.count())
         self._debts: deque[_Debt] = deque(maxlen=MOST_DEBTS)
@@ -131,7 +129,7 @@ class RedisStore:
     async def commit(
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
-        args: list[str | bytes | int] = [session, delta.turns, delta.tier, pack(delta.window)]
+        args: list[str | bytes | int] = [session, delta.turns, delta.tier, _pack(delta.window)]
         args += (self._window_size, self._max_sessions, len(delta.sticky))
         for model, entry in delta.sticky.items():
             args += (model, f"{entry.until!r} {entry.tier}")
@@ -154,7 +152,9 @@ class RedisStore:
         return sessions
 
     async def count_sessions(self, now: float) -> int:
-        return int(await self._run("count_sessions", _time(now), self._ttl))
+        oldest = now - float(self._ttl)
+        key = f"{self._prefix}:sessions"
+        return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
 
     # Budgets
 
@@ -259,7 +259,7 @@ class RedisStore:
     # Its own
 
     async def _run(self, name: str, *args: str | bytes | int) -> Any:
-        return await self._link.run(self._scripts[name], *args)
+        return await self._link.run(name, *args)
 
     async def _add(self, now: float, name: str, *args: str | bytes | int) -> Any:
         """Add something; what fails is added later, once. Raises StoreError all the same."""
@@ -309,7 +309,7 @@ class RedisStore:
 
 
 _SCRIPTS = (
-    *("load", "commit", "delete", "sessions", "count_sessions", "reserve", "settle"),
+    *("load", "commit", "delete", "sessions", "reserve", "settle"),
     *("save_breaker", "add_events", "tidy", "add_counts", "counts"),
 )
 
@@ -337,6 +337,22 @@ def _by_scope(limits: Iterable[Limit], counts: Any) -> dict[str, int]:
     return {limit.scope: int(count) for limit, count in zip(limits, counts, strict=False)}
 
 
+def _pack(window: tuple[bytes, ...]) -> bytes:
+    """Each digest after its length in two bytes."""
+    return b"".join(len(digest).to_bytes(2) + digest for digest in window)
+
+
+def _unpack(packed: bytes) -> tuple[bytes, ...]:
+    window, at = [], 0
+    while at < len(packed):
+        end = at + 2 + int.from_bytes(packed[at : at + 2])
+        if end > len(packed):
+            raise ValueError("a window is cut off")
+        window.append(packed[at + 2 : end])
+        at = end
+    return tuple(window)
+
+
 def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
     items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
     return list(items)
@@ -358,7 +374,7 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=unpack(fields.get(b"window", b"")),
+        window=_unpack(fields.get(b"window", b"")),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

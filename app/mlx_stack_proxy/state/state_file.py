@@ -113,7 +113,7 @@ class StateFile:
         before = self._identity
         self._disconnect()
         with self._said("can't be opened"):
-            self._take_lock()
+            self._claim()
             made = self._connect()
         return made or self._identity != before
 
@@ -147,8 +147,11 @@ class StateFile:
 
     # Reading and writing
 
-    def read(self) -> Contents:
-        """All but the events. Raises StoreError, FileUnusable."""
+    def read(self) -> tuple[Contents, int]:
+        """All but the events, and the highest number that one ever had.
+
+        Raises StoreError, FileUnusable.
+        """
         execute = self._open().execute
         try:
             with self._said("can't be read"):
@@ -156,8 +159,7 @@ class StateFile:
                 last = execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise FileUnusable(f"{self.path} holds rows that make no sense: {error}") from error
-        contents.last_event = last[0] if last else 0
-        return contents
+        return contents, last[0] if last else 0
 
     def write(self, batch: Batch) -> None:
         """One transaction. Raises StoreError, FileUnusable: then nothing of it is written."""
@@ -239,6 +241,12 @@ class StateFile:
                 connection.execute("ROLLBACK")
             raise
 
+    def _claim(self) -> None:
+        """Lock the file, and make it if there is none."""
+        self._take_lock()
+        # Made by us, for SQLite would make it readable for all; its log gets the same mode.
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+
     def _take_lock(self) -> None:
         """One process counts in a file; two would each overwrite what the other has counted."""
         if self._lock is not None:
@@ -270,8 +278,6 @@ class StateFile:
 
     def _connect(self) -> bool:
         """Whether the tables had to be made."""
-        # Made by us, for SQLite would make it readable for all; its log gets the same mode.
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -319,6 +325,17 @@ class StateFile:
         kind = FileUnusable if code is not None and code & 0xFF in _CORRUPT else StoreError
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return kind(f"{self.path} {what}: {error} ({name})")
+
+
+class MemoryFile(StateFile):
+    """The same in this process's memory, for ``state.backend: memory``."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.path = Path(":memory:")  # as SQLite calls it
+
+    def _claim(self) -> None:
+        """Nobody else can come to it."""
 
 
 def _conditions(query: EventQuery) -> tuple[dict[str, Any], str]:

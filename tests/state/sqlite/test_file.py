@@ -181,8 +181,8 @@ async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -
             turns[name] = turns.get(name, 0) + 1
         found = contents(path)
         assert found is not None
-        assert {state.session: state.turns for state in found.sessions} == turns
-        assert [hour.total(NOW) for _, hour in found.hours] == [spent + 1]
+        assert {name: state.turns for name, state in found["sessions"]} == turns
+        assert [hour.total(NOW) for _, hour in found["hours"]] == [spent + 1]
     assert count(path, "entries") == 5  # three sessions, a purse, an hour
 
 
@@ -197,7 +197,7 @@ async def test_minutes_that_come_and_a_clock_that_jumps_back_are_in_the_file(
         ((scope, hour),) = store._image.ledger.hours.items()
         found = contents(path)
         assert found is not None
-        ((scope_found, hour_found),) = found.hours
+        ((scope_found, hour_found),) = found["hours"]
         assert (scope_found, hour_found.total(NOW + at)) == (scope, hour.total(NOW + at))
         assert hour_found.buckets() == hour.buckets()
 
