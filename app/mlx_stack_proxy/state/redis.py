@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import math
 import secrets
 import time
 from collections import deque
@@ -129,8 +128,9 @@ class RedisStore:
     async def commit(
         self, session: str, delta: SessionDelta, now: float, settlement: Settlement | None = None
     ) -> Mapping[str, int]:
-        args: list[str | bytes | int] = [session, delta.turns, delta.tier, _pack(delta.window)]
-        args += (self._window_size, self._max_sessions, len(delta.sticky))
+        args: list[str | bytes | int] = [session, delta.turns, delta.tier, self._window_size]
+        args += (self._max_sessions, len(delta.window), *(one.hex() for one in delta.window))
+        args.append(len(delta.sticky))
         for model, entry in delta.sticky.items():
             args += (model, f"{entry.until!r} {entry.tier}")
         counts = self._counts(delta.counts) if delta.counts else []
@@ -206,30 +206,26 @@ class RedisStore:
             await self._run("add_events", self._max_events, self._events_ttl, *given)
 
     async def events(self, query: EventQuery) -> list[tuple[int, Mapping[str, Any]]]:
+        key, upwards = f"{self._prefix}:events", query.after is not None
+        lowest = f"{(query.after or 0) + 1}-0"
+        highest = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
         found: list[tuple[int, Mapping[str, Any]]] = []
-        upwards = query.after is not None
-        start = (query.after or 0) + 1
-        end = last_wanted = "+" if query.before is None else f"{max(0, query.before - 1)}-0"
-        oldest = math.inf
         while len(found) < query.limit:
-            key = f"{self._prefix}:events"
+            way = (
+                ("XRANGE", key, lowest, highest) if upwards else ("XREVRANGE", key, highest, lowest)
+            )
+            page = await self._link.command(*way, "COUNT", PAGE)
+            readable = _readable(_event, page)
+            found += [one for one in readable if query.asks_for(one[1])]
+            too_old = readable and readable[-1][1]["time"] < query.since - CLOCKS_APART
+            if len(page) < PAGE or (too_old and not upwards):
+                break
+            last = _number(page[-1][0])
             if upwards:
-                page = await self._link.command(
-                    "XRANGE", key, f"{start}-0", last_wanted, "COUNT", PAGE
-                )
+                lowest = f"{last + 1}-0"
             else:
-                page = await self._link.command("XREVRANGE", key, end, "-", "COUNT", PAGE)
-            for number, event in _readable(_event, page):
-                if query.asks_for(event) and len(found) < query.limit:
-                    found.append((number, event))
-                oldest = event["time"]
-            if page:
-                last = _number(page[-1][0])
-                start, end = last + 1, f"{last - 1}-0"
-            if len(page) < PAGE or end == "0-0":
-                break
-            if not upwards and oldest < query.since - CLOCKS_APART:
-                break
+                highest = f"{last - 1}-0"
+        found = found[: query.limit]
         return found if upwards else found[::-1]
 
     async def count_events(self, query: EventQuery) -> int:
@@ -337,22 +333,6 @@ def _by_scope(limits: Iterable[Limit], counts: Any) -> dict[str, int]:
     return {limit.scope: int(count) for limit, count in zip(limits, counts, strict=False)}
 
 
-def _pack(window: tuple[bytes, ...]) -> bytes:
-    """Each digest after its length in two bytes."""
-    return b"".join(len(digest).to_bytes(2) + digest for digest in window)
-
-
-def _unpack(packed: bytes) -> tuple[bytes, ...]:
-    window, at = [], 0
-    while at < len(packed):
-        end = at + 2 + int.from_bytes(packed[at : at + 2])
-        if end > len(packed):
-            raise ValueError("a window is cut off")
-        window.append(packed[at + 2 : end])
-        at = end
-    return tuple(window)
-
-
 def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
     items = flat.items() if isinstance(flat, dict) else zip(flat[::2], flat[1::2], strict=True)
     return list(items)
@@ -374,7 +354,7 @@ def _session(found: Any, now: float) -> SessionState:
         estimated=int(estimated),
         turns=int(fields.get(b"turns", 0)),
         tier=fields.get(b"tier", b"").decode(),
-        window=_unpack(fields.get(b"window", b"")),
+        window=tuple(map(bytes.fromhex, orjson.loads(fields.get(b"digests", b"[]")))),
         sticky=sticky,
         first_seen=float(fields.get(b"first", now)),
         last_seen=float(fields.get(b"last", now)),

@@ -134,6 +134,11 @@ def set_keeper(monkeypatch: pytest.MonkeyPatch, **values: float) -> None:
         monkeypatch.setattr(keeper, name, value)
 
 
+def keep_house_now(store: SqliteStore) -> None:
+    store._keeper._due = 0.0
+    store._keeper._wanted.set()
+
+
 async def test_old_events_and_idle_sessions_go_in_small_steps(
     make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,7 +213,7 @@ async def test_a_file_that_was_deleted_is_written_anew(
     await store.commit("a", ONE_TURN, NOW)
     for file in path.parent.iterdir():
         file.unlink()
-    store._keeper._ask_for_housekeeping()
+    keep_house_now(store)
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
     assert store.trouble is None
@@ -237,6 +242,6 @@ async def test_a_file_that_was_replaced_is_written_anew(
     copy.rename(path)
     for beside in ("-wal", "-shm"):
         os.unlink(f"{path}{beside}")
-    store._keeper._ask_for_housekeeping()
+    keep_house_now(store)
     await until(lambda: rows(path, "sessions") == 2)
     await until(lambda: store.trouble is None)

@@ -2,7 +2,7 @@
 -- in ARGV as text. All keys begin with the same hash tag, so that they lie on one node of a cluster
 -- and a script may name keys that it has made up from ARGV.
 --
---   PREFIX:s:SESSION   hash   turns, tier, window, first, last, and "sticky:MODEL" = "UNTIL TIER"
+--   PREFIX:s:SESSION   hash   turns, tier, digests (JSON), first, last, and "sticky:MODEL" = "UNTIL TIER"
 --   PREFIX:sessions    zset   session by the time of its last use
 --   PREFIX:p:PURSE     hash   tokens by scope, and "touched"
 --   PREFIX:h:SCOPE     hash   tokens by minute
@@ -199,20 +199,6 @@ local function add_counts(first, last)
     expire(key, keep)
     i = ends + 1
   end
-end
-
--- Digests after their lengths in two bytes; the last `most` of them.
-local function last_of(packed, most)
-  local starts, at = {}, 1
-  while at < #packed do
-    starts[#starts + 1] = at
-    local high, low = string.byte(packed, at, at + 1)
-    at = at + 2 + high * 256 + low
-  end
-  if #starts <= most then
-    return packed
-  end
-  return string.sub(packed, starts[#starts - most + 1])
 end
 
 -- A session for the caller: its fields as pairs; tokens used, reserved, and used by estimate.
