@@ -11,7 +11,6 @@ import ctypes
 import re
 import struct
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,14 +27,12 @@ LEVEL_NAME = "kern.memorystatus_vm_pressure_level"
 SWAP_NAME = "vm.swapusage"
 HOST_SECONDS = 3.0
 MAX_HOST_BODY = 64 * 1024
-HTTP_CPU = 0.001  # that a look costs, about
 
 
 class Reader(Protocol):
-    """``name``: what is read, in words. ``cpu_seconds``: what the last look cost, about."""
+    """``name``: what is read, in words."""
 
     name: str
-    cpu_seconds: float
 
     async def read(self) -> Reading:
         """One look. May raise anything, and may hang: the probe bears it."""
@@ -73,21 +70,13 @@ class Threaded:
 
     def __init__(self, blocking: Blocking) -> None:
         self.name = blocking.name
-        self.cpu_seconds = 0.0
         self._blocking = blocking
         self._worker: Worker | None = None
 
     async def read(self) -> Reading:
         if self._worker is None:
             self._worker = Worker("memory-probe")
-        return await self._worker.do(self._look)
-
-    def _look(self) -> Reading:
-        began = time.thread_time()
-        try:
-            return self._blocking.read()
-        finally:
-            self.cpu_seconds = time.thread_time() - began
+        return await self._worker.do(self._blocking.read)
 
     async def close(self) -> None:
         if self._worker is not None:
@@ -255,7 +244,6 @@ class HostMemory:
 
     def __init__(self, url: str) -> None:
         self.name = "host"  # not where it is: that is told to whoever asks
-        self.cpu_seconds = HTTP_CPU
         self._upstream = Upstream(UpstreamSettings(base_url=url))
 
     async def read(self) -> Reading:
