@@ -132,8 +132,8 @@ class Books:
             return None
         known = self._services.settings.tiers.get(tier, PASS_THROUGH)
         self._prompt = prompt = measured(body)
-        now, session = self._services.wall_clock(), self._exchange.session.hash
-        most = self._services.prompt_costs.most(tier, session, prompt, now)
+        session = self._exchange.session.hash
+        most = self._services.prompt_costs.most(tier, session, prompt)
         try:
             found = await self._reservation.make(
                 limits,
@@ -198,11 +198,7 @@ class Books:
         tier = exchange.tier
         if self._prompt is not None and reply.usage is not None:
             self._services.prompt_costs.take(
-                tier,
-                exchange.session.hash,
-                self._prompt,
-                reply.usage.prompt_tokens,
-                self._services.wall_clock(),
+                tier, exchange.session.hash, self._prompt, reply.usage.prompt_tokens
             )
         self._spent = budgets.spent_by(
             exchange.request, reply, count_cached=self._rules.count_cached_prompt
