@@ -129,7 +129,7 @@ class Calls:
             return UpstreamFailed("timeout", "no second opinion in time", blameless=True)
 
     async def _set_aside_and_make(self, attempt: Attempt, after: float) -> Verdict | None:
-        refusal = await self._books.begin(attempt.request.tier, attempt.request.body)
+        refusal = await self._books.set_aside(attempt.request.tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
             return refusal
