@@ -118,7 +118,7 @@ class Calls:
     async def _make_in_turn(self, attempt: Attempt, after: float) -> Verdict | None:
         """The call, once the tier has a place free. Raises :class:`QueueTimeout`."""
         tier, services = attempt.request.tier, self._services
-        refusal = await self._books.begin(tier, attempt.request.body)
+        refusal = await self._books.set_aside(tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
             return refusal

@@ -33,8 +33,8 @@ class Decisions:
         """Where to start; the refusal, where the cloud's cap leaves no tier."""
         while True:
             start = self._start()
-            asked_before = start.tier in self._books.capped
-            refusal = await self._books.enter(start.tier)
+            asked_before = start.tier in self._books.capped_tiers
+            refusal = await self._books.set_aside_for_cloud(start.tier)
             if refusal is None:
                 return start
             if asked_before:  # no other is left
@@ -58,7 +58,7 @@ class Decisions:
             if not isinstance(step, (Retry, Move)):
                 return step
             tier = step.tier if isinstance(step, Move) else exchange.tier
-            if await self._books.enter(tier) is None:
+            if await self._books.set_aside_for_cloud(tier) is None:
                 return step
 
     async def before_call(self, now: float) -> UpstreamFailed | None:
@@ -80,7 +80,7 @@ class Decisions:
     def _view(self) -> TierView:
         """What is known of the tiers now, for this exchange."""
         view = self._services.tier_states.view()
-        closed = self._books.closed
+        closed = self._books.closed_tiers
         return view.without(closed) if closed else view
 
     def _view_after(self, verdict: Verdict | None) -> TierView:

@@ -119,7 +119,7 @@ class Run:
         while True:
             verdict = await self._make_attempt(after)
             self._note_outcome(verdict)
-            await self._books.leave()
+            await self._books.settle_cloud()
             step = await self._decisions.next_step(exchange, self._clock())
             exchange.steps.append(step)
             accounts.note_step(self._services, exchange, step)
