@@ -31,9 +31,8 @@ from ..telemetry import accounts, log
 from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
 from .access import Access, given_key, key_label, without_controls
-from .body_memory import BodyMemory, HeldBody
 from .control_headers import client_timeout, read_controls
-from .incoming import ClientGone, Incoming, check_length, read_body
+from .incoming import BodyMemory, HeldBody, Incoming, check_length, read_body
 
 # What describes the client's connection or body rather than its request.
 _NOT_SENT_UP = HOP_BY_HOP | frozenset(
@@ -77,23 +76,17 @@ class ChatCompletions:
         dialect: Dialect | None = None,
     ) -> None:
         """Answer one request. Raises :class:`ProxyError` while nothing has been sent."""
-        held = HeldBody(self._bodies)
-        try:
+        with HeldBody(self._bodies) as held:
             await self._handle(request, receive, downstream, held, dialect)
-        except ClientGone:
-            return
-        finally:
-            held.release()
 
     async def count(
         self, request: Incoming, receive: Receive, downstream: Downstream, dialect: Dialect
     ) -> None:
         """Say how many tokens a prompt has, in its dialect. Raises as :meth:`handle`."""
-        held = HeldBody(self._bodies)
         services = self._services.in_force()
-        try:
-            self._access.check_key(request)
-            controls = read_controls(request.headers, services.settings)
+        self._access.check_key(request)
+        controls = read_controls(request.headers, services.settings)
+        with HeldBody(self._bodies) as held:
             body = await self._body(request, receive, held)
             given = await _aside(body, client_request.read, body)
             if not (await self._route(services, given, controls, request)).tiers:
@@ -103,10 +96,6 @@ class ChatCompletions:
             answer = await _aside(body, dialect.count, given)
             headers = [*_JSON, *request.id_headers, *of_pressure(services.memory.pressure)]
             await downstream.whole(200, headers, orjson.dumps(answer))
-        except ClientGone:
-            return
-        finally:
-            held.release()
 
     async def _handle(
         self,
