@@ -9,13 +9,12 @@ MAX_FOLLOWERS: Final = 32
 
 
 class EventFeed:
-    """``followers``: how many streams there are now."""
+    """``followers``: how many streams there are now; ``closed``: they are to end."""
 
     def __init__(self) -> None:
         self.followers = 0
+        self.closed = False
         self._waiting: set[asyncio.Future[None]] = set()
-        self._closing: set[asyncio.Event] = set()
-        self._closed = False
 
     @property
     def is_full(self) -> bool:
@@ -38,17 +37,5 @@ class EventFeed:
 
     def close(self) -> None:
         """The process ends: every follower is to go."""
-        self._closed = True
-        for event in self._closing:
-            event.set()
-
-    async def closed(self) -> None:
-        """Until :meth:`close`."""
-        if self._closed:
-            return
-        event = asyncio.Event()
-        self._closing.add(event)
-        try:
-            await event.wait()
-        finally:
-            self._closing.discard(event)
+        self.closed = True
+        self.told()
