@@ -65,7 +65,6 @@ class ChatCompletions:
         self._access = access
         self._bodies = bodies
         self._pass_through = pass_through
-        self._said_unknown: set[str] = set()
         self._routes = tiers.Routes(services.settings)
 
     async def handle(
@@ -208,15 +207,13 @@ class ChatCompletions:
             route = self._routes.of(model, controls.tier, controls.cloud, listed)
         except tiers.NoSuchTier as error:
             raise invalid(str(error), error.param) from None
-        if route.unknown_model and len(self._said_unknown) < 1000:
-            self._say_unknown(model, route)
-        return route
-
-    def _say_unknown(self, model: str, route: Route) -> None:
         name = model[:128]  # one of a body's whole length would stay in memory
-        if name not in self._said_unknown:
-            self._said_unknown.add(name)
-            log.get().warning("unknown_model", model=name, served_by=route.tiers[0], said="once")
+        if route.unknown_model and services.rate_limit.allows(("unknown_model", name)):
+            served_by = route.tiers[0]
+            log.get().warning(
+                "unknown_model", model=name, served_by=served_by, said="once a minute"
+            )
+        return route
 
 
 def _client(parsed: Request, request: Incoming, settings: Settings) -> dict[str, Any]:
