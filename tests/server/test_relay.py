@@ -45,7 +45,7 @@ async def test_every_kind_comes_out_as_it_came_in(
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n"], ids=["LF", "CRLF"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 async def test_any_split_of_the_bytes_gives_the_same_stream(
     seed: int, end: bytes, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
@@ -62,13 +62,6 @@ async def test_byte_by_byte(upstream: ScriptedServer, proxy: RunningProxy) -> No
     whole = stream_bytes(KINDS["tool_calls_split"].chunks)
     upstream.will(Reply.sse(*(whole[at : at + 1] for at in range(len(whole)))))
     response = await ask(proxy, **WITH_USAGE, tools=replies.TOOLS)
-    assert without_notes(response.content) == whole
-
-
-async def test_all_events_in_one_write(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    whole = stream_bytes(KINDS["text"].chunks)
-    upstream.will(Reply.sse(whole))
-    response = await ask(proxy, **WITH_USAGE)
     assert without_notes(response.content) == whole
 
 
