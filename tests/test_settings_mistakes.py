@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("empty_folder")
             "reliability.loop_detection.tool_calls.overrides.bash.identical_hrad: unknown key "
             "`identical_hrad`; did you mean `identical_hard`?",
         ),
-        ("stream.zzz", "stream.zzz: unknown key `zzz`; known: mode, hold_seconds, "),
+        ("stream.zzz", "stream.zzz: unknown key `zzz`; known: mode, keepalive_seconds, "),
         (
             "reliability.max_output_tokens",
             "reliability.max_output_tokens: unknown key `max_output_tokens`; known: "

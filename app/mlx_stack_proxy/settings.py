@@ -65,7 +65,6 @@ class UpstreamSettings:
 @section
 class StreamSettings:
     mode: Literal["live", "buffered"] = "live"
-    hold_seconds: NotNegative = 0
     keepalive_seconds: NotNegative = 15
     metadata: bool = False
 

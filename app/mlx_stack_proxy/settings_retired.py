@@ -11,6 +11,7 @@ from typing import Any, Final
 _LOOPS = "reliability.loop_detection"
 # By the section in which they stood; `*` is any name.
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
+    "stream": ("hold_seconds",),
     _LOOPS: ("similarity_threshold", "compare"),
     f"{_LOOPS}.tool_calls": (
         *("key", "identical_warn", "window", "require_no_progress", "same_error_warn"),

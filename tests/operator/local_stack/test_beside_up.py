@@ -12,12 +12,14 @@ import pytest
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.local_stack.run_directory import (
     RunDirectory,
+    litellm_beside,
     open_run_directory,
     running_at,
     running_config,
     take_key,
     usual_folder,
 )
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 
 KEY = "sk-made-anew"
 
@@ -87,3 +89,13 @@ def test_what_a_killed_one_left_is_not_taken(
     monkeypatch.chdir(folder)
     assert running_config() is None
     assert take_key({}, litellm) is None
+
+
+def test_inside_litellm_it_listens_where_clients_ask(running: RunDirectory) -> None:
+    """The configuration doesn't say where LiteLLM is; `check` asks it all the same."""
+    config, tiers = running.proxy_config, [LocalTier("fast", "/model", 8081, True)]
+    configs.write_yaml(config, configs.proxy_config(tiers, 4100, 4000, running.state))
+    assert litellm_beside(config) == "http://127.0.0.1:4000"
+    configs.write_yaml(config, configs.inside_config(tiers, 4105, running.state))
+    assert litellm_beside(config) == "http://127.0.0.1:4105"
+    assert litellm_beside(config.with_name("other.yaml")) is None

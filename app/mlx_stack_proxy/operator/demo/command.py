@@ -22,7 +22,8 @@ from rich.text import Text
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
-from ..local_stack.run_directory import LITELLM_CONFIG, running_at
+from ..local_stack.configs import KEY_VARIABLE
+from ..local_stack.run_directory import LITELLM_CONFIG, running_at, take_key
 from ..remote import report
 from ..remote.client import NoAnswer, Remote
 from .ask import Reply, Server, Unreachable, ask
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
     try:
-        right = _show_all(console, direct, Server(url, args.tier))
+        right = _show_all(console, direct, Server(url, args.tier, _key(url)))
     except Unreachable as error:
         sys.stderr.write(f"{error}; start the stack with `make run`\n")
         return 1
@@ -83,10 +84,16 @@ def _report(remote: Remote) -> list[str]:
         return [f"There is no report: {error}"]
 
 
+def _key(url: str) -> str:
+    """With `up --inside` it is LiteLLM that is asked, which wants its own."""
+    take_key(os.environ, url)
+    return os.environ.get(KEY_VARIABLE, "local")
+
+
 def _direct(args: argparse.Namespace, proxy: str) -> Server | None:
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
-        key = os.environ.get("LITELLM_MASTER_KEY", "local")
+        key = os.environ.get(KEY_VARIABLE, "local")
         return Server(url, args.direct_model or args.tier, key)
     folder = running_at(proxy)
     return None if folder is None else model_server(folder / LITELLM_CONFIG, args.tier)

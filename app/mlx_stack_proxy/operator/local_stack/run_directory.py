@@ -13,6 +13,8 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import yaml
+
 from ...settings import is_loopback
 from ..service import env_file
 from . import ports
@@ -117,6 +119,19 @@ def running_at(url: str) -> Path | None:
     parts = urlsplit(url)
     folder = ports.working_folder(parts.port or 80) if is_loopback(parts.hostname or "") else None
     return folder if folder is not None and is_running(folder) else None
+
+
+def litellm_beside(config: Path | None) -> str | None:
+    """Where the LiteLLM of an `up` is whose configuration this is; None: of none that runs.
+
+    Upstream; with `--inside`, where clients ask, too, and the configuration doesn't say it.
+    """
+    if config is None or config.name != PROXY_CONFIG or not is_running(config.parent):
+        return None
+    given = yaml.safe_load(config.read_text(encoding="utf-8"))
+    if "upstream" in given:
+        return str(given["upstream"]["base_url"])
+    return f"http://127.0.0.1:{given['server']['port']}"
 
 
 def take_key(environ: MutableMapping[str, str], base_url: str) -> Path | None:
