@@ -158,15 +158,10 @@ class Replay:
         }
         if isinstance(step, Deliver):
             return _delivered(exchange, attempt, verdict, common)
-        common["failures"] = _failures(verdict)
-        if isinstance(verdict, UpstreamFailed):
-            reason = f"{reason}: {verdict.message}"
-        elif isinstance(verdict, LoopDetected):
-            reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
-        if isinstance(step, (Retry, Move)):
+        said = ""
+        if retried := isinstance(step, (Retry, Move)):
             said = self._correction(exchange, attempt, verdict, step)
-            return Outcome(action=RETRIED, reason=reason or "", correction=said, **common)
-        return Outcome(action=FAILED, reason=reason or "", **common)
+        return _not_delivered(RETRIED if retried else FAILED, verdict, said, common)
 
     def _goes_on(self, record: Any) -> bool:
         """Whether this is the attempt that followed the last record's in the same exchange."""
@@ -330,6 +325,18 @@ def _delivered(
         reply=attempt.completion(),
         **common,
     )
+
+
+def _not_delivered(
+    action: str, verdict: Verdict | None, correction: str, common: dict[str, Any]
+) -> Outcome:
+    reason = reason_of(verdict) or ""
+    if isinstance(verdict, UpstreamFailed):
+        reason = f"{reason}: {verdict.message}"
+    elif isinstance(verdict, LoopDetected):
+        reason = f"{reason}: {verdict.detector}, {verdict.repeats}x"
+    failures = _failures(verdict)
+    return Outcome(action=action, reason=reason, failures=failures, correction=correction, **common)
 
 
 def _failures(verdict: Verdict | None) -> tuple[dict[str, str], ...]:
