@@ -50,11 +50,8 @@ class Decisions:
         sustained = self._services.memory.pressure.sustained
         return ladder.relieved(exchange, settings, view, start, sustained=sustained) or start
 
-    async def next_step(self, now: float) -> Step:
+    async def next_step(self, exchange: Exchange, now: float) -> Step:
         """What follows the attempt that has just ended."""
-        return await self._following(self._exchange, now)
-
-    async def _following(self, exchange: Exchange, now: float) -> Step:
         while True:
             view = self._view_after(exchange.outcomes[-1].verdict)
             step = next_step(exchange, self._settings, view, now)
@@ -70,7 +67,7 @@ class Decisions:
         failure = after_waiting(exchange, self._settings, self._view(), now)
         if failure is None or failure.reason != "tier_degraded":
             return failure
-        step = await self._following(exchange.ended_with(failure, called=False), now)
+        step = await self.next_step(exchange.ended_with(failure, called=False), now)
         # Where the cap forbids the only other tier, this one is tried.
         return failure if isinstance(step, Move) else None
 

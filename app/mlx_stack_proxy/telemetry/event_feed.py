@@ -10,12 +10,12 @@ MAX_FOLLOWERS: Final = 32
 
 
 class EventFeed:
-    """``followers``: how many streams there are now."""
+    """``followers``: how many streams there are now; ``closed``: they are to end."""
 
     def __init__(self) -> None:
         self.followers = 0
+        self.closed = False
         self._news = asyncio.Event()  # set once; whoever comes later waits for the next one
-        self._closing = asyncio.Event()
 
     @property
     def is_full(self) -> bool:
@@ -34,8 +34,5 @@ class EventFeed:
 
     def close(self) -> None:
         """The process ends: every follower is to go."""
-        self._closing.set()
-
-    async def closed(self) -> None:
-        """Until :meth:`close`."""
-        await self._closing.wait()
+        self.closed = True
+        self.told()

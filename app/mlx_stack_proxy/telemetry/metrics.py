@@ -138,15 +138,6 @@ class Metrics:
     def gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"mlx_stack_{name}", text, labels, registry=self.registry)
 
-    def by_label(self, counter: Counter, label: str, **of: str) -> dict[str, float]:
-        """A counter's sums by one of its labels; ``of``: only those with these other labels."""
-        found: dict[str, float] = {}
-        for values, count in counter.values.items():
-            labels = dict(zip(counter.names, values, strict=True))
-            if of.items() <= labels.items():
-                found[labels[label]] = found.get(labels[label], 0.0) + count
-        return found
-
     def total(self, counter: Counter) -> float:
         """The sum over all its labels."""
         return sum(counter.values.values())
