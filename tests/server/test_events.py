@@ -234,7 +234,7 @@ async def test_what_an_exchange_did_comes_while_it_runs(
     monkeypatch.setattr(event_stream, "POLL_SECONDS", GENEROUS * 2)  # woken, not asking
     proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
     async with following(proxy) as client:
-        await until(lambda: bool(proxy.services.feed._waiting))
+        await until(lambda: bool(proxy.services.feed._news._waiters))
         upstream.will(litellm_error(500, "no"), text_stream())
         await ask(proxy, AGENT)
         found = await client.next()
@@ -284,7 +284,7 @@ async def test_a_client_that_leaves_is_forgotten(proxy: RunningProxy) -> None:
     feed = proxy.services.feed
     async with following(proxy):
         await until(lambda: feed.followers == 1)
-    await until(lambda: feed.followers == 0 and not feed._waiting)
+    await until(lambda: feed.followers == 0 and not feed._news._waiters)
 
 
 async def test_only_so_many_may_follow(

@@ -49,7 +49,7 @@ _AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
 CONNECT_SECONDS = 5.0
-ALIVE_SECONDS = 3.0  # for an answer of a LiteLLM that was gone
+HEALTH_SECONDS = 3.0  # for the answer of a server that is asked whether it is alive
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
 READ_BUFFER = 64 * 1024
@@ -179,7 +179,7 @@ class Upstream:
         self._base = settings.base_url.rstrip("/")
         self._limit = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
-        self.reach = Reachability(partial(self.is_alive, ALIVE_SECONDS))
+        self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
     def _open(self) -> aiohttp.ClientSession:
         """Made at its first use, for it belongs to the event loop that runs then."""

@@ -62,12 +62,10 @@ class _Deadline:
     started: float
     seconds: float | None
 
-    def due(self) -> float | None:
-        return None if self.seconds is None else self.started + self.seconds
-
-    def on_time(self, now: float) -> Verdict | None:
-        due = self.due()
-        return None if due is None or now < due else impatient(self.seconds)
+    def tick(self, now: float) -> Verdict | None:
+        if self.seconds is None or now < self.started + self.seconds:
+            return None
+        return impatient(self.seconds)
 
 
 class Passthrough:
@@ -88,7 +86,7 @@ class Passthrough:
         try:
             with HeldBody(self._bodies) as held:
                 content, deadline = await self._content(request, way, receive, held)
-                watch.start(deadline.due, deadline.on_time)
+                watch.start(deadline.tick)
                 await books.admit(content)
                 response = await self._ask(request, way, content, books)
                 del content  # it is needed no more, and a reply may stream for long

@@ -74,8 +74,7 @@ class PassthroughBooks:
         if body and self._asks:
             asked = _asked(body)
             self._prompt = prompt = measured(asked)
-            now = self._services.wall_clock()
-            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt, now)
+            most = self._services.prompt_costs.most(_NO_TIER, self._session, prompt)
             self._limit = _most_written(asked, 0)
             most += self._limit or _most_written(asked, self._most_output)
         try:
@@ -157,7 +156,7 @@ class PassthroughBooks:
             return
         if counted := self._tail.usage(self._bounds()):
             costs = self._services.prompt_costs
-            costs.keep(_NO_TIER, self._session, self._prompt, counted[0])
+            costs.take(_NO_TIER, self._session, self._prompt, counted[0])
 
 
 def _asked(body: bytes) -> dict[str, Any]:
