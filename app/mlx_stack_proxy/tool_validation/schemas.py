@@ -18,7 +18,6 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
-from ..wire import shared
 from .clean_schema import REGEX, clean
 from .explain import UNEXPLAINED
 from .validation_cost import MAX_VISITS, TooCostly, Visits, fans_out
@@ -34,8 +33,7 @@ _NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 class CompiledSchema:
     """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
 
-    `declared` are the names of the root's parameters, `frames` what the texts of some begin and end
-    with.
+    `declared` are the names of the root's parameters.
     """
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
@@ -45,7 +43,6 @@ class CompiledSchema:
         self.definitions: dict[str, Any] = self.schema.get("$defs", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
         self.declared = frozenset(self.schema.get("properties", ())) | frozenset(self.required)
-        self.frames = dict(_frames(raw))
         self._validator = self._compile()
         # A small schema without references costs little for any value.
         self._may_cost = bool(self.definitions) or len(json.dumps(self.schema)) > MAX_CACHED
@@ -173,15 +170,6 @@ def _entries(tools: object) -> Iterator[tuple[str, Any]]:
         name = body.get("name")
         if isinstance(name, str) and name:
             yield name, body.get("parameters", body.get("input_schema"))
-
-
-def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The frames of a schema's own parameters, as one of our dialects writes them."""
-    properties = raw.get("properties") if isinstance(raw, dict) else None
-    for name, schema in properties.items() if isinstance(properties, dict) else ():
-        match schema:
-            case {shared.FRAME: [str(begin), str(end)]}:
-                yield name, (begin, end)
 
 
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
