@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mlx_stack_proxy.tool_validation.formats.openers import ROWS
 from mlx_stack_proxy.tool_validation.formats.table import SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
+from mlx_stack_proxy.tool_validation.tools import ToolSet
 from mlx_stack_proxy.wire.thoughts import REASONING, REASONING_ENDS
 from tests.tool_validation.floods import MARKERS
 from tests.tool_validation.test_text_samples import EACH, JSON, MARKED, TOOLS
@@ -139,7 +140,7 @@ def test_endless_space_behind_a_marker_or_in_front_of_all_is_kept() -> None:
 
 
 def test_nothing_waits_without_tools() -> None:
-    holdback = Holdback({})
+    holdback = Holdback(ToolSet({}))
     assert holdback.feed("<tool_call>{") == "<tool_call>{"
     assert holdback.finish() == Rescued((), "")
 

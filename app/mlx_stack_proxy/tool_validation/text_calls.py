@@ -19,13 +19,12 @@ from .formats.base import (
     Exhausted,
     Format,
     Source,
-    SpelledTools,
-    Tools,
     Where,
     behind_tail,
 )
 from .formats.openers import SPECIAL
 from .formats.scanner import Candidate, Scanner, fence_end
+from .tools import ToolSet
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
 # blank ones at its beginning before they flow: each chunk looks at what waits for a decision.
@@ -66,7 +65,7 @@ class Rescued:
     unknown: tuple[str, ...] = ()
 
 
-def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """The calls in `text`, by the formats of the table but those `off`, and the rest of it.
 
     Never raises.
@@ -77,7 +76,7 @@ def rescue(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
     return Rescued(rest.calls, flowed + rest.content, rest.unknown)
 
 
-def rescue_cut(text: str, tools: Tools, off: frozenset[str] = NONE) -> Rescued:
+def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """As `rescue`, for a text that a length limit cut: what may be half a call is left out.
 
     The last call is whole only where its arguments are a JSON object, closed by its own bracket:
@@ -120,8 +119,8 @@ class Holdback:
 
     __slots__ = ("_blank", "_candidate", "_held", "_length", "_off", "_scanner", "_try_at")
 
-    def __init__(self, tools: Tools, off: frozenset[str] = NONE) -> None:
-        self._scanner = Scanner("", SpelledTools(tools), off=off)
+    def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
+        self._scanner = Scanner("", tools, off=off)
         self._off = not tools
         self._blank = True  # nothing but whitespace has come
         self._candidate: Candidate | None = None
@@ -256,7 +255,7 @@ def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Fou
     known: list[FoundCall] = []
     unknown: list[str] = []
     for call in block.calls:
-        name = src.tools.resolve(call.name)
+        name = src.tools.meant(call.name)
         if name is None:
             unknown.append(call.name)
         else:

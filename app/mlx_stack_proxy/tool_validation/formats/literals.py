@@ -11,9 +11,6 @@ from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from .base import Source
 
-# Deeper values than this are no arguments of a tool; the limit keeps readers shallow.
-MAX_NESTING = 100
-
 BRACKETS = frozenset({"missing_closer", "extra_closer"})
 _SPACE = re.compile(r"\s*")
 
@@ -56,7 +53,7 @@ def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
     line breaks, keys without quotes; `mark` stands around Gemma's texts. Not with a bracket
     missing, which the check of arguments judges, and not where one key has two values.
     """
-    reader = Reader(src.text, pos, max_depth=MAX_NESTING, mark=mark)
+    reader = Reader(src.text, pos, mark=mark)
     try:
         value = reader.value()
     except (Unreadable, RecursionError):

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from ...frozen import frozen
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
+from ..tools import ToolSet
 from . import context, elements
-from .base import Begins, Format, SpelledTools, Where, begins_reply
+from .base import Begins, Format, Where, begins_reply
 from .context import Region
 from .openers import FENCES, FIRST, LINE_STARTS, LONGEST, ROWS, TRIGGER, WORDS, may_become, own_tags
 from .table import SHOWN
@@ -79,7 +80,7 @@ class Scanner:
     def __init__(
         self,
         text: str,
-        tools: SpelledTools,
+        tools: ToolSet,
         *,
         off: frozenset[str] = frozenset(),
         every_mark: bool = False,
@@ -204,7 +205,7 @@ class Scanner:
         """The index from which on the text may be the beginning of an opener."""
         text, size = self.text, len(self.text)
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
-        if tag >= 0 and not may_become(own_tags(tuple(self.tools.schemas)), text[tag:]):
+        if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
             tag = -1
         for found in FIRST.finditer(text, max(self.pos, size - LONGEST)):
             at = found.start()
@@ -228,7 +229,7 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        own = word in own_tags(tuple(self.tools.schemas))
+        own = word in own_tags(self.tools.names)
         rows = [*([elements.TOOL] if own else ()), *ROWS.get(word, ())]
         if not rows:  # some element
             return start + 1

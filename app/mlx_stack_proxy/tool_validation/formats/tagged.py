@@ -72,7 +72,7 @@ def read_call(
     call's end: then the opening tag is only spoken of, or all that came.
     """
     text, pos, name = src.text, function.end(), function["name"]
-    name = name if name in src.tools.schemas else name.strip("\"' ")
+    name = name if name in src.tools else name.strip("\"' ")
     last = tuple(one.format(name) for one in last)
     at = skip_space(text, pos)
     if text.startswith("{", at):
@@ -131,8 +131,8 @@ class _Body:
     def __init__(self, src: Source, tags: Tags, last: tuple[str, ...], tool: str) -> None:
         self.src, self.text = src, src.text
         self.tags, self.last = tags, last
-        self.properties = src.tools.properties(tool)
-        self.definitions = src.tools.compiled(tool).definitions
+        schema = src.tools.schema_of(tool)
+        self.properties, self.definitions = schema.properties, schema.definitions
         self.begin = self.closer = ""  # of the last value's tags
 
     def typed(self, raw: str, key: str, parameter: re.Match[str]) -> Any:
