@@ -17,7 +17,7 @@ from typing import Final
 from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
 from .formats.base import Call, Source, Where
-from .formats.context import region_at
+from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.literals import dumps, json_members, json_object
 from .formats.scanner import Scanner
@@ -82,7 +82,7 @@ def _closed(text: str, tools: ToolSet) -> str | None:
     """The tool that is named before a closing mark whose opening is none."""
     outside = "".join(text.split("```")[::2])
     for found in itertools.islice(_CLOSING.finditer(outside), MAX_TRIED):
-        if region_at(outside, found.start(), final=True) is None:
+        if closer_at(outside, found.start(), final=True) is None:
             return _first_tool(_NAME.findall(outside, 0, found.start()), tools)
     return None
 
@@ -99,7 +99,7 @@ def _as_code(text: str, tools: ToolSet) -> str | None:
     calls: list[Call] = []
     for found in itertools.islice(_CODE.finditer(text), MAX_TRIED):
         at = found.start()
-        if region_at(text, at, final=True) is not None:
+        if closer_at(text, at, final=True) is not None:
             continue
         python = None if text[at] == "{" else python_calls.read_calls(src, at)
         named = python or read_calls(src, at, shape=bare_envelope)
