@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source
-from mlx_stack_proxy.tool_validation.formats.openers import ROWS
+from mlx_stack_proxy.tool_validation.formats.table import ROWS
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import ToolSet
 from tests.tool_validation.calls import check

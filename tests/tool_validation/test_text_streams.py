@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.tool_validation.formats.openers import ROWS
-from mlx_stack_proxy.tool_validation.formats.table import SHOWN
+from mlx_stack_proxy.tool_validation.formats.table import ROWS, SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
 from mlx_stack_proxy.wire.thoughts import REASONING, REASONING_ENDS

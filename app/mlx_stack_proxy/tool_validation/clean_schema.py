@@ -19,11 +19,11 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
+from urllib.parse import unquote
 
 import jsonschema_rs
 
 from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
-from .references import look_up
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
@@ -202,3 +202,21 @@ class _Cleaner:
                 out["type"] = list(dict.fromkeys([*kinds, "null"]))
             if "enum" in out:
                 out["enum"] = [*out["enum"], None]
+
+
+def look_up(whole: object, reference: str) -> dict[str, Any] | bool | None:
+    """What a reference into the schema itself points at; None for all others."""
+    base, _, pointer = reference.partition("#")
+    own = str(whole.get("$id", "")) if isinstance(whole, dict) else ""
+    if (base and base != own.partition("#")[0]) or (pointer and not pointer.startswith("/")):
+        return None
+    found: object = whole
+    for step in pointer.split("/")[1:]:
+        key = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(found, dict):
+            found = found.get(key)
+        elif isinstance(found, list) and key.isdecimal() and int(key[:9]) < len(found):
+            found = found[int(key[:9])]
+        else:
+            return None
+    return found if isinstance(found, bool | dict) else None

@@ -30,7 +30,7 @@ from .check import Checked, Options, check_call, check_response_format
 from .client_history import readable
 from .conversation import Conversation
 from .doubts import Valid, call_doubts
-from .formats.literals import json_object
+from .formats.base import json_object
 from .miscopied_ids import Ids
 from .text_calls import Holdback, Rescued, rescue, rescue_cut
 from .tool_choice import NOTHING, breach, read_choice

@@ -8,7 +8,6 @@ never inside reasoning, quotes, code or an example; a text without calls comes b
 from __future__ import annotations
 
 from ..frozen import frozen
-from .formats import literals
 from .formats.base import (
     MAX_CALLS,
     WINDOW,
@@ -18,9 +17,10 @@ from .formats.base import (
     Source,
     Where,
     behind_tail,
+    json_object,
 )
-from .formats.openers import SPECIAL
 from .formats.scanner import Candidate, Scanner
+from .formats.table import SPECIAL
 from .tools import ToolSet
 
 # Characters that may wait for a decision before they wait for the end of the reply instead, and
@@ -97,7 +97,7 @@ def whole_calls(found: Rescued, text: str) -> tuple[FoundCall, ...]:
     if last.arguments == "{}":  # which also stands for none at all
         behind = max(behind, text.find(last.name, behind))
     written = text.find(last.arguments, behind) >= 0
-    return found.calls if written and literals.json_object(last.arguments) is not None else before
+    return found.calls if written and json_object(last.arguments) is not None else before
 
 
 class Holdback:

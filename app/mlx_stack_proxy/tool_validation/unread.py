@@ -16,10 +16,9 @@ from typing import Final
 
 from ..wire.thoughts import behind_thoughts
 from .formats import python_calls
-from .formats.base import Call, Source, Where
+from .formats.base import Call, Source, Where, dumps, json_members, json_object
 from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
-from .formats.literals import dumps, json_members, json_object
 from .formats.scanner import Scanner
 from .tools import ToolSet
 

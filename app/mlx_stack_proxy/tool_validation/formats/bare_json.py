@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Begins, Block, Call, Format, Source, Where, begins_reply
+from .base import MAX_CALLS, Begins, Block, Call, Format, Source, Where, begins_reply, skip_space
 from .json_calls import (
     ARGUMENT_KEYS,
     CALL_TYPES,
@@ -21,7 +21,6 @@ from .json_calls import (
     is_definition,
     read_calls,
 )
-from .literals import skip_space
 from .python_calls import FENCES
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 
 from ..tools import ToolSet
-from .base import Begins, Block, Format, Source, Where, one_of
+from .base import Begins, Block, Format, Source, Where, json_object, one_of, skip_space
 from .json_calls import close
-from .literals import json_object, skip_space
 from .tag_marks import ELEMENTS
 from .tagged import read_call
 

@@ -16,9 +16,9 @@ from .base import (
     begins_reply,
     in_marks,
     one_of,
+    skip_space,
 )
 from .json_calls import object_text
-from .literals import skip_space
 from .marks import named
 
 START = "<|start|>"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Call, Source
-from .literals import dumps, json_members, json_object, skip_space
+from .base import MAX_CALLS, Call, Source, dumps, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (

@@ -21,9 +21,9 @@ from .base import (
     Where,
     in_marks,
     one_of,
+    skip_space,
 )
 from .json_calls import marked_envelope, object_text, read_calls
-from .literals import skip_space
 
 NAME_TAGS = ("name", "tool_name", "function_name", "function", "tool")
 

@@ -13,8 +13,7 @@ from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from ..names import MAX_NAME
 from ..tools import ToolSet
-from .base import MAX_CALLS, Begins, Block, Call, Format, Source, Where
-from .literals import BRACKETS, dumps, skip_space
+from .base import BRACKETS, MAX_CALLS, Begins, Block, Call, Format, Source, Where, dumps, skip_space
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")

@@ -11,8 +11,18 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from . import context, elements
 from .base import Begins, Format, Where, begins_reply
-from .openers import FENCES, FIRST, LINE_STARTS, LONGEST, ROWS, TRIGGER, WORDS, may_become, own_tags
-from .table import SHOWN
+from .table import (
+    FENCES,
+    FIRST,
+    LINE_STARTS,
+    LONGEST,
+    ROWS,
+    SHOWN,
+    TRIGGER,
+    WORDS,
+    may_become,
+    own_tags,
+)
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.

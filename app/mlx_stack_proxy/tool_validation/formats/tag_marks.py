@@ -12,8 +12,7 @@ import re
 
 from ..tools import ToolSet
 from . import python_calls
-from .base import Begins, Call, Format, One, Reader, Source, in_marks
-from .literals import dumps, skip_space
+from .base import Begins, Call, Format, One, Reader, Source, dumps, in_marks, skip_space
 from .marks import (
     DEEPSEEK_CALLS,
     DEEPSEEK_HEAD,
@@ -23,8 +22,7 @@ from .marks import (
     closers,
     follow_call,
 )
-from .tagged import Tags, tagged
-from .typed import typed, types_of
+from .tagged import Tags, tagged, typed, types_of
 
 # What stands around an element for a call, in agents' own templates.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
