@@ -9,6 +9,7 @@ has counted that checking, and explaining, come to an end.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
@@ -17,6 +18,7 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
+from ..wire import shared
 from .clean_schema import REGEX, clean
 from .explain import UNEXPLAINED
 from .validation_cost import MAX_VISITS, TooCostly, Visits, fans_out
@@ -32,7 +34,8 @@ _NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 class CompiledSchema:
     """One schema, as the client sent it (`raw`) and as it is checked (`schema`).
 
-    `declared` are the names of the root's parameters.
+    `declared` are the names of the root's parameters, `frames` what the texts of some begin and end
+    with.
     """
 
     def __init__(self, raw: Any, *, whole_object: bool = True) -> None:
@@ -43,6 +46,7 @@ class CompiledSchema:
         self.properties: dict[str, Any] = self.schema.get("properties", {})
         self.required: tuple[str, ...] = tuple(self.schema.get("required", ()))
         self.declared = frozenset(self.properties) | frozenset(self.required)
+        self.frames = dict(_frames(raw))
         self._validator = self._compile()
         # A small schema without references costs little for any value.
         self._may_cost = bool(self.definitions) or len(json.dumps(self.schema)) > MAX_CACHED
@@ -115,6 +119,15 @@ class CompiledSchema:
         except jsonschema_rs.ValidationError as error:
             return [error]
         return []
+
+
+def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The frames of a schema's own parameters, as one of our dialects writes them."""
+    properties = raw.get("properties") if isinstance(raw, dict) else None
+    for name, schema in properties.items() if isinstance(properties, dict) else ():
+        match schema:
+            case {shared.FRAME: [str(begin), str(end)]}:
+                yield name, (begin, end)
 
 
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:

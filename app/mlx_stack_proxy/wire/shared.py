@@ -1,11 +1,14 @@
-"""What the dialects share: calls as their pieces come."""
+"""What the dialects share: calls as their pieces come, and the frame of a custom tool's text."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from .chunk_form import index_of
+
+# In a parameter's schema: the words with which its text begins and ends.
+FRAME: Final = "x-frame"
 
 
 class Call:
