@@ -50,10 +50,7 @@ class Valid:
 
 
 def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
-    """What may be wrong with a valid call, by all rows but those that are `off`.
-
-    For each a label for metrics, and a sentence.
-    """
+    """What may be wrong with a valid call, by all rows but those that are `off`: kind, sentence."""
     for kind, find in DOUBTS.items():
         if kind not in off:
             for error in find(call):

@@ -32,9 +32,7 @@ FORMATS: tuple[Format, ...] = (
 )
 
 # Text that is shown rather than meant: no calls between these.
-SHOWN: dict[str, str] = {
-    "<!--": "-->",
-}
+SHOWN: dict[str, str] = {"<!--": "-->"}
 
 
 def _rows() -> dict[str, list[Format]]:
