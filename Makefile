@@ -106,7 +106,7 @@ limits: $(DEV)  ## honest files that other limits on repeating text would cut, a
 faults: $(DEV)  ## what each fault comes to for each client: the table of benchmarks/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
 
-frameworks: $(DEV)  ## the snippets of docs/agents.md as printed, with the real frameworks; downloads them
+frameworks: $(DEV)  ## the commands of docs/agents.md as printed, with the real frameworks; downloads them
 	@$(BIN)/python -m tests.frameworks $(ARGS)
 
 clients: $(DEV)  ## real agents with a model that makes each kind of mistake; installs them from npm

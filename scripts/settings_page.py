@@ -60,12 +60,11 @@ How to work with them: [configuration.md](configuration.md). All of them as a fi
 [config.example.yaml](../config.example.yaml). The values in force:
 `mlx-stack-proxy check --settings`.
 
-Of each key: its default; what it takes; "restart" if a change needs one, else it takes effect
-while the proxy runs ([how](configuration.md#a-change-while-it-runs)); what it does; why its
-default is what it is: a source, a measurement, or "Judgement". `name#123` is an issue of the
-project of that name; "the original design" is the one that this proxy was asked for with.
-Measured, where no page is named: on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux
-6.18, CPython 3.11), November 2026.
+Of each key: its default; what it takes; "restart" if a change needs one
+([how](configuration.md#a-change-while-it-runs)); what it does; why its default is what it is: a
+source, a measurement, or "Judgement". `name#123` is an issue of the project of that name; "the
+original design" is the one that this proxy was asked for with. Measured, where no page is named:
+on 2 virtual cores (Intel Xeon, 2.5 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
 
 The environment is stronger than the file. A key's variable is `MLX_STACK_` and the key in
 capitals, with two underscores for each dot: `MLX_STACK_SERVER__PORT`. Lists and mappings are

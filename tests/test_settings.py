@@ -80,7 +80,7 @@ def test_the_environment_is_stronger_than_the_file(empty_folder: Path) -> None:
             "reliability.tool_validation.repair",
             "off",
         ),
-        ("STREAM__HOLD_SECONDS", "0.5", "stream.hold_seconds", 0.5),
+        ("STREAM__KEEPALIVE_SECONDS", "0.5", "stream.keepalive_seconds", 0.5),
     ],
 )
 def test_every_key_can_be_a_variable(variable: str, text: str, path: str, value: Any) -> None:

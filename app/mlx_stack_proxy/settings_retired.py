@@ -10,6 +10,7 @@ from .settings import Settings
 _LOOPS = "reliability.loop_detection"
 # By the section in which they stand; `*` is any name.
 RETIRED: Final[dict[str, tuple[str, ...]]] = {
+    "stream": ("hold_seconds",),
     _LOOPS: ("similarity_threshold", "compare"),
     f"{_LOOPS}.tool_calls": (
         *("key", "identical_warn", "window", "require_no_progress", "same_error_warn"),

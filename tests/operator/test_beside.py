@@ -64,6 +64,17 @@ def test_the_key_of_another_run_directory_is_taken_with_its_configuration(
     assert beside.take_key({}, LITELLM, directory.proxy_config) is None
 
 
+def test_inside_litellm_it_listens_where_clients_ask(running: RunDirectory) -> None:
+    """The configuration doesn't say where LiteLLM is; `check` and `demo` ask it all the same."""
+    config = running.proxy_config
+    assert beside.litellm_beside(config) == LITELLM
+    tier = LocalTier("fast", "/model", 8081, True)
+    configs.write_yaml(config, configs.inside_config([tier], 4105, running.state))
+    assert beside.litellm_beside(config) == "http://127.0.0.1:4105"
+    assert beside.take_key({}, "http://127.0.0.1:4105", config) == running.key
+    assert beside.litellm_beside(config.with_name("other.yaml")) is None
+
+
 @pytest.mark.parametrize(
     ("environ", "url"),
     [({configs.KEY_VARIABLE: "mine"}, LITELLM), ({}, "http://127.0.0.1:4001")],

@@ -4,6 +4,7 @@ pressure elsewhere, one line each."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import textwrap
 import time
@@ -66,6 +67,9 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
         if sources.path is None and (running := beside.running_config()) is not None:
             sources = read(str(running))
         settings = sources.settings()
+        if base_url := beside.litellm_beside(sources.path):
+            upstream = dataclasses.replace(settings.upstream, base_url=base_url)
+            settings = dataclasses.replace(settings, upstream=upstream)
         beside.take_key(os.environ, settings.upstream.base_url, sources.path)
         workers.check_state(settings)
         return settings, sources

@@ -136,7 +136,6 @@ class Replay:
             self._stages,
             lambda stage, error: faults.append(f"{stage}: {type(error).__name__}: {error}"),
             hold_whole=True,
-            hold_seconds=0.0,
         )
         verdict = attempt.on_request()
         if verdict is None:
@@ -245,9 +244,9 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     if failed is not None and failed.about_ours:
         return failed  # which no byte tells, but what had been sent
     if (stream := _raw(reply, "stream")) is not None:
-        attempt.feed(stream, 0.0)
+        attempt.feed(stream)
         if not attempt.over and failed is None:
-            attempt.end(0.0)
+            attempt.end()
     elif failed is not None:
         return failed
     elif (body := _raw(reply, "body")) is not None:
@@ -258,7 +257,7 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     elif isinstance(reply.get("chunks"), list):
         if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
             raise BadRecord("has a reply whose `chunks` are not all objects")
-        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME, 0.0)
+        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME)
     elif isinstance(reply.get("choices"), list) and reply["choices"]:
         attempt.take_completion(reply)
     else:

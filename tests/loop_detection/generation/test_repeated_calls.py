@@ -51,12 +51,12 @@ class Reply:
         out = b""
         self.taken = 0
         for payload in [*chunks, usage_chunk()]:
-            out += self.attempt.feed(data(payload), 0.0)
+            out += self.attempt.feed(data(payload))
             self.taken += 1
             if self.attempt.over:
                 break
         else:
-            out += self.attempt.feed(DONE_FRAME, 0.0)
+            out += self.attempt.feed(DONE_FRAME)
         self.ended_by: Verdict | None = self.attempt.verdict
         assert self.ended_by is None or isinstance(self.ended_by, Cut), self.ended_by
         self.verdict = self.attempt.settle()

@@ -22,7 +22,9 @@ from rich.text import Text
 from ...local_address import local_url
 from ...printable import abridged, printable
 from ...settings_source import load
-from ..local_stack.run_directory import LITELLM_CONFIG, usual_folder
+from ..local_stack import beside
+from ..local_stack.configs import KEY_VARIABLE
+from ..local_stack.run_directory import LITELLM_CONFIG, PROXY_CONFIG, usual_folder
 from ..remote import report
 from ..remote.client import NoAnswer, Remote
 from .ask import Reply, Server, Unreachable, ask
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         return 1
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _PIPED)
     try:
-        right = _show_all(console, direct, Server(url, args.tier))
+        right = _show_all(console, direct, Server(url, args.tier, _key(args, url)))
     except Unreachable as error:
         sys.stderr.write(f"{error}; start the stack with `make run`\n")
         return 1
@@ -84,13 +86,22 @@ def _report(remote: Remote) -> list[str]:
         return [f"There is no report: {error}"]
 
 
+def _key(args: argparse.Namespace, url: str) -> str:
+    """With `up --inside` it is LiteLLM that is asked, which wants its own."""
+    beside.take_key(os.environ, url, _folder(args) / PROXY_CONFIG)
+    return os.environ.get(KEY_VARIABLE, "local")
+
+
+def _folder(args: argparse.Namespace) -> Path:
+    return Path(args.run_dir).expanduser() if args.run_dir else usual_folder()
+
+
 def _direct(args: argparse.Namespace) -> Server | None:
     if args.direct:
         url = args.direct.rstrip("/").removesuffix("/v1")
-        key = os.environ.get("LITELLM_MASTER_KEY", "local")
+        key = os.environ.get(KEY_VARIABLE, "local")
         return Server(url, args.direct_model or args.tier, key)
-    folder = Path(args.run_dir).expanduser() if args.run_dir else usual_folder()
-    return model_server(folder / LITELLM_CONFIG, args.tier)
+    return model_server(_folder(args) / LITELLM_CONFIG, args.tier)
 
 
 def model_server(litellm_config: Path, tier: str) -> Server | None:

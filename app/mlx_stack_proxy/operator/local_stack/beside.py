@@ -32,17 +32,21 @@ def take_key(
     ``given``: the configuration in use, which may be that of an `up` with a `--run-dir` of its own.
     The file the key came from; None where nothing was taken.
     """
-    in_use = given is not None and given.name == PROXY_CONFIG and is_running(given.parent)
-    config = given if in_use else running_config()
-    if config is None or environ.get(KEY_VARIABLE) or _litellm_of(config) != base_url:
+    config = given if litellm_beside(given) else running_config()
+    if config is None or environ.get(KEY_VARIABLE) or litellm_beside(config) != base_url:
         return None
     file = config.with_name(KEY_FILE)
     env_file.put_into(environ, file)
     return file
 
 
-def _litellm_of(config: Path) -> str:
-    """Where the LiteLLM of an `up` is: upstream; with `--inside`, where clients ask, too."""
+def litellm_beside(config: Path | None) -> str | None:
+    """Where the LiteLLM of an `up` is whose configuration this is; None: of none that runs.
+
+    Upstream; with `--inside`, where clients ask, too, and the configuration doesn't say it.
+    """
+    if config is None or config.name != PROXY_CONFIG or not is_running(config.parent):
+        return None
     given = yaml.safe_load(config.read_text(encoding="utf-8"))
     if "upstream" in given:
         return str(given["upstream"]["base_url"])
