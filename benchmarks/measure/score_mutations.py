@@ -77,7 +77,7 @@ def _checked(name: str, arguments: str, tools: ToolSet, messages: list[Any]) -> 
         return checked
     given = json.loads(checked.arguments)
     valid = Valid(checked.name, given, schema, Conversation(messages), Ids(messages))
-    failures = tuple(CallFailure(checked.name, one.kind, one.error) for one in call_doubts(valid))
+    failures = tuple(CallFailure(checked.name, *one) for one in call_doubts(valid))
     return replace(checked, failures=failures)
 
 

@@ -169,8 +169,8 @@ class _State(StageState):
                 schema = self._tool_set.compiled(call.name)
                 valid = Valid(call.name, arguments, schema, said, ids)
                 found += (
-                    CallFailure(call.name, doubt.kind, doubt.error, 0, position)
-                    for doubt in call_doubts(valid, self._stage.off)
+                    CallFailure(call.name, kind, error, 0, position)
+                    for kind, error in call_doubts(valid, self._stage.off)
                 )
         # An id is asked about by itself: that goes to another tier.
         return [one for one in found if one.kind != MISCOPIED] or found[:1]

@@ -70,12 +70,13 @@ def check_depth(text: str) -> None:
     if text.count("{") + text.count("[") <= MAX_DEPTH:
         return
     brackets = _NO_BRACKETS.sub("", _STRINGS.sub("", text))
-    if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > MAX_DEPTH:
-        raise too_deep()
+    check_levels(max(accumulate(map(_STEPS.__getitem__, brackets)), default=0))
 
 
-def too_deep() -> Unreadable:
-    return Unreadable("too_deep", f"are nested more than {MAX_DEPTH} levels deep")
+def check_levels(levels: int) -> None:
+    """Raise `Unreadable` for more than `MAX_DEPTH`."""
+    if levels > MAX_DEPTH:
+        raise Unreadable("too_deep", f"are nested more than {MAX_DEPTH} levels deep")
 
 
 def write(value: Any) -> str:

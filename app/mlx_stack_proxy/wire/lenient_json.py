@@ -19,15 +19,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from .json_text import (
-    MAX_DEPTH,
-    NUMBER,
-    Unreadable,
-    join_pairs,
-    not_json,
-    read_number,
-    too_deep,
-)
+from .json_text import NUMBER, Unreadable, check_levels, join_pairs, not_json, read_number
 
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
@@ -66,12 +58,7 @@ class Reader:
     """Reads one value out of `text`, from `position` on; `used` names the leniencies, in order."""
 
     def __init__(
-        self,
-        text: str,
-        position: int = 0,
-        *,
-        python: bool = False,
-        mark: str = "",
+        self, text: str, position: int = 0, *, python: bool = False, mark: str = ""
     ) -> None:
         self.text = text
         self.position = position
@@ -131,9 +118,8 @@ class Reader:
         return self._members("[", "]", self.value)
 
     def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
-        if len(self._open) >= MAX_DEPTH:
-            raise too_deep()
         self._open.append(opener)
+        check_levels(len(self._open))
         self.position += 1
         self._space()
         if self._peek() == closer:

@@ -98,8 +98,7 @@ class Source:
 
 def behind_tail(text: str, pos: int) -> int:
     """The index behind what a server left after a call that ends at `pos`."""
-    tail = _TAIL.match(text, pos)
-    return tail.end() if tail else pos
+    return behind(_TAIL, text, pos)
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
@@ -188,8 +187,7 @@ _SPACE = re.compile(r"\s*")
 
 def skip_space(text: str, pos: int) -> int:
     """The index of the first character from `pos` on that is not whitespace."""
-    match = _SPACE.match(text, pos)
-    return match.end() if match else pos
+    return behind(_SPACE, text, pos)
 
 
 def dumps(value: Any) -> str:

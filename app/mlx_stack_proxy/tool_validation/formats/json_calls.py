@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..tools import ToolSet
-from .base import MAX_CALLS, Call, Source, dumps, json_members, json_object, skip_space
+from .base import MAX_CALLS, Call, Source, behind, dumps, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
@@ -135,8 +135,7 @@ def read_calls(
         end = read[1]
     if not calls:
         return None
-    rest = _REST.match(text, end)
-    return calls, rest.end() if rest else end
+    return calls, behind(_REST, text, end)
 
 
 def _read_object(
@@ -188,8 +187,8 @@ def object_text(src: Source, pos: int, stop: tuple[str, ...], mark: str = "") ->
     at = skip_space(text, fence.end()) if fence else at
     found = json_members(src, at, mark) if text.startswith("{", at) else None
     if found is not None:
-        rest = (_CLOSE_FENCE if fence else _STRAY).match(text, found[1])
-        return _object(text[at : found[1]], found[0]), rest.end() if rest else found[1]
+        end = behind(_CLOSE_FENCE if fence else _STRAY, text, found[1])
+        return _object(text[at : found[1]], found[0]), end
     end = src.find_first(stop, at)
     raw = text[at:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end

@@ -13,7 +13,19 @@ from ...wire.json_text import Unreadable
 from ...wire.lenient_json import Reader
 from ..names import MAX_NAME
 from ..tools import ToolSet
-from .base import BRACKETS, MAX_CALLS, Begins, Block, Call, Format, Source, Where, dumps, skip_space
+from .base import (
+    BRACKETS,
+    MAX_CALLS,
+    Begins,
+    Block,
+    Call,
+    Format,
+    Source,
+    Where,
+    behind,
+    dumps,
+    skip_space,
+)
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")
@@ -33,8 +45,7 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
     while len(calls) < MAX_CALLS and (call := read_call(src, at)) is not None:
         calls.append(call[0])
         end = call[1]
-        between = _BETWEEN.match(text, end)
-        at = between.end() if between else end
+        at = behind(_BETWEEN, text, end)
     if listed:
         if not text.startswith("]", at):
             return None
@@ -121,12 +132,10 @@ _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 def _read_code(src: Source, start: int) -> Block | None:
     """The calls of a fence, in which nothing else stands, or behind `tool_code`."""
     text = src.text
-    opening = _OPENING.match(text, start)
-    end = opening.end() if opening else start
+    end = behind(_OPENING, text, start)
     calls: list[Call] = []
     while len(calls) < MAX_CALLS:
-        begin = _STATEMENT.match(text, end)
-        found = read_calls(src, begin.end() if begin else end)
+        found = read_calls(src, behind(_STATEMENT, text, end))
         printed = _PRINTED.match(text, found[1]) if found else None
         if found is None or printed is None:
             break

@@ -9,7 +9,7 @@ from ...frozen import frozen
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
-from . import context, elements
+from . import context
 from .base import Begins, Format, Where, begins_reply
 from .table import (
     FENCES,
@@ -23,6 +23,7 @@ from .table import (
     may_become,
     own_tags,
 )
+from .tag_marks import TOOL
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
@@ -67,20 +68,6 @@ class Scanner:
     behind which no format has there.
     """
 
-    __slots__ = (
-        "_every_mark",
-        "_json",
-        "_match",
-        "_off",
-        "_skipped",
-        "_trouble",
-        "floor",
-        "pos",
-        "reasoning_end",
-        "text",
-        "tools",
-    )
-
     def __init__(
         self,
         text: str,
@@ -121,7 +108,7 @@ class Scanner:
         while True:
             if self._skipped is not None and not self._leave(final):
                 return None
-            if self.exhausted:
+            if self._trouble > MAX_TROUBLE:  # the rest is taken as text
                 self.pos = len(self.text)
                 return None
             json = self._judge_json(final)
@@ -166,11 +153,6 @@ class Scanner:
             return Candidate(start, 1, able)
         self._json = start
         return Begins.NO
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the rest is taken as text: there was too much trouble."""
-        return self._trouble > MAX_TROUBLE
 
     def reject(self, candidate: Candidate) -> None:
         """The candidate was no call: go on behind its opener."""
@@ -234,7 +216,7 @@ class Scanner:
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
         own = word in own_tags(self.tools.names)
-        rows = [*([elements.TOOL] if own else ()), *ROWS.get(word, ())]
+        rows = [*([TOOL] if own else ()), *ROWS.get(word, ())]
         if not rows:  # some element
             return start + 1
         able = self._able(rows, start, end, final)
@@ -278,11 +260,9 @@ class Scanner:
 
     def _open(self, word: str, match: re.Match[str]) -> int:
         """A tag that opens reasoning, or text to be shown, unless it is only spoken of."""
-        spoken_of = context.closing_quote(self.text, match.start(), self.floor)
-        if spoken_of:
-            return self._judged(match.end())
-        closer = REASONING.get(word)
-        self._skipped = _up_to(closer or SHOWN[word], closer is not None)
+        if not context.closing_quote(self.text, match.start(), self.floor):
+            closer = REASONING.get(word)
+            self._skipped = _up_to(closer or SHOWN[word], closer is not None)
         return self._judged(match.end())
 
     def _judge_fence(self, start: int, final: bool) -> Candidate | int:

@@ -20,7 +20,7 @@ from typing import Final
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from . import bare_json, harmony, marks, python_calls, react, tag_marks
 from .base import Format, Where
-from .elements import OWN_NAME
+from .tag_marks import OWN_NAME
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
@@ -32,9 +32,7 @@ FORMATS: tuple[Format, ...] = (
 )
 
 # Text that is shown rather than meant: no calls between these.
-SHOWN: dict[str, str] = {
-    "<!--": "-->",
-}
+SHOWN: dict[str, str] = {"<!--": "-->"}
 
 
 def _rows() -> dict[str, list[Format]]:
