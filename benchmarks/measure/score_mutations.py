@@ -20,7 +20,7 @@ from mlx_stack_proxy.tool_validation.check import Checked, check_call
 from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts
 from mlx_stack_proxy.tool_validation.miscopied_ids import Ids
-from mlx_stack_proxy.tool_validation.schemas import ToolSet, tool_set
+from mlx_stack_proxy.tool_validation.tools import ToolSet, tool_set
 
 
 @dataclass

@@ -53,23 +53,14 @@ async def test_a_wrong_call_is_mended_before_the_client_sees_it(
     assert (item.type, getattr(item, "arguments", "")) == ("function_call", '{"city":"Oslo"}')
 
 
-def patching(text: str) -> Reply:
-    return said("apply_patch", json.dumps({"input": text}))
-
-
-WHOLE = "*** Begin Patch\n*** Add File: a\n+a\n*** End Patch\n"
-CUT = WHOLE.removesuffix("*** End Patch\n")
-
-
-@pytest.mark.parametrize(("second", "comes"), [(WHOLE, WHOLE), (CUT, CUT), (None, CUT)])
-async def test_a_patch_without_its_frame_is_asked_about_once_and_is_never_an_error(
-    second: str | None, comes: str, upstream: ScriptedServer, proxy: RunningProxy
+async def test_a_custom_tools_text_comes_as_the_model_wrote_it(
+    upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.will(patching(CUT), litellm_error(500, "no") if second is None else patching(second))
+    upstream.will(said("apply_patch", json.dumps({"input": "*** Begin Patch\n+a\n"})))
     found = await client_of(proxy).responses.create(model="fast", input="Go.", tools=[PATCH])
     (item,) = found.output
-    assert (item.type, getattr(item, "input", "")) == ("custom_tool_call", comes)
-    assert len(upstream.calls) == 2
+    assert (item.type, getattr(item, "input", "")) == ("custom_tool_call", "*** Begin Patch\n+a\n")
+    assert len(upstream.calls) == 1
 
 
 async def test_unstreamed(upstream: ScriptedServer, proxy: RunningProxy) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from mlx_stack_proxy.tool_validation.doubts import DOUBTS
 from mlx_stack_proxy.tool_validation.unread import MAX_TEXT, unread_call
-from mlx_stack_proxy.wire.shared import FRAME
 from tests.tool_validation.calls import STRING, doubted, parameters, said
 from tests.tool_validation.test_text_samples import JSON, PYTHON, TOOLS
 
@@ -53,30 +52,6 @@ def test_texts_within_objects_and_lists() -> None:
     schema = parameters("a", a=inner, b={"type": "array", "items": inner})
     given = {"a": {"name": ""}, "b": [{"name": "x"}, {"name": "..."}]}
     assert sorted(doubted(given, schema)) == ["empty_value", "placeholder"]
-
-
-FRAMED = parameters("input", input={"type": "string", FRAME: ["*** Begin Patch", "*** End Patch"]})
-
-
-@pytest.mark.parametrize(
-    ("text", "kinds"),
-    [
-        ("*** Begin Patch\n*** End Patch\n", []),
-        ("\n*** Begin Patch\n*** Add File: a\n+a\n*** End Patch", []),
-        ("*** Begin Patch\n*** Add File: a\n+a\n", ["unframed_text"]),
-        ("--- a\n+++ b\n*** End Patch", ["unframed_text"]),
-        ("", ["empty_value"]),
-    ],
-)
-def test_a_text_that_begins_and_ends_as_its_grammar_says(text: str, kinds: list[str]) -> None:
-    assert doubted({"input": text}, FRAMED) == kinds
-    assert doubted({"input": text}, FRAMED, off=frozenset(kinds)) == []
-    assert doubted({"input": text}, parameters(input="string")) == []
-
-
-@pytest.mark.parametrize("odd", [[], ["a"], [1, 2], {"a": 1}, None, "ab"])
-def test_a_frame_that_makes_no_sense_frames_nothing(odd: Any) -> None:
-    assert doubted({"input": "x"}, parameters(input={"type": "string", FRAME: odd})) == []
 
 
 @pytest.mark.parametrize(
@@ -165,8 +140,7 @@ def test_an_id_with_a_slip() -> None:
 @pytest.mark.parametrize("kind", DOUBTS)
 def test_each_doubt_can_be_left_out(kind: str) -> None:
     given = {"a": "", "city": "<city>", "b": "x</parameter>", "order": "887449"}
-    framed = {"type": "string", FRAME: ["<a>", "</a>"]}
-    schema = parameters("a", a=STRING, city=STRING, b=framed, order=STRING)
+    schema = parameters("a", a=STRING, city=STRING, b=STRING, order=STRING)
     every = doubted(given, schema, said("8874449"))
     assert set(every) == set(DOUBTS)
     assert set(doubted(given, schema, said("8874449"), frozenset({kind}))) == {*DOUBTS} - {kind}

@@ -119,21 +119,11 @@ def _miscopied(call: Valid) -> Iterator[str]:
         yield explain.miscopied(found.path, found.value, found.meant, call.tool)
 
 
-def _unframed(call: Valid) -> Iterator[str]:
-    """A text that doesn't begin and end as its tool's grammar says, such as a patch."""
-    for name, (begin, end) in call.schema.frames.items():
-        value = call.arguments.get(name)
-        text = value.strip() if isinstance(value, str) else ""
-        if text and not (text.startswith(begin) and text.endswith(end)):
-            yield explain.unframed(name, begin, end, call.tool)
-
-
 DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "leaked_markup": _leaked,
     "empty_value": _empty,
     "placeholder": _placeholder,
     "miscopied_id": _miscopied,
-    "unframed_text": _unframed,
 }
 
 Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]

@@ -93,12 +93,6 @@ def miscopied(path: str, value: str, meant: str, tool: str) -> str:
     )
 
 
-def unframed(path: str, begin: str, end: str, tool: str) -> str:
-    """A text that has to begin and end with certain words, and doesn't."""
-    words = f"{_quoted(begin)} and ends with {_quoted(end)}"
-    return f'field "{path}" in function "{tool}" is not a text that begins with {words}'
-
-
 def described(value: Any) -> str:
     """A value with its type: ``the string "five"``."""
     if isinstance(value, bool) or value is None:

@@ -19,7 +19,15 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from .json_text import NUMBER, Unreadable, join_pairs, not_json, read_number
+from .json_text import (
+    MAX_DEPTH,
+    NUMBER,
+    Unreadable,
+    join_pairs,
+    not_json,
+    read_number,
+    too_deep,
+)
 
 # Beside JSON's own: a byte order mark, and spaces as word processors and Chinese texts have them.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
@@ -62,14 +70,12 @@ class Reader:
         text: str,
         position: int = 0,
         *,
-        max_depth: int = 64,
         python: bool = False,
         mark: str = "",
     ) -> None:
         self.text = text
         self.position = position
         self.used: dict[str, None] = {}
-        self._max_depth = max_depth
         self._python = python
         self._mark = mark
         self._open: list[str] = []
@@ -125,8 +131,8 @@ class Reader:
         return self._members("[", "]", self.value)
 
     def _members(self, opener: str, closer: str, read: Callable[[], Any]) -> list[Any]:
-        if len(self._open) >= self._max_depth:
-            raise Unreadable("too_deep", f"are nested more than {self._max_depth} levels deep")
+        if len(self._open) >= MAX_DEPTH:
+            raise too_deep()
         self._open.append(opener)
         self.position += 1
         self._space()

@@ -1,14 +1,11 @@
-"""What the dialects share: calls as their pieces come, and the frame of a custom tool's text."""
+"""What the dialects share: calls as their pieces come."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from .chunk_form import index_of
-
-# In a parameter's schema: the words with which its text begins and ends.
-FRAME: Final = "x-frame"
 
 
 class Call:

@@ -8,7 +8,6 @@ import pytest
 
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.responses.tools import Shape, Tools, tools_of
-from mlx_stack_proxy.wire.shared import FRAME
 
 Json = dict[str, Any]
 READ = {"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}
@@ -70,23 +69,6 @@ def test_a_custom_tool_takes_one_text_and_tells_its_grammar() -> None:
     assert GRAMMAR.strip() in function["description"]
     parameters = function["parameters"]
     assert parameters["required"] == list(parameters["properties"]) == ["input"]
-    assert parameters["properties"]["input"][FRAME] == ["*** Begin Patch", "*** End Patch"]
-
-
-@pytest.mark.parametrize(
-    "grammar",
-    [
-        "",
-        "start: word\nword: /[a-z]+/",
-        'start: "a" b',
-        "begin: x",
-        'start: a b\na: "x"\nb: /y/',
-        None,
-    ],
-)
-def test_a_grammar_without_such_words_frames_nothing(grammar: Any) -> None:
-    tool = {**PATCH, "format": {**FORMAT, "definition": grammar}}
-    assert FRAME not in of(tool).fields["tools"][0]["function"]["parameters"]["properties"]["input"]
 
 
 def test_what_is_not_run_here_is_left_out_and_named() -> None:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .base import MAX_CALLS, Call, Source, SpelledTools
-from .literals import dumps, json_members, json_object, skip_space
+from ..tools import ToolSet
+from .base import MAX_CALLS, Call, Source, dumps, json_members, json_object, skip_space
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
@@ -75,9 +75,10 @@ def bare_envelope(members: Members) -> list[Call]:
     return []
 
 
-def is_definition(tools: SpelledTools, call: Call) -> bool:
+def is_definition(tools: ToolSet, call: Call) -> bool:
     """Whether what looks like a call only tells of a tool: its arguments are a schema for some."""
-    if '"properties"' not in call.arguments or "properties" in tools.properties(call.name):
+    given = tools.schema_of(call.name).properties
+    if '"properties"' not in call.arguments or "properties" in given:
         return False
     try:
         schema = json.loads(call.arguments)

@@ -8,11 +8,21 @@ from dataclasses import dataclass
 from ...frozen import frozen
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
+from ..tools import ToolSet
 from . import context, elements
-from .base import Begins, Format, SpelledTools, Where, begins_reply
-from .context import Region
-from .openers import FENCES, FIRST, LINE_STARTS, LONGEST, ROWS, TRIGGER, WORDS, may_become, own_tags
-from .table import SHOWN
+from .base import Begins, Format, Where, begins_reply
+from .table import (
+    FENCES,
+    FIRST,
+    LINE_STARTS,
+    LONGEST,
+    ROWS,
+    SHOWN,
+    TRIGGER,
+    WORDS,
+    may_become,
+    own_tags,
+)
 
 # How much trouble a reply may make before the rest of it is taken as text: places that look like
 # the beginning of a call at first glance, and places that had to be judged or read.
@@ -23,11 +33,6 @@ _JUDGEMENT = 5
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
 _JSON = re.compile(r"\s*+[{\[]")
-
-_REGION_ENDS: dict[Region, tuple[re.Pattern[str], re.Pattern[str]]] = {
-    Region.CODE: (re.compile(r"[`\n]"), re.compile(r"(?!)")),
-    Region.LINE: (re.compile(r"\n"), re.compile(r"(?!)")),
-}
 
 
 @frozen
@@ -79,7 +84,7 @@ class Scanner:
     def __init__(
         self,
         text: str,
-        tools: SpelledTools,
+        tools: ToolSet,
         *,
         off: frozenset[str] = frozenset(),
         every_mark: bool = False,
@@ -174,7 +179,7 @@ class Scanner:
         if candidate.length == 1:
             self._json = candidate.start
         if candidate.fence:
-            self._skipped = fence_end(candidate.fence)
+            self._skipped = _fence_end(candidate.fence)
 
     def extend(self, more: str) -> None:
         """More of the text has come."""
@@ -204,7 +209,7 @@ class Scanner:
         """The index from which on the text may be the beginning of an opener."""
         text, size = self.text, len(self.text)
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
-        if tag >= 0 and not may_become(own_tags(tuple(self.tools.schemas)), text[tag:]):
+        if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
             tag = -1
         for found in FIRST.finditer(text, max(self.pos, size - LONGEST)):
             at = found.start()
@@ -228,7 +233,7 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        own = word in own_tags(tuple(self.tools.schemas))
+        own = word in own_tags(self.tools.names)
         rows = [*([elements.TOOL] if own else ()), *ROWS.get(word, ())]
         if not rows:  # some element
             return start + 1
@@ -240,13 +245,13 @@ class Scanner:
             if not self._every_mark:
                 return start + 1
             able = tuple(rows)
-        region = context.region_at(self.text, start, final, self.floor)
-        if region is Region.UNKNOWN:
+        closer = context.closer_at(self.text, start, final, self.floor)
+        if closer is None:
+            return Candidate(start, len(word), able)
+        if not closer:
             return -1
-        if region is not None:
-            self._enter(region, start)
-            return self._judged(end)
-        return Candidate(start, len(word), able)
+        self._skipped = _up_to(closer)
+        return self._judged(end)
 
     def _able(
         self, rows: list[Format], start: int, end: int, final: bool
@@ -277,7 +282,7 @@ class Scanner:
         if spoken_of:
             return self._judged(match.end())
         closer = REASONING.get(word)
-        self._skipped = _tag_end(closer or SHOWN[word], closer is not None)
+        self._skipped = _up_to(closer or SHOWN[word], closer is not None)
         return self._judged(match.end())
 
     def _judge_fence(self, start: int, final: bool) -> Candidate | int:
@@ -296,33 +301,22 @@ class Scanner:
             return -1
         if able:
             return Candidate(start, end - start, able, run)
-        self._skipped = fence_end(run)
+        self._skipped = _fence_end(run)
         return self._judged(end)
-
-    def _enter(self, region: Region, start: int) -> None:
-        if region is Region.QUOTE:
-            quote = context.closing_quote(self.text, start, self.floor)
-            end = re.escape(quote) if len(quote) > 1 else f"[{re.escape(quote)}\n]"
-            self._skipped = _Skipped(re.compile(end), _beginning_of(quote))
-        elif region in _REGION_ENDS:
-            self._skipped = _Skipped(*_REGION_ENDS[region])
 
     def _judged(self, end: int) -> int:
         self._trouble += _JUDGEMENT
         return end
 
 
-def _tag_end(closer: str, reasoning: bool) -> _Skipped:
-    return _Skipped(re.compile(re.escape(closer)), _beginning_of(closer), reasoning)
+def _up_to(closer: str, reasoning: bool = False) -> _Skipped:
+    """Up to what closes a tag or a quote; one of a single character ends with its line."""
+    end = re.escape(closer) if len(closer) > 1 else f"[{re.escape(closer)}\n]"
+    begun = "|".join(re.escape(closer[:size]) for size in range(len(closer), -1, -1))
+    return _Skipped(re.compile(end), re.compile(rf"(?:{begun})\Z"), reasoning)
 
 
-def _beginning_of(word: str) -> re.Pattern[str]:
-    """A pattern for the beginning of a word at the end of a text."""
-    begun = "|".join(re.escape(word[:size]) for size in range(len(word), -1, -1))
-    return re.compile(rf"(?:{begun})\Z")
-
-
-def fence_end(run: str) -> _Skipped:
+def _fence_end(run: str) -> _Skipped:
     mark = re.escape(run[0])
     return _Skipped(
         re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
+from ..tools import ToolSet
 from . import python_calls
-from .base import Begins, Call, Format, One, Reader, Source, SpelledTools, in_marks
-from .literals import dumps, skip_space
+from .base import Begins, Call, Format, One, Reader, Source, dumps, in_marks, skip_space
 from .marks import (
     DEEPSEEK_CALLS,
     DEEPSEEK_HEAD,
@@ -22,8 +22,7 @@ from .marks import (
     closers,
     follow_call,
 )
-from .tagged import Tags, tagged
-from .typed import typed, types_of
+from .tagged import Tags, tagged, typed, types_of
 
 # What stands around an element for a call, in agents' own templates.
 WRAPPERS = ("tool_call", "tool_use", "use_tool", "use_mcp_tool", "function_call")
@@ -107,11 +106,11 @@ def _words(src: Source, pos: int) -> tuple[list[Call], int] | None:
     if head is None:
         return None
     name, end = head["name"], head.end()
-    properties, definitions = src.tools.properties(name), src.tools.compiled(name).definitions
+    schema = src.tools.schema_of(name)
     values: dict[str, object] = {}
     while (pair := _PAIR.match(src.text, end)) is not None:
         raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
-        values[pair[1]] = typed(raw, types_of(properties.get(pair[1]), definitions))
+        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1]), schema.definitions))
         end = pair.end()
     return [Call(name, dumps(values))], end
 
@@ -182,7 +181,7 @@ _wrapped, _own, _attribute = (
 _WRAPPER_TAGS = tuple(f"<{one}>" for one in WRAPPERS)
 
 
-def _follow_attribute(text: str, pos: int, tools: SpelledTools) -> Begins:
+def _follow_attribute(text: str, pos: int, tools: ToolSet) -> Begins:
     """A tool's name in the wrapper's own tag."""
     at = skip_space(text, pos)
     return python_calls.follow_name(text, at + text.startswith(("'", '"'), at), tools, "\"'>")

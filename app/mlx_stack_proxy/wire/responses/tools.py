@@ -2,9 +2,7 @@
 
 A function stays one. A namespace's functions get its name before theirs (``ns__name``), for chat
 completions know no namespaces. A custom tool takes raw text: it becomes a function with that text
-as its one parameter, and its grammar stands in its description. Where the grammar says with which
-words a text begins and ends (as that of a patch does), the parameter's schema has them as
-``x-frame``: a call without them is doubted. The grammar itself is not enforced.
+as its one parameter, and its grammar stands in its description, and is not enforced.
 
 Tools that a server would run (search, code, images) or that have no schema are left out; a request
 that has no others, or wants just those, is refused, for a reply without them would look like one
@@ -13,7 +11,6 @@ with them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -21,16 +18,12 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
-from ..shared import FRAME
 from .fields import has_type, objects, string
 
 Tool = dict[str, Any]
 _INPUT: Final = "input"  # a custom tool's parameter
 _NO_PARAMETERS: Final = {"type": "object", "properties": {}}
 _COPIED: Final = ("description", "strict")
-# In a Lark grammar: a rule's name and what it says, and a word in quotes.
-_RULE: Final = re.compile(r"^(\w{1,80}):(.{0,2000})$", re.MULTILINE)
-_WORD: Final = re.compile(r'\s*"((?:[^"\\\n]|\\.){1,80})"')
 
 
 @frozen
@@ -138,33 +131,18 @@ def _function(tool: Tool, namespace: str, where: str) -> Iterator[tuple[Shape, T
 def _of_text(tool: Tool) -> Tool:
     """A custom tool's description and parameters."""
     described = tool.get("description") or ""
-    parameter: dict[str, Any] = {"type": "string"}
     format_ = tool.get("format")
     if has_type(format_, "grammar"):
         grammar = str(format_.get("definition"))
         syntax = format_.get("syntax")
         described += f"\n\n`{_INPUT}` is a text of this grammar ({syntax}):\n{grammar}"
-        if frame := _frame(grammar):
-            parameter[FRAME] = frame
     parameters = {
         "type": "object",
-        "properties": {_INPUT: parameter},
+        "properties": {_INPUT: {"type": "string"}},
         "required": [_INPUT],
         "additionalProperties": False,
     }
     return {"description": described.strip(), "parameters": parameters}
-
-
-def _frame(grammar: str) -> list[str]:
-    """The words with which every text of a Lark grammar begins and ends, if the grammar has them.
-
-    It has where the first and the last rule of ``start`` begin with a word in quotes.
-    """
-    rules: dict[str, str] = dict(_RULE.findall(grammar))
-    ends = rules.get("start", "").split()
-    found = [_WORD.match(rules.get(end, "")) for end in (ends[0], ends[-1])] if ends else []
-    words = [word[1] for word in found if word and "\\" not in word[1]]
-    return words if len(words) == 2 else []
 
 
 def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[str]]:
