@@ -116,7 +116,7 @@ size: $(DEV)  ## lines by room, the longest files and functions
 	@$(BIN)/python -m scripts.size $(ARGS)
 
 schema: $(DEV)  ## write app/mlx_stack_proxy/config.schema.json anew, after a change of the settings; then make references
-	$(BIN)/python -m mlx_stack_proxy.settings_schema config.example.yaml
+	$(BIN)/python -m scripts.settings_schema
 
 references: $(DEV)  ## write docs/settings.md and the pictures of docs/ anew
 	$(BIN)/python -m scripts.settings_page

@@ -22,7 +22,6 @@ from .. import main, settings_source
 from ..engine.services import Services
 from ..reload import Given, Reloader
 from ..settings import Settings
-from ..settings_retired import retired
 from ..telemetry import log
 from . import lifetime, open_files, systemd_notify, workers
 from .http_protocol import BoundedProtocol
@@ -145,8 +144,6 @@ class Server(uvicorn.Server):
         port = self.servers[0].sockets[0].getsockname()[1]  # another than asked for, if that is 0
         tiers = list(self._services.settings.tiers)
         log.get().info("listening", url=f"http://{host}:{port}/v1", tiers=tiers)
-        if keys := retired(self._services.settings):
-            log.get().warning("settings_retired", keys=keys)
 
     def _say_stopping(self, sig: int) -> None:
         log.get().info(
@@ -187,6 +184,8 @@ def serve(
     passed_over = settings_source.service_links(os.environ)
     if passed_over:
         log.get().info("service_links_passed_over", variables=passed_over)
+    if given is not None and (keys := given.retired()):
+        log.get().warning("settings_retired", keys=keys)
     if settings.server.workers > 1:
         ready = on_ready or systemd_notify.ready
         return workers.Workers(work, settings, log_to, ready, given).run()

@@ -17,8 +17,8 @@ import yaml
 
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, SettingsError, from_mapping
-from ..local_stack import beside
 from ..local_stack.console import shown
+from ..local_stack.run_directory import take_key
 from .proposal import Proposal, propose
 from .rendering import LITELLM_LINES, text_inside, text_of
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         given = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
         base_url = given.upstream.base_url
-        key_file = beside.take_key(os.environ, base_url)
+        key_file = take_key(os.environ, base_url)
         found = asyncio.run(looking.look(base_url, args.litellm_config))
     except (SettingsError, looking.Unreadable) as error:
         _say(str(error))
