@@ -69,6 +69,7 @@ class Timers:
     def end(self) -> None:
         """It is over."""
         self._deadlines = None
+        self.close()
 
     def heard(self, now: float) -> None:
         """Bytes came, and the attempt has taken them."""
