@@ -6,7 +6,6 @@ allowed there, and the nearest right name.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,9 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from pydantic import ValidationError
+from pydantic import ValidationError, create_model
+from pydantic_settings import BaseSettings, EnvSettingsSource
+from pydantic_settings import SettingsError as BaseSettingsError
 
 from .frozen import frozen
 from .section import keys_of
@@ -245,44 +246,55 @@ def _is_service_link(key: str, value: str) -> bool:
 
 def _section(key: str) -> str:
     """The section that a variable of ours names."""
-    return _path(key)[0]
-
-
-def _path(key: str) -> tuple[str, ...]:
-    """The key that a variable of ours names, with its sections."""
-    return tuple(key[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER))
+    return key[len(ENV_PREFIX) :].split(ENV_DELIMITER, maxsplit=1)[0].lower()
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """What the variables give, in the file's shape. Raises :class:`SettingsError`."""
     passed_over = {CONFIG_VARIABLE, *service_links(environ)}
-    ours = {key: value for key, value in environ.items() if key.upper().startswith(ENV_PREFIX)}
+    ours = {
+        key: value
+        for key, value in environ.items()
+        if key.upper().startswith(ENV_PREFIX) and passed_over.isdisjoint((key, key.upper()))
+    }
     problems = []
-    found: dict[str, Any] = {}
-    for key in sorted(ours):  # so that a section comes before what is one key of it
-        if key in passed_over or key.upper() in passed_over:
-            continue
-        section, *below = path = _path(key)
+    for key, value in ours.items():
+        section = _section(key)
         if section not in keys_of(Settings):
             hint = unknown_name(section, keys_of(Settings), "section")
             problems.append(f"environment variable {key}: {hint}")
-        value = _value(ours[key], _type_at(path))
-        for name in reversed(below):
-            value = {name: value}
-        found = _merge(found, {section: value})
+            continue
+        try:
+            _Environment({key: value})()  # one by one, since its errors name no variable
+        except (ValueError, BaseSettingsError) as error:
+            problems.append(
+                f"environment variable {key}: a list or a mapping is written as JSON, "
+                f"and this is none: {error.__cause__ or error}"
+            )
     if problems:
         raise SettingsError(problems, "environment")
-    return found
+    return _Environment(ours)()
 
 
-def _value(text: str, annotation: Any) -> Any:
-    """What a variable's text means: JSON, unless it is to be text, or is none."""
-    if str in _options(annotation):
-        return text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+# pydantic-settings' reader takes the keys from a class of its own kind.
+_Keys: type[BaseSettings] = create_model(
+    "_Keys",
+    __base__=BaseSettings,
+    **{name: (key.annotation, key) for name, key in keys_of(Settings).items()},  # type: ignore[call-overload]
+)
+
+
+class _Environment(EnvSettingsSource):
+    """pydantic-settings' reader, over a given mapping instead of the process's environment."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._given = {key.lower(): value for key, value in environ.items()}
+        super().__init__(
+            _Keys, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
+        )
+
+    def _load_env_vars(self) -> Mapping[str, str | None]:
+        return self._given
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
